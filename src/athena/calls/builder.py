@@ -1,0 +1,180 @@
+"""Events folded into a whole answer, so that streamed and whole answers share every line of code before this one (D8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.model.answer import Answer, Choice
+from athena.model.events import (
+    Done, Error, Event, Extra, Finish, Start, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart, Usage, WholePart,
+)  # fmt: skip
+from athena.model.parts import Citation, Opaque, Part, Refusal, Text, Thinking, ToolCall
+
+
+class _Open:
+    """A part that is still growing, or a place kept for a call that has begun."""
+
+    __slots__ = ("citations", "kind", "pieces", "signature", "summary", "whole")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.signature: Opaque | None = None
+        self.summary = False
+        self.citations: list[Citation] = []
+        self.whole: Part | None = None
+
+    def part(self) -> Part | None:
+        if self.kind == "whole":
+            return self.whole
+        text = "".join(self.pieces)
+        if self.kind == "text":
+            if not text and not self.signature and not self.citations:
+                return None
+            return Text(text=text, citations=tuple(self.citations), signature=self.signature)
+        if self.kind == "refusal":
+            return Refusal(text=text) if text else None
+        if not text and not self.signature:
+            return None
+        return Thinking(text=text, signature=self.signature, summary=self.summary)
+
+
+class _Choice:
+    __slots__ = ("calls", "delta_extras", "extras", "finish", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[_Open] = []
+        self.calls: dict[int, _Open] = {}
+        self.finish: Finish | None = None
+        self.extras: dict[str, Any] = {}
+        self.delta_extras: dict[str, Any] = {}
+
+
+class AnswerBuilder:
+    """Feed events in any batches, then ask for the answer."""
+
+    def __init__(self) -> None:
+        self._start = Start()
+        self._choices: dict[int, _Choice] = {}
+        self._usage: Usage | None = None
+        self._extras: dict[str, Any] = {}
+        self._error: Error | None = None
+        self._notes: list[Error] = []
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Add events."""
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._text(event)
+            elif isinstance(event, ThinkingDelta):
+                self._thinking(event)
+            elif isinstance(event, ToolCallStart):
+                place = _Open("whole")
+                choice = self._choice(event.choice)
+                choice.parts.append(place)
+                choice.calls[event.call] = place
+            elif isinstance(event, ToolCallComplete):
+                self._complete(event)
+            elif isinstance(event, WholePart):
+                self._whole(event)
+            elif isinstance(event, Start):
+                self._start = event
+                self._usage = self._usage or event.usage
+            elif isinstance(event, Done):
+                self._choice(event.choice).finish = event.finish
+                self._usage = event.usage or self._usage
+            elif isinstance(event, Error):
+                if event.fatal:
+                    self._error = event
+                else:
+                    self._notes.append(event)
+            elif isinstance(event, Extra):
+                self._extra(event)
+
+    def answer(self) -> Answer:
+        """What the events so far add up to. Calls that never completed are not in it."""
+        extras = {**(self._start.extras or {}), **self._extras}
+        return Answer(
+            id=self._start.id,
+            model=self._start.model,
+            created=self._start.created,
+            choices=tuple(
+                Choice(
+                    index=index,
+                    parts=tuple(part for place in choice.parts if (part := place.part()) is not None),
+                    finish=choice.finish,
+                    extras=choice.extras or None,
+                    delta_extras=choice.delta_extras or None,
+                )
+                for index, choice in sorted(self._choices.items())
+            ),
+            usage=self._usage,
+            extras=extras or None,
+            error=self._error,
+            notes=tuple(self._notes),
+        )
+
+    def _choice(self, index: int) -> _Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice()
+        return choice
+
+    def _growing(self, choice: _Choice, kind: str) -> _Open:
+        if choice.parts and choice.parts[-1].kind == kind:
+            return choice.parts[-1]
+        place = _Open(kind)
+        choice.parts.append(place)
+        return place
+
+    def _text(self, event: TextDelta) -> None:
+        place = self._growing(self._choice(event.choice), "refusal" if event.refusal else "text")
+        place.pieces.append(event.text)
+        if event.signature is not None:
+            place.signature = event.signature
+
+    def _thinking(self, event: ThinkingDelta) -> None:
+        choice = self._choice(event.choice)
+        last = choice.parts[-1] if choice.parts else None
+        if last is None or last.kind != "thinking" or last.signature is not None:
+            last = _Open("thinking")
+            choice.parts.append(last)
+        last.pieces.append(event.text)
+        last.summary = last.summary or event.summary
+        last.signature = event.signature
+
+    def _complete(self, event: ToolCallComplete) -> None:
+        choice = self._choice(event.choice)
+        place = choice.calls.get(event.call)
+        if place is None:
+            place = _Open("whole")
+            choice.parts.append(place)
+            choice.calls[event.call] = place
+        place.whole = ToolCall(
+            id=event.id, name=event.name, arguments=event.arguments, kind=event.kind, namespace=event.namespace,
+            item_id=event.item_id, signature=event.signature,
+        )  # fmt: skip
+
+    def _whole(self, event: WholePart) -> None:
+        choice = self._choice(event.choice)
+        if isinstance(event.part, Citation) and choice.parts and choice.parts[-1].kind == "text":
+            choice.parts[-1].citations.append(event.part)
+            return
+        place = _Open("whole")
+        place.whole = event.part
+        choice.parts.append(place)
+
+    def _extra(self, event: Extra) -> None:
+        if event.choice is None:
+            self._extras.update(event.fields)
+            return
+        choice = self._choice(event.choice)
+        (choice.delta_extras if event.delta else choice.extras).update(event.fields)
+
+
+def build_answer(events: Iterable[Event]) -> Answer:
+    """All events of one answer at once."""
+    builder = AnswerBuilder()
+    builder.feed(events)
+    return builder.answer()

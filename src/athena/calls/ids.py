@@ -1,0 +1,107 @@
+"""Call ids: made from what is known, never from a clock or a counter of ours, so that every turn of a conversation gets the
+same bytes again. Limits per target: `dialects.md` 3.5, requirements M6 and trap 29.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from athena.model.parts import Part, ToolCall, ToolResult, changed
+from athena.model.request import Turn
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+_MISTRAL = re.compile(r"[A-Za-z0-9]{9}")
+_PRINTABLE = re.compile(r"[!-~]+")
+
+IdStyle = Literal["any", "anthropic", "chat", "responses", "mistral", "kimi", "none"]
+"""What call ids a target takes. `none`: it has no ids, calls and results are paired by order."""
+
+
+def hashed(text: str, length: int = 24) -> str:
+    """`length` base62 characters that depend on all of `text`."""
+    number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    digits: list[str] = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        digits.append(_BASE62[digit])
+    return "".join(digits)
+
+
+def synthesized_id(seed: str, number: int, prefix: str = "call_") -> str:
+    """The id of a call whose upstream gave none: the same for the same answer and position."""
+    return prefix + hashed(f"{seed}\0{number}")
+
+
+def fitting_id(call_id: str, style: IdStyle) -> str:
+    """The id itself when the target takes it, else a hash of it in the target's form."""
+    if style == "anthropic":
+        return call_id if _SAFE.fullmatch(call_id) else "toolu_" + hashed(call_id)
+    if style == "chat":
+        return call_id if len(call_id) <= 40 and _PRINTABLE.fullmatch(call_id) else "call_" + hashed(call_id)
+    if style == "responses":
+        return call_id if len(call_id) <= 64 and _PRINTABLE.fullmatch(call_id) else "call_" + hashed(call_id)
+    if style == "mistral":
+        return call_id if _MISTRAL.fullmatch(call_id) else hashed(call_id, 9)
+    return call_id
+
+
+def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """Make call ids unique over a conversation: servers that restart at call_0 each turn repeat them (`dialects.md` 3.5).
+
+    The second and later uses of an id get the ordinal of their turn as a suffix; results follow the latest call of that id.
+    """
+    seen: set[str] = set()
+    current: dict[str, str] = {}
+    turned: list[Turn] = []
+    for ordinal, turn in enumerate(turns):
+        renamed: list[Part] = []
+        dirty = False
+        for part in turn.parts:
+            if isinstance(part, ToolCall):
+                fresh = part.id
+                if fresh in seen:
+                    fresh = f"{part.id}_{ordinal}"
+                    while fresh in seen:
+                        fresh += "x"
+                seen.add(fresh)
+                current[part.id] = fresh
+                if fresh != part.id:
+                    part = changed(part, id=fresh)
+                    dirty = True
+            elif isinstance(part, ToolResult):
+                fresh = current.get(part.call_id, part.call_id)
+                if fresh != part.call_id:
+                    part = changed(part, call_id=fresh)
+                    dirty = True
+            renamed.append(part)
+        turned.append(changed(turn, parts=tuple(renamed)) if dirty else turn)
+    return tuple(turned)
+
+
+def fit_history_ids(turns: Iterable[Turn], style: IdStyle) -> tuple[Turn, ...]:
+    """Rewrite the ids of calls and results alike to what the target takes."""
+    kimi: dict[str, str] = {}
+    turned: list[Turn] = []
+    for turn in turns:
+        renamed: list[Part] = []
+        dirty = False
+        for part in turn.parts:
+            if isinstance(part, ToolCall):
+                if style == "kimi":
+                    kimi[part.id] = f"functions.{part.name}:{len(kimi)}"
+                fresh = kimi.get(part.id, part.id) if style == "kimi" else fitting_id(part.id, style)
+                if fresh != part.id:
+                    part = changed(part, id=fresh)
+                    dirty = True
+            elif isinstance(part, ToolResult):
+                fresh = kimi.get(part.call_id, part.call_id) if style == "kimi" else fitting_id(part.call_id, style)
+                if fresh != part.call_id:
+                    part = changed(part, call_id=fresh)
+                    dirty = True
+            renamed.append(part)
+        turned.append(changed(turn, parts=tuple(renamed)) if dirty else turn)
+    return tuple(turned)

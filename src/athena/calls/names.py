@@ -1,0 +1,136 @@
+"""Tool names that fit the target and come back as the client wrote them (`dialects.md` 3.4).
+
+Stateless: the map is computed from the request's own names, so every turn of a conversation gets the same spelling. Valid names
+are reserved first, then each invalid one is cleaned, cut and given eight hex digits of its own hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from athena.model.parts import Part, ToolCall, ToolResult, changed
+from athena.model.request import Request, Tool, Turn
+
+NAMESPACE_SEPARATOR = "__"
+
+
+class NameRule(msgspec.Struct, frozen=True):
+    """What tool names a target takes."""
+
+    legal: str
+    """A character class: what may stand in a name."""
+    length: int
+    first: str = ""
+    """A character class for the first character, when it is narrower."""
+
+
+OPENAI_NAMES = NameRule("[a-zA-Z0-9_-]", 64)
+ANTHROPIC_NAMES = NameRule("[a-zA-Z0-9_-]", 128)
+GEMINI_NAMES = NameRule("[a-zA-Z0-9_.:-]", 128, first="[a-zA-Z_]")
+ANY_NAMES = NameRule(r"[\s\S]", 1 << 20)
+
+
+class NameMap:
+    """Client names to target names and back. `namespace` and `name` make one flat target name."""
+
+    __slots__ = ("_back", "_forth")
+
+    def __init__(self, names: Iterable[tuple[str | None, str]], rule: NameRule) -> None:
+        wanted = list(dict.fromkeys(names))
+        whole = re.compile(rule.legal + "+")
+        taken: set[str] = set()
+        self._forth: dict[tuple[str | None, str], str] = {}
+        late: list[tuple[str | None, str]] = []
+        for key in wanted:
+            namespace, name = key
+            if namespace is None and _fits(name, rule, whole) and name not in taken:
+                self._forth[key] = name
+                taken.add(name)
+            else:
+                late.append(key)
+        for key in late:
+            namespace, name = key
+            flat = name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
+            if not _fits(flat, rule, whole) or flat in taken:
+                flat = _cleaned(flat, rule)
+            taken.add(flat)
+            self._forth[key] = flat
+        self._back = {target: key for key, target in self._forth.items() if key != (None, target)}
+
+    def __bool__(self) -> bool:
+        """Does any name change?"""
+        return bool(self._back)
+
+    def target(self, name: str, namespace: str | None = None) -> str:
+        """The name to send; names never seen before are sent as they are."""
+        return self._forth.get((namespace, name), name)
+
+    def client(self, name: str) -> tuple[str | None, str]:
+        """(namespace, name) as the client wrote it; only what was rewritten is mapped back."""
+        return self._back.get(name, (None, name))
+
+
+def _fits(name: str, rule: NameRule, whole: re.Pattern[str]) -> bool:
+    if not 0 < len(name) <= rule.length or whole.fullmatch(name) is None:
+        return False
+    return not rule.first or re.match(rule.first, name) is not None
+
+
+def _cleaned(name: str, rule: NameRule) -> str:
+    legal = re.compile(rule.legal)
+    clean = "".join(character if legal.fullmatch(character) else "_" for character in name)
+    if rule.first and re.match(rule.first, clean) is None:
+        clean = "_" + clean
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{clean[: rule.length - 9]}_{digest}"
+
+
+def names_of(request: Request) -> list[tuple[str | None, str]]:
+    """Every tool name a request holds: definitions first, then the calls of its history."""
+    names: list[tuple[str | None, str]] = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
+    for turn in request.turns:
+        names.extend((part.namespace, part.name) for part in turn.parts if isinstance(part, ToolCall))
+    return names
+
+
+def rename(request: Request, names: NameMap) -> Request:
+    """The request with every tool name in the target's spelling and namespaces flattened."""
+    if not names:
+        return request
+    tools = tuple(_renamed_tool(tool, names) for tool in request.tools)
+    turns = tuple(_renamed_turn(turn, names) for turn in request.turns)
+    choice = request.tool_choice
+    if choice is not None and choice.names:
+        spaces = {tool.name: tool.namespace for tool in request.tools}
+        choice = msgspec.structs.replace(choice, names=tuple(names.target(name, spaces.get(name)) for name in choice.names))
+    return msgspec.structs.replace(request, tools=tools, turns=turns, tool_choice=choice)
+
+
+def _renamed_tool(tool: Tool, names: NameMap) -> Tool:
+    if tool.kind == "hosted":
+        return tool
+    target = names.target(tool.name, tool.namespace)
+    if target == tool.name and tool.namespace is None:
+        return tool
+    return changed(tool, name=target, namespace=None)
+
+
+def _renamed_turn(turn: Turn, names: NameMap) -> Turn:
+    parts: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, ToolCall):
+            target = names.target(part.name, part.namespace)
+            if target != part.name or part.namespace is not None:
+                part = changed(part, name=target, namespace=None)
+        elif isinstance(part, ToolResult) and part.name is not None:
+            target = names.target(part.name)
+            if target != part.name:
+                part = changed(part, name=target)
+        parts.append(part)
+    if all(new is old for new, old in zip(parts, turn.parts, strict=True)):
+        return turn
+    return changed(turn, parts=tuple(parts))

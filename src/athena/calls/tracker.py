@@ -1,0 +1,341 @@
+"""`ToolCallTracker`: one place that knows the calls of an answer while they stream.
+
+Upstreams name a running call by a key of their own (an index, an item id, a block number) and by a call id that may come late,
+twice or never. The tracker keeps the two in separate tables, so call id "0" and index 0 never meet, holds arguments that arrive
+before their call has a name, and refuses to complete a call whose arguments are not JSON.
+
+>>> tracker = ToolCallTracker()
+>>> tracker.start_call("call_1", "get_weather", provider_id=0)
+ToolCallStart(call=0, id='call_1', name='get_weather', choice=0, kind='function', namespace=None, signature=None, item_id=None, arguments='')
+>>> tracker.append_args(0, '{"city": ').arguments
+'{"city": '
+>>> tracker.append_args("call_1", '"Paris"}').call
+0
+>>> tracker.complete_call(0).arguments
+'{"city": "Paris"}'
+>>> [(call.id, call.name) for call in tracker.into_calls()]
+[('call_1', 'get_weather')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from athena.calls.ids import synthesized_id
+from athena.errors import LimitExceeded
+from athena.model.events import Error, Event, ToolCallComplete, ToolCallDelta, ToolCallStart
+from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.parts import CallKind, Opaque, ToolCall
+from athena.wire.json_span import JsonSpan, is_json_object
+
+
+class _Call:
+    """A call as far as it is known."""
+
+    __slots__ = (
+        "arguments", "choice", "complete", "id", "item_id", "kind", "name", "namespace", "number", "signature", "size", "span",
+        "span_read", "started",
+    )  # fmt: skip
+
+    def __init__(self, choice: int) -> None:
+        self.number = -1
+        self.id = ""
+        self.name = ""
+        self.choice = choice
+        self.kind: CallKind = "function"
+        self.namespace: str | None = None
+        self.item_id: str | None = None
+        self.signature: Opaque | None = None
+        self.arguments: list[str] = []
+        self.size = 0
+        self.started = False
+        self.complete = False
+        self.span = JsonSpan()
+        self.span_read = 0
+
+
+class ToolCallTracker:
+    """Turns an upstream's pieces of calls into call events, in order of appearance."""
+
+    def __init__(
+        self,
+        *,
+        new_id: Callable[[int], str] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._limits = limits
+        self._new_id = new_id or (lambda number: synthesized_id("", number))
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._by_provider: dict[Hashable, _Call] = {}
+        self._early: dict[Hashable, list[str]] = {}
+        self._early_size = 0
+        self.warnings: list[str] = []
+
+    def start_call(
+        self,
+        call_id: str | None,
+        name: str | None,
+        provider_id: Hashable = None,
+        *,
+        choice: int = 0,
+        kind: CallKind = "function",
+        namespace: str | None = None,
+        signature: Opaque | None = None,
+        item_id: str | None = None,
+    ) -> ToolCallStart | None:
+        """Register a call, or add what was missing of it. The event comes once, when the name is known.
+
+        A repeated start keeps the arguments. Arguments that came before the name are in the event's `arguments`.
+        """
+        call = self._find(call_id, provider_id)
+        if call is None:
+            if len(self._calls) >= self._limits.calls:
+                raise LimitExceeded(f"more than {self._limits.calls} tool calls in one answer", code="too_many_calls")
+            call = _Call(choice)
+            self._calls.append(call)
+            early = self._early.pop(provider_id if provider_id is not None else call_id, None)
+            if early:
+                call.arguments = early
+                call.size = sum(map(len, early))
+        if provider_id is not None:
+            self._by_provider[provider_id] = call
+        if call_id and not call.id:
+            self._by_id[call_id] = call
+            call.id = call_id
+        if name and not call.name:
+            call.name = name
+        call.kind = kind if kind != "function" else call.kind
+        call.namespace = call.namespace or namespace
+        call.signature = call.signature or signature
+        call.item_id = call.item_id or item_id
+        if call.started or not call.name:
+            return None
+        if not call.id and (call_id is not None or call.arguments):
+            # The id is late or will never come: a call whose arguments already run can not wait for it.
+            self._name_it(call)
+        if not call.id:
+            return None
+        return self._begin(call)
+
+    def append_args(self, id: Hashable, delta: str) -> ToolCallDelta | None:  # noqa: A002 - the name of the source system
+        """Add a piece of arguments; `id` is the call's id or the upstream's key. None when it can not be shown yet or any more."""
+        call = self._by_provider.get(id)
+        if call is None and isinstance(id, str):
+            call = self._by_id.get(id)
+        if call is None:
+            self._early_size += len(delta)
+            if self._early_size > self._limits.argument_chars:
+                raise LimitExceeded("too many arguments without a call", code="arguments_too_large")
+            self._early.setdefault(id, []).append(delta)
+            return None
+        if call.complete:
+            if delta.strip():
+                self.warnings.append(f"arguments after the end of call {call.id or call.name}")
+            return None
+        call.size += len(delta)
+        if call.size > self._limits.argument_chars:
+            raise LimitExceeded(
+                f"arguments of one call are longer than {self._limits.argument_chars} characters",
+                code="arguments_too_large",
+            )
+        call.arguments.append(delta)
+        return ToolCallDelta(call.number, delta, call.choice) if call.started else None
+
+    def complete_call(self, id: Hashable) -> ToolCallComplete | Error | None:  # noqa: A002
+        """End a call. Arguments that are not a JSON object give an `Error` for that call; a second end gives None."""
+        call = self._by_provider.get(id)
+        if call is None and isinstance(id, str):
+            call = self._by_id.get(id)
+        if call is None:
+            self.warnings.append(f"end of unknown call {id!r}")
+            return None
+        return self._end(call)
+
+    def contains(self, id: Hashable) -> bool:  # noqa: A002
+        """Is this the id or the upstream's key of a known call?"""
+        return id in self._by_provider or id in self._by_id
+
+    def into_calls(self) -> list[ToolCall]:
+        """All calls that ended well, in order of appearance."""
+        return [
+            ToolCall(
+                id=call.id,
+                name=call.name,
+                arguments=_text(call),
+                kind=call.kind,
+                namespace=call.namespace,
+                item_id=call.item_id,
+                signature=call.signature,
+            )
+            for call in self._calls
+            if call.complete
+        ]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def len(self) -> int:
+        """How many calls are known."""
+        return len(self._calls)
+
+    def is_empty(self) -> bool:
+        """Is no call known?"""
+        return not self._calls
+
+    # -- for decoders: the same steps, written to a list of events ---------------------------------------------------------
+
+    def open(self, out: list[Event], event: ToolCallStart | None) -> None:
+        """Write a start; what arrived before it follows as a delta of its own."""
+        if event is None:
+            return
+        if event.arguments:
+            out.append(ToolCallStart(
+                event.call, event.id, event.name, event.choice, event.kind, event.namespace, event.signature, event.item_id
+            ))  # fmt: skip
+            out.append(ToolCallDelta(event.call, event.arguments, event.choice))
+        else:
+            out.append(event)
+
+    def append(self, out: list[Event], id: Hashable, delta: str) -> None:  # noqa: A002
+        """Write a delta, and the start when only its id was missing."""
+        call = self._by_provider.get(id)
+        if call is not None and not call.started and call.name and delta:
+            self._name_it(call)
+            self.open(out, self._begin(call))
+        event = self.append_args(id, delta)
+        if event is not None and delta:
+            out.append(event)
+
+    def close_finished(self, out: list[Event], *, but: Hashable = None) -> None:
+        """End every open call whose arguments are already a complete value: another part has begun behind it."""
+        keep = self._by_provider.get(but) if but is not None else None
+        for call in self._calls:
+            if not call.complete and call.started and call is not keep and _is_whole(call):
+                self._write_end(out, call)
+
+    def close_all(self, out: list[Event], *, cut: bool) -> None:
+        """End every open call: well if its arguments are whole, else as an error of that call.
+
+        `cut` says that the upstream stopped for length: a cut call is then expected and its error not fatal.
+        """
+        for call in self._calls:
+            if call.complete:
+                continue
+            if not call.started:
+                if not call.name:
+                    out.append(_call_error(call, "a tool call without a name", "unnamed_call", fatal=not cut))
+                    call.complete = True
+                    continue
+                self._name_it(call)
+                self.open(out, self._begin(call))
+            if cut and not is_json_object(_text(call)) and call.kind == "function":
+                out.append(_call_error(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
+                call.complete = True
+                continue
+            if cut and call.kind == "custom":
+                out.append(_call_error(call, f"the input of {call.name} is cut", "truncated_call", fatal=False))
+                call.complete = True
+                continue
+            self._write_end(out, call)
+
+    def write_complete(self, out: list[Event], id: Hashable) -> None:  # noqa: A002
+        """Write the end of one call, for upstreams that say when a call ends."""
+        call = self._by_provider.get(id)
+        if call is None and isinstance(id, str):
+            call = self._by_id.get(id)
+        if call is None or call.complete:
+            return
+        if not call.started:
+            if not call.name:
+                return
+            self._name_it(call)
+            self.open(out, self._begin(call))
+        self._write_end(out, call)
+
+    @property
+    def open_calls(self) -> int:
+        """How many calls have begun and not ended."""
+        return sum(1 for call in self._calls if not call.complete)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _find(self, call_id: str | None, provider_id: Hashable) -> _Call | None:
+        if provider_id is not None:
+            # Two upstream keys with one call id are two calls: some servers repeat ids.
+            return self._by_provider.get(provider_id)
+        return self._by_id.get(call_id) if call_id else None
+
+    def _name_it(self, call: _Call) -> None:
+        if not call.id:
+            call.id = self._new_id(self._calls.index(call))
+            self._by_id.setdefault(call.id, call)
+            self.warnings.append(f"call {call.name} came without an id")
+
+    def _begin(self, call: _Call) -> ToolCallStart:
+        call.started = True
+        call.number = self._calls.index(call)
+        return ToolCallStart(
+            call=call.number,
+            id=call.id,
+            name=call.name,
+            choice=call.choice,
+            kind=call.kind,
+            namespace=call.namespace,
+            signature=call.signature,
+            item_id=call.item_id,
+            arguments="".join(call.arguments),
+        )
+
+    def _end(self, call: _Call) -> ToolCallComplete | Error | None:
+        if call.complete:
+            return None
+        call.complete = True
+        arguments = _text(call)
+        if call.kind == "function" and not is_json_object(arguments):
+            call.complete = False
+            call.started = True
+            return _call_error(call, f"the arguments of {call.name} are not a JSON object", "malformed_call", fatal=True)
+        return ToolCallComplete(
+            call=call.number,
+            id=call.id,
+            name=call.name,
+            arguments=arguments,
+            choice=call.choice,
+            kind=call.kind,
+            namespace=call.namespace,
+            signature=call.signature,
+            item_id=call.item_id,
+        )
+
+    def _write_end(self, out: list[Event], call: _Call) -> None:
+        event = self._end(call)
+        if isinstance(event, ToolCallComplete) and call.size == 0 and event.arguments:
+            out.append(ToolCallDelta(call.number, event.arguments, call.choice))
+        if event is not None:
+            out.append(event)
+
+
+def _text(call: _Call) -> str:
+    """The arguments so far; none at all means an empty object."""
+    arguments = "".join(call.arguments)
+    if call.kind == "function" and arguments.strip() in ("", "null"):
+        return "{}"
+    return arguments
+
+
+def _is_whole(call: _Call) -> bool:
+    if call.kind != "function":
+        return False
+    pieces = call.arguments
+    while call.span_read < len(pieces):
+        call.span.feed(pieces[call.span_read])
+        call.span_read += 1
+    return call.span.closed
+
+
+def _call_error(call: _Call, message: str, code: str, *, fatal: bool) -> Error:
+    return Error(
+        message=message, kind="upstream", code=code, fatal=fatal, call=max(call.number, 0), choice=call.choice,
+        raw="".join(call.arguments)[:2000],
+    )  # fmt: skip

@@ -1,0 +1,411 @@
+"""The shape every dialect has, and what they share: the loop of a streamed decoder and the table of errors.
+
+A dialect is a package `dialects/<name>/` whose `__init__` holds one constant `DIALECT`. It knows its own wire form and the
+neutral model, nothing else: no other dialect, no text format, no vendor's name (a vendor's quirks arrive as a `Profile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from athena.calls.ids import IdStyle
+from athena.calls.names import NameRule
+from athena.errors import AthenaError, ErrorKind, UsageError
+from athena.model.events import Done, Error, Event, Usage, error_event
+from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.profile import Profile
+from athena.model.request import Loss, Request
+from athena.opaque import Envelope
+from athena.wire.sse import SseDecoder
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a request goes."""
+
+    model: str
+    profile: Profile = Profile()
+    strict: bool = False
+    """Refuse what can not be represented instead of dropping it with a warning."""
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A request in the target's dialect: what to POST, to which path below the base URL, and what it lost."""
+
+    body: dict[str, Any]
+    path: str
+    headers: dict[str, str] = {}
+    losses: tuple[Loss, ...] = ()
+
+
+class DecodeContext(msgspec.Struct, frozen=True):
+    """What a decoder of answers is told about the exchange."""
+
+    profile: Profile = Profile()
+    limits: Limits = DEFAULT_LIMITS
+    seed: str = ""
+    """Makes synthesised ids differ between answers and stay equal for the same answer."""
+    keep_extras: bool = False
+    """Emit `Extra` events: the client speaks the same dialect."""
+
+
+class EncodeContext(msgspec.Struct, frozen=True):
+    """What an encoder of answers is told about the exchange."""
+
+    request: Request
+    """The client's own request, before any rewriting: model name, include_usage and echoed fields come from it."""
+    seed: str = ""
+    """Source of the ids the encoder has to make: equal seeds give equal bytes."""
+    created: int = 0
+    """Unix time of the exchange, handed in by the shell."""
+    envelope: Envelope | None = None
+    same_dialect: bool = False
+    """The upstream speaks this dialect too: its ids, extras and native reasoning state go out as they are."""
+    input_tokens: int = 0
+    """Estimate to show until the upstream's own count is known."""
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
+    """Chat: the field or fields that carry reasoning text."""
+    stream_error_stop: bool = False
+    """Anthropic: a `message_stop` after an error event."""
+    array: bool = False
+    """Gemini: the stream is one JSON array, because the client did not ask for alt=sse."""
+
+
+class AnswerDecoder(Protocol):
+    """Upstream bytes to events. Never raises on any input; after a terminal event it returns nothing more."""
+
+    def feed(self, data: bytes) -> list[Event]: ...
+
+    def close(self) -> list[Event]:
+        """The upstream's body ended. Returns the terminal event if there was none. Idempotent."""
+        ...
+
+
+class AnswerEncoder(Protocol):
+    """Events to client bytes. A whole answer comes out with its terminal event."""
+
+    def feed(self, events: list[Event]) -> bytes: ...
+
+
+class HttpError(msgspec.Struct, frozen=True):
+    """An error as a whole HTTP answer."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Dialect(Protocol):
+    """One API: requests both ways, answers both ways, errors both ways, token counts and model lists."""
+
+    name: str
+    id_style: IdStyle
+    """Call ids that clients of this dialect take."""
+    names: NameRule
+    """Tool names that upstreams of this dialect take."""
+    stream_type: str
+    """Content type of a streamed answer."""
+
+    def decode_request(
+        self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+    ) -> Request:
+        """A client's body as a Request; `model` and `stream` where the URL says them. Raises InvalidRequest."""
+        ...
+
+    def encode_request(self, request: Request, target: Target) -> Encoded:
+        """A prepared Request as a body for an upstream. Raises UnsupportedFeature for what must not be dropped."""
+        ...
+
+    def decoder(self, context: DecodeContext, *, stream: bool) -> AnswerDecoder: ...
+
+    def encoder(self, context: EncodeContext, *, stream: bool) -> AnswerEncoder: ...
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Error: ...
+
+    def encode_error(self, error: Error, request_id: str = "") -> HttpError: ...
+
+    def keep_alive(self) -> bytes:
+        """Bytes that keep a stream open and that every client of the dialect ignores."""
+        ...
+
+    def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]: ...
+
+    def encode_count(self, tokens: int) -> dict[str, Any]: ...
+
+    def decode_count_request(self, body: Mapping[str, Any], *, model: str | None = None) -> Request: ...
+
+
+class ModelEntry(msgspec.Struct, frozen=True):
+    """One model a gateway offers."""
+
+    id: str
+    created: int = 0
+    owner: str = "athena"
+    display_name: str = ""
+    max_input: int | None = None
+    max_output: int | None = None
+
+
+class StreamDecoder:
+    """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
+
+    Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`.
+    """
+
+    def __init__(self, context: DecodeContext) -> None:
+        self.context = context
+        self.bad_records = 0
+        self.ended = False
+        self._sse = SseDecoder(context.limits.event_bytes)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` brought."""
+        out: list[Event] = []
+        if self.ended:
+            return out
+        try:
+            for name, payload in self._sse.feed(data):
+                self._record(name, payload, out)
+                if self.ended:
+                    break
+        except AthenaError as error:
+            self.fail(out, error_event(error))
+        return out
+
+    def close(self) -> list[Event]:
+        """The terminal event, if the records so far had none."""
+        out: list[Event] = []
+        if self.ended:
+            return out
+        try:
+            for name, payload in self._sse.close():
+                self._record(name, payload, out)
+                if self.ended:
+                    return out
+            self.end(out)
+        except AthenaError as error:
+            self.fail(out, error_event(error))
+        self.ended = True
+        return out
+
+    def _record(self, name: str, payload: bytes, out: list[Event]) -> None:
+        try:
+            self.record(name, payload, out)
+        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self.bad_record(payload, error, out)
+
+    def bad_record(self, payload: bytes, error: Exception, out: list[Event]) -> None:
+        """A record that did not decode: skip what is not JSON, fail on JSON of the wrong shape."""
+        if isinstance(error, msgspec.ValidationError):
+            self.fail(out, protocol_error(f"a stream record has the wrong shape: {error}", payload))
+        else:
+            self.bad_records += 1
+
+    def fail(self, out: list[Event], error: Error) -> None:
+        """End the answer with an error."""
+        out.append(error)
+        self.ended = True
+
+    def finish(self, out: list[Event], *dones: Done) -> None:
+        """End the answer well."""
+        out.extend(dones)
+        self.ended = True
+
+    def record(self, name: str, payload: bytes, out: list[Event]) -> None:
+        """Hook: one record."""
+        raise NotImplementedError  # pragma: no cover - every subclass has its own
+
+    def end(self, out: list[Event]) -> None:
+        """Hook: the bytes ended and no record had ended the answer."""
+        self.fail(out, closed_error())
+
+
+class WholeDecoder:
+    """A decoder of a whole body: the same events, at the end."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self.context = context
+        self._body = bytearray()
+        self._failed: Error | None = None
+        self._closed = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Nothing yet: a whole answer means nothing before its last byte."""
+        if self._closed:
+            raise UsageError("feed() after close()")
+        self._body += data
+        if len(self._body) > self.context.limits.answer_bytes:
+            self._failed = Error("the answer is larger than the limit", code="answer_too_large")
+            self._body.clear()
+        return []
+
+    def close(self) -> list[Event]:
+        """All events of the answer."""
+        if self._closed:
+            return []
+        self._closed = True
+        if self._failed is not None:
+            return [self._failed]
+        out: list[Event] = []
+        body = bytes(self._body)
+        if not body.strip():
+            return [closed_error()]
+        try:
+            self.whole(body, out)
+        except AthenaError as error:
+            out.append(error_event(error))
+        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            out.append(protocol_error(f"the answer is not what the dialect allows: {error}", body))
+        return out
+
+    def whole(self, body: bytes, out: list[Event]) -> None:
+        """Hook: the complete body."""
+        raise NotImplementedError  # pragma: no cover - every subclass has its own
+
+
+def protocol_error(message: str, payload: bytes = b"") -> Error:
+    """The upstream broke its dialect."""
+    return Error(message, kind="upstream", code="upstream_protocol", raw=payload[:2000].decode("utf-8", "replace"))
+
+
+def closed_error() -> Error:
+    """The upstream ended without finishing: never a success (requirements A43)."""
+    return Error("the upstream ended the answer before it was finished", kind="upstream", code="upstream_closed")
+
+
+STATUS_OF: dict[ErrorKind, int] = {
+    "invalid": 400,
+    "context_length": 400,
+    "content_policy": 400,
+    "auth": 401,
+    "billing": 402,
+    "permission": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "too_large": 413,
+    "rate_limit": 429,
+    "overloaded": 503,
+    "timeout": 504,
+    "cancelled": 499,
+    "upstream": 502,
+    "server": 500,
+}
+
+
+def kind_of_status(status: int) -> ErrorKind:
+    """The row of the error table for an HTTP status nobody explained better."""
+    if status in (401, 402, 403, 404, 409, 413, 429):
+        return _KIND_OF_STATUS[status]
+    if status in (503, 529):
+        return "overloaded"
+    if status in (408, 504, 524):
+        return "timeout"
+    if status == 499:
+        return "cancelled"
+    return "upstream" if status >= 500 or status < 400 else "invalid"
+
+
+_KIND_OF_STATUS: dict[int, ErrorKind] = {
+    401: "auth", 402: "billing", 403: "permission", 404: "not_found", 409: "conflict", 413: "too_large", 429: "rate_limit",
+}  # fmt: skip
+
+
+def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
+    """An error body of any server: nested, flat, a string, FastAPI's detail, an array of one, HTML, nothing.
+
+    `code` and `param` are the server's own words where it has them.
+    """
+    message, code, param = "", "", None
+    text = body[:20000].decode("utf-8", "replace")
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = None
+        stripped = text.strip()
+        message = "" if stripped.startswith("<") else stripped[:1000]
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        inner = value.get("error", value.get("detail", value))
+        if isinstance(inner, list) and inner:
+            inner = inner[0]
+        if isinstance(inner, dict):
+            found = inner.get("message", inner.get("msg", inner.get("detail")))
+            message = found if isinstance(found, str) else msgspec.json.encode(inner).decode()[:1000]
+            for key in ("code", "type", "status"):
+                if isinstance(inner.get(key), str) and inner[key]:
+                    code = inner[key]
+                    break
+            param = inner.get("param") if isinstance(inner.get("param"), str) else None
+            inner_status = inner.get("code", inner.get("status"))
+            if status < 400 and isinstance(inner_status, int) and not isinstance(inner_status, bool):
+                status = inner_status
+        elif isinstance(inner, str):
+            message = inner
+    message = message or f"the upstream answered with status {status}"
+    kind = kind_of_status(status)
+    if kind == "invalid" and is_context_overflow(message, code):
+        kind = "context_length"
+    return Error(
+        message=message,
+        kind=kind,
+        code=code or "upstream_status",
+        status=status,
+        retry_after=retry_after(headers, value, message),
+        param=param,
+        raw=text[:2000],
+    )
+
+
+def is_context_overflow(message: str, code: str) -> bool:
+    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2).
+
+    There is no machine code for it outside OpenAI: the wordings are those agents themselves look for.
+    """
+    if code in ("context_length_exceeded", "request_too_large", "exceed_context_size_error"):
+        return code != "request_too_large"
+    lowered = message.lower()
+    return "prompt is too long" in lowered or "maximum context length" in lowered or "context window" in lowered
+
+
+def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "") -> float | None:
+    """Seconds to wait: from headers, Gemini's RetryInfo, or "try again in 1.5s"."""
+    for key, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(key)
+        if value:
+            try:
+                return float(value) * scale
+            except ValueError:
+                continue
+    if isinstance(body, dict):
+        inner = body.get("error")
+        details = inner.get("details") if isinstance(inner, dict) else None
+        for detail in details if isinstance(details, list) else ():
+            delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+            if isinstance(delay, str) and delay.endswith("s"):
+                try:
+                    return float(delay[:-1])
+                except ValueError:
+                    continue
+    return _told_wait(message)
+
+
+def _told_wait(message: str) -> float | None:
+    start = message.lower().find("try again in ")
+    if start < 0:
+        return None
+    word = message[start + 13 : start + 40].split(" ")[0].rstrip(".,;")
+    for suffix, scale in (("ms", 0.001), ("s", 1.0)):
+        if word.endswith(suffix):
+            try:
+                return float(word[: -len(suffix)]) * scale
+            except ValueError:
+                return None
+    return None
+
+
+def estimated(usage: Usage | None) -> Usage:
+    """A usage to show when the upstream gave none."""
+    return usage if usage is not None else Usage(estimated=True)

@@ -1,0 +1,130 @@
+"""What an upstream does differently, as data. Rows live in `profiles.toml`; `profiles.py` reads them.
+
+A dialect's encoder reads these values and never compares a vendor's name: a new OpenAI-compatible server is a new row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from athena.calls.ids import IdStyle
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One upstream's quirks, for one model of it. Defaults fit a plain OpenAI-compatible server."""
+
+    name: str = "generic"
+    dialect: str = "openai_chat"
+    family: str = "unknown"
+    """Who mints and reads opaque reasoning state: anthropic, openai, gemini, ... `unknown` mints none."""
+
+    # roles and messages
+    developer_role: bool = False
+    """System text goes in `developer` messages."""
+    system_messages: bool = True
+    """False: the model has no system role; instructions are put before the first user text."""
+    mid_system: bool = False
+    """Anthropic: takes `role: system` inside messages."""
+    prefill: bool = True
+    """A trailing assistant message is continued; False: it is refused."""
+    prefill_flag: str | None = None
+    """Field that marks a message to continue (`prefix`, `partial`)."""
+    text_content: bool = False
+    """Message content must be a plain string."""
+    images_in_results: bool = False
+    name_in_results: bool = False
+    """Tool messages carry the tool's name."""
+
+    # tools
+    ids: IdStyle = "chat"
+    strict_tools: bool = True
+    """Takes `strict` on tools."""
+    custom_tools: bool = False
+    """Takes free-form tools natively."""
+    hosted_tools: bool = False
+    forced_choice: bool = True
+    """Takes tool_choice required and named."""
+    forced_choice_while_thinking: bool = True
+    named_choice: bool = True
+    """Takes a named tool_choice; False: the tool list is narrowed and `required` sent."""
+    required_word: str = "required"
+    allowed_choice: bool = False
+    parallel_switch: bool = True
+    json_schema_tools: bool = True
+    """Gemini: takes parametersJsonSchema; False: the OpenAPI subset."""
+    schema_drops: tuple[str, ...] = ()
+    """Schema keywords to remove from tool parameters."""
+
+    # sampling and length
+    max_tokens_field: str = "max_tokens"
+    max_tokens_default: int | None = None
+    """Sent when the client gave none (Anthropic requires it)."""
+    sampling: tuple[str, ...] = (
+        "temperature",
+        "top_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "logit_bias",
+        "logprobs",
+    )
+    """Which sampling fields are sent; others are dropped with a warning."""
+    sampling_while_thinking: bool = True
+    temperature_max: float | None = None
+    temperature_and_top_p: bool = True
+    stop_limit: int = 4
+    """How many stop sequences it takes; the rest is matched by us. 0: none."""
+    seed_field: str = "seed"
+    choices: bool = True
+    """Takes n greater than 1."""
+
+    # reasoning
+    reasoning_control: Literal["effort", "openrouter", "thinking", "thinking_and_effort", "template", "none"] = "effort"
+    efforts: tuple[str, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+    """Efforts it knows; others become the nearest lower one, else the nearest higher."""
+    reasoning_field: str = "reasoning_content"
+    """Where reasoning text of the history goes."""
+    reasoning_replay: Literal["never", "calls", "always", "details"] = "never"
+    """Which assistant turns of the history carry reasoning text: none, those with calls, all. `details`: OpenRouter's array."""
+    reasoning_filler: str | None = None
+    """What to send where a turn must carry reasoning and has none."""
+    thinking_budget: bool = True
+    """Anthropic: takes `enabled` with a budget."""
+    thinking_adaptive: bool = False
+    thinking_off: Literal["disabled", "between_tools", "effort"] = "disabled"
+    signed_calls: bool = False
+    """Gemini 3: the first call of a step must carry its thought signature."""
+
+    # output
+    json_object: bool = True
+    json_schema: bool = True
+    verbosity: bool = False
+    logprobs: bool = True
+
+    # the rest of the request
+    cache_marks: Literal["none", "cache_control", "breakpoint"] = "none"
+    user_field: str | None = None
+    stream_usage: bool = True
+    """Takes stream_options.include_usage."""
+    drop_fields: tuple[str, ...] = ()
+    """Fields a client may send that this upstream refuses."""
+    pass_fields: tuple[str, ...] = ()
+    """Fields beyond the dialect that a client may address to this upstream."""
+    headers: dict[str, str] = {}
+    body: dict[str, Any] = {}
+    """Fields to add to every request that does not have them."""
+    tier: bool = True
+    metadata: bool = False
+    store: bool = False
+
+    # answers
+    clean: bool = False
+    """Its streams keep to the dialect to the letter: they may pass through untouched."""
+    name_fragments: bool = False
+    """Streams a call's name in pieces."""
+    lenient_end: bool = False
+    """Ends streams without a finish reason as a habit; a complete answer then counts as finished."""
+    merge_choices: bool = False
+    """Splits one answer over several choices although n is 1."""

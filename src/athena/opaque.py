@@ -1,0 +1,76 @@
+"""Reasoning state of one provider family, carried through the opaque slot of another family's dialect (`dialects.md` 2.4).
+
+A signature or encrypted reasoning item is worth something only to its maker. When the client speaks another dialect, it is
+wrapped as `gw1.<base64url JSON>.<MAC>` and put where that client keeps such things; on the way back it is unwrapped, checked
+and handed to the family that minted it, or dropped. Nobody without the key can make one up.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import OrderedDict
+
+import msgspec
+
+from athena.model.parts import Opaque
+
+PREFIX = "gw1."
+
+
+class Envelope:
+    """Seals and opens reasoning state with one key per deployment."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hashlib.sha256(b"athena-envelope" + key).digest()
+
+    def seal(self, opaque: Opaque) -> str:
+        """The state as text for a foreign slot."""
+        body = base64.urlsafe_b64encode(msgspec.json.encode(opaque)).rstrip(b"=")
+        return f"{PREFIX}{body.decode()}.{self._mac(body)}"
+
+    def open(self, text: str) -> Opaque | None:
+        """The state that `seal` wrapped; None for anything else, altered envelopes included."""
+        if not text.startswith(PREFIX):
+            return None
+        body, _, mac = text[len(PREFIX) :].partition(".")
+        if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(body.encode("utf-8", "replace")).encode()):
+            return None
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Opaque)
+        except (binascii.Error, ValueError, msgspec.MsgspecError):
+            return None
+
+    def _mac(self, body: bytes) -> str:
+        return base64.urlsafe_b64encode(hmac.digest(self._key, body, "sha256")[:16]).rstrip(b"=").decode()
+
+
+def is_envelope(text: str) -> bool:
+    """Does the text claim to be one of our envelopes?"""
+    return text.startswith(PREFIX)
+
+
+class OpaqueStore:
+    """Reasoning state by call id, for clients that drop what they do not know. Bounded: the oldest goes first."""
+
+    __slots__ = ("_items", "_limit")
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._items: OrderedDict[tuple[str, str], tuple[Opaque, ...]] = OrderedDict()
+        self._limit = limit
+
+    def put(self, tenant: str, call_id: str, states: tuple[Opaque, ...]) -> None:
+        """Remember the state that belongs to a call."""
+        key = (tenant, call_id)
+        self._items[key] = states
+        self._items.move_to_end(key)
+        while len(self._items) > self._limit:
+            self._items.popitem(last=False)
+
+    def get(self, tenant: str, call_id: str) -> tuple[Opaque, ...]:
+        """What was remembered; empty when nothing was."""
+        return self._items.get((tenant, call_id), ())

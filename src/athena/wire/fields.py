@@ -1,0 +1,144 @@
+"""Typed reading of JSON objects: a wrong field is an `InvalidRequest` that names its path, an unknown one is kept.
+
+Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from athena.errors import InvalidRequest
+
+T = TypeVar("T")
+
+
+class Fields:
+    """A JSON object being read. Every getter marks its key as understood."""
+
+    __slots__ = ("_read", "path", "value")
+
+    def __init__(self, value: object, path: str = "") -> None:
+        if not isinstance(value, dict):
+            raise _wrong(path or "body", "an object", value)
+        self.value: dict[str, Any] = value
+        self.path = path
+        self._read: set[str] = set()
+
+    def at(self, key: str) -> str:
+        """The path of a key, as errors spell it: messages[2].content."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def any(self, key: str) -> Any:
+        """The value as it is; None when absent."""
+        self._read.add(key)
+        return self.value.get(key)
+
+    def has(self, key: str) -> bool:
+        """Is the key present and not null?"""
+        return self.value.get(key) is not None
+
+    def text(self, key: str) -> str | None:
+        value = self.any(key)
+        if value is None or isinstance(value, str):
+            return value
+        raise _wrong(self.at(key), "a string", value)
+
+    def needed_text(self, key: str, *, allow_empty: bool = True) -> str:
+        value = self.text(key)
+        if value is None or (not value and not allow_empty):
+            raise InvalidRequest(f"{self.at(key)}: field required", path=self.at(key))
+        return value
+
+    def integer(self, key: str) -> int | None:
+        value = self.any(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        raise _wrong(self.at(key), "an integer", value)
+
+    def number(self, key: str) -> float | None:
+        value = self.any(key)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            return value
+        raise _wrong(self.at(key), "a number", value)
+
+    def flag(self, key: str) -> bool | None:
+        value = self.any(key)
+        if value is None or isinstance(value, bool):
+            return value
+        raise _wrong(self.at(key), "true or false", value)
+
+    def mapping(self, key: str) -> dict[str, Any] | None:
+        value = self.any(key)
+        if value is None or isinstance(value, dict):
+            return value
+        raise _wrong(self.at(key), "an object", value)
+
+    def sequence(self, key: str) -> list[Any] | None:
+        value = self.any(key)
+        if value is None or isinstance(value, list):
+            return value
+        raise _wrong(self.at(key), "an array", value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An array of strings, or one string standing for an array of one."""
+        value = self.any(key)
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise _wrong(self.at(key), "a string or an array of strings", value)
+
+    def child(self, key: str) -> Fields | None:
+        """A nested object, to be read the same way."""
+        value = self.mapping(key)
+        return None if value is None else Fields(value, self.at(key))
+
+    def children(self, key: str) -> Iterator[Fields]:
+        """The objects of an array."""
+        for index, item in enumerate(self.sequence(key) or ()):
+            yield Fields(item, f"{self.at(key)}[{index}]")
+
+    def each(self, key: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
+        return tuple(read(item) for item in self.children(key))
+
+    def rest(self) -> dict[str, Any] | None:
+        """What no getter asked for, nulls left out; None when nothing is left."""
+        left = {key: value for key, value in self.value.items() if key not in self._read and value is not None}
+        return left or None
+
+    def wrong(self, key: str, expected: str) -> InvalidRequest:
+        """The error to raise when a value is of the right type but illegal."""
+        return _wrong(self.at(key), expected, self.value.get(key))
+
+
+def _wrong(path: str, expected: str, value: object) -> InvalidRequest:
+    shown = msgspec.json.encode(value).decode() if isinstance(value, str | int | float | bool) else _KINDS[type(value)]
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return InvalidRequest(f"{path}: expected {expected}, got {shown}", path=path)
+
+
+class _Kinds(dict[type, str]):
+    def __missing__(self, key: type) -> str:
+        return key.__name__
+
+
+_KINDS = _Kinds({dict: "an object", list: "an array", type(None): "null"})
+
+
+def decode_json_object(body: bytes) -> dict[str, Any]:
+    """A request body as a dict, or an InvalidRequest that says where it stops being JSON."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body must be a JSON object", code="invalid_json")
+    return value
