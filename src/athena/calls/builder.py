@@ -7,7 +7,18 @@ from typing import Any
 
 from athena.model.answer import Answer, Choice
 from athena.model.events import (
-    Done, Error, Event, Extra, Finish, Start, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart, Usage, WholePart,
+    Done,
+    Error,
+    Event,
+    Extra,
+    Finish,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallStart,
+    Usage,
+    WholePart,
 )  # fmt: skip
 from athena.model.parts import Citation, Opaque, Part, Refusal, Text, Thinking, ToolCall
 

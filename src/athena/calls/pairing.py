@@ -14,7 +14,7 @@ from athena.model.parts import Part, Text, ToolCall, ToolResult, changed, joined
 from athena.model.request import Loss, Turn
 
 Pairing = Literal["strict", "repair"]
-"""`strict`: a result without its call is the client's mistake. `repair`: it becomes text. Missing results are filled in both."""
+"""`strict`: a result without its call is a client's mistake. `repair`: it becomes text. Both fill in missing results."""
 
 MISSING_RESULT = "no result was recorded"
 

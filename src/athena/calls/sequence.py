@@ -1,11 +1,12 @@
 """One call at a time, for dialects whose blocks are sequential (Anthropic's streams).
 
 The first call runs live. What other calls and text say meanwhile waits until it ends, then follows in order of appearance; so
-two interleaved calls never mix, and a lone call is never delayed.
+two interleaved calls never mix, and a lone call is never delayed. Each event waits at most once: the work stays linear.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from athena.model.events import Done, Error, Event, ToolCallComplete, ToolCallDelta, ToolCallStart
@@ -14,50 +15,51 @@ from athena.model.events import Done, Error, Event, ToolCallComplete, ToolCallDe
 class OneCallAtATime:
     """Feed events, get them with calls one after another."""
 
-    __slots__ = ("_open", "_waiting")
+    __slots__ = ("_behind", "_open", "_waiting")
 
     def __init__(self) -> None:
         self._open: int | None = None
-        self._waiting: list[Event] = []
+        self._waiting: deque[list[Event]] = deque()
+        self._behind: dict[int, list[Event]] = {}
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
         """The events that may be shown now."""
         out: list[Event] = []
         for event in events:
-            if self._open is None and not isinstance(event, ToolCallStart):
-                out.append(event)
+            if self._open is not None:
+                self._while_open(event, out)
             else:
-                self._take(event, out)
+                out.append(event)
+                if isinstance(event, ToolCallStart):
+                    self._open = event.call
         return out
 
-    def _take(self, event: Event, out: list[Event]) -> None:
-        if self._open is None:
-            assert isinstance(event, ToolCallStart)
-            self._open = event.call
-            out.append(event)
-        elif isinstance(event, ToolCallDelta | ToolCallComplete) and event.call == self._open:
-            out.append(event)
-            if isinstance(event, ToolCallComplete):
-                self._release(out)
-        elif isinstance(event, Error) and (event.fatal or event.call == self._open):
-            out.append(event)
-            self._release(out)
-        elif isinstance(event, Done):
-            # A call that is still open here was cut; the encoder must not close it.
+    def _while_open(self, event: Event, out: list[Event]) -> None:
+        if isinstance(event, ToolCallStart):
+            self._behind[event.call] = [event]
+            self._waiting.append(self._behind[event.call])
+        elif isinstance(event, ToolCallDelta | ToolCallComplete | Error) and event.call is not None:
+            if event.call == self._open:
+                out.append(event)
+                if not isinstance(event, ToolCallDelta):
+                    self._release(out)
+            else:
+                self._behind.setdefault(event.call, []).append(event)
+        elif isinstance(event, Done | Error):
+            # Whatever is still open here was cut; the encoder must not close it.
             self._open = None
-            out.extend(self._waiting)
-            self._waiting = []
+            while self._waiting:
+                out.extend(self._waiting.popleft())
             out.append(event)
         else:
-            self._waiting.append(event)
+            self._waiting.append([event])
 
     def _release(self, out: list[Event]) -> None:
+        """The open call ended: show what waited, up to the next call that is not whole yet."""
         self._open = None
-        waiting, self._waiting = self._waiting, []
-        for position, event in enumerate(waiting):
-            if self._open is None and not isinstance(event, ToolCallStart):
-                out.append(event)
-                continue
-            self._take(event, out)
-            if self._open is None and position + 1 < len(waiting):
-                continue
+        while self._waiting:
+            batch = self._waiting.popleft()
+            out.extend(batch)
+            if isinstance(batch[0], ToolCallStart) and not isinstance(batch[-1], ToolCallComplete | Error):
+                self._open = batch[0].call
+                return

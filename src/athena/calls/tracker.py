@@ -5,8 +5,8 @@ twice or never. The tracker keeps the two in separate tables, so call id "0" and
 before their call has a name, and refuses to complete a call whose arguments are not JSON.
 
 >>> tracker = ToolCallTracker()
->>> tracker.start_call("call_1", "get_weather", provider_id=0)
-ToolCallStart(call=0, id='call_1', name='get_weather', choice=0, kind='function', namespace=None, signature=None, item_id=None, arguments='')
+>>> tracker.start_call("call_1", "get_weather", provider_id=0).name
+'get_weather'
 >>> tracker.append_args(0, '{"city": ').arguments
 '{"city": '
 >>> tracker.append_args("call_1", '"Paris"}').call
@@ -119,7 +119,7 @@ class ToolCallTracker:
         return self._begin(call)
 
     def append_args(self, id: Hashable, delta: str) -> ToolCallDelta | None:  # noqa: A002 - the name of the source system
-        """Add a piece of arguments; `id` is the call's id or the upstream's key. None when it can not be shown yet or any more."""
+        """Add a piece of arguments; `id` is the call's id or the upstream's key. None when it can not be shown (yet)."""
         call = self._by_provider.get(id)
         if call is None and isinstance(id, str):
             call = self._by_id.get(id)

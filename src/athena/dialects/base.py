@@ -168,7 +168,7 @@ class StreamDecoder:
         try:
             for name, payload in self._sse.feed(data):
                 self._record(name, payload, out)
-                if self.ended:
+                if self._has_ended():
                     break
         except AthenaError as error:
             self.fail(out, error_event(error))
@@ -182,7 +182,7 @@ class StreamDecoder:
         try:
             for name, payload in self._sse.close():
                 self._record(name, payload, out)
-                if self.ended:
+                if self._has_ended():
                     return out
             self.end(out)
         except AthenaError as error:
@@ -202,6 +202,9 @@ class StreamDecoder:
             self.fail(out, protocol_error(f"a stream record has the wrong shape: {error}", payload))
         else:
             self.bad_records += 1
+
+    def _has_ended(self) -> bool:
+        return self.ended
 
     def fail(self, out: list[Event], error: Error) -> None:
         """End the answer with an error."""

@@ -14,8 +14,8 @@ Grammar, for every stage and every dialect::
 `arguments` of its `ToolCallComplete`, unless that says `repaired`. `arguments` is the model's own JSON text (free text for a
 custom tool): never re-serialised, so number forms, key order and duplicate keys survive.
 
-Thinking: the deltas of one thinking block are followed by at most one `ThinkingDelta` with a `signature`, which ends that block.
-A redacted block is a `ThinkingDelta` with no text and a signature of kind `redacted`.
+Thinking: the deltas of one block are followed by at most one `ThinkingDelta` with a `signature`, which ends that block. A
+redacted block is a `ThinkingDelta` with no text and a signature of kind `redacted`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fiel
     pass
 
 
-class Start(_Event):
+class Start(_Event, frozen=True):
     """The upstream began to answer."""
 
     id: str = ""
@@ -82,7 +82,7 @@ class Start(_Event):
     """Constant unknown fields of the upstream's dialect (system_fingerprint, provider, ...)."""
 
 
-class TextDelta(_Event):
+class TextDelta(_Event, frozen=True):
     """Visible answer text. `refusal` marks text the upstream sent in its refusal slot."""
 
     text: str
@@ -91,7 +91,7 @@ class TextDelta(_Event):
     signature: Opaque | None = None
 
 
-class ThinkingDelta(_Event):
+class ThinkingDelta(_Event, frozen=True):
     """Reasoning text; with a `signature` it ends the thinking block."""
 
     text: str = ""
@@ -100,7 +100,7 @@ class ThinkingDelta(_Event):
     summary: bool = False
 
 
-class ToolCallStart(_Event):
+class ToolCallStart(_Event, frozen=True):
     """A call begins; its name is final."""
 
     call: int
@@ -115,7 +115,7 @@ class ToolCallStart(_Event):
     """Only from `ToolCallTracker.start_call`: text that arrived before the start."""
 
 
-class ToolCallDelta(_Event):
+class ToolCallDelta(_Event, frozen=True):
     """The next piece of a call's arguments."""
 
     call: int
@@ -123,7 +123,7 @@ class ToolCallDelta(_Event):
     choice: int = 0
 
 
-class ToolCallComplete(_Event):
+class ToolCallComplete(_Event, frozen=True):
     """A call is whole: `arguments` is complete JSON (or free text when `kind` is custom)."""
 
     call: int
@@ -138,7 +138,7 @@ class ToolCallComplete(_Event):
     repaired: bool = False
 
 
-class Done(_Event):
+class Done(_Event, frozen=True):
     """A choice ended well. The last one carries the usage."""
 
     finish: Finish
@@ -147,7 +147,7 @@ class Done(_Event):
     last: bool = True
 
 
-class Error(_Event):
+class Error(_Event, frozen=True):
     """Something went wrong; `fatal` ends the answer. `kind` is the row of every dialect's error table."""
 
     message: str
@@ -163,14 +163,14 @@ class Error(_Event):
     raw: str = ""
 
 
-class WholePart(_Event):
+class WholePart(_Event, frozen=True):
     """A part that arrives in one piece: citation, image, audio, server-tool block, anything opaque."""
 
     part: Part
     choice: int = 0
 
 
-class Extra(_Event):
+class Extra(_Event, frozen=True):
     """Unknown or rare fields of one upstream record (logprobs, ...), for an encoder of the same dialect."""
 
     fields: dict[str, Any]
@@ -180,7 +180,7 @@ class Extra(_Event):
     """Fields of the choice's delta or message rather than of the choice."""
 
 
-class KeepAlive(_Event):
+class KeepAlive(_Event, frozen=True):
     """The upstream is alive and has nothing to say."""
 
 

@@ -60,33 +60,33 @@ class _Source(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fie
     pass
 
 
-class Base64(_Source):
+class Base64(_Source, frozen=True):
     """Bytes in standard base64."""
 
     mime: str
     data: str
 
 
-class Url(_Source):
+class Url(_Source, frozen=True):
     """A web address; never a data URL (decoders turn those into `Base64`)."""
 
     url: str
     mime: str | None = None
 
 
-class FileRef(_Source):
+class FileRef(_Source, frozen=True):
     """A file stored at a provider: never portable to another one."""
 
     id: str
 
 
-class InlineText(_Source):
+class InlineText(_Source, frozen=True):
     """Plain text as a document."""
 
     text: str
 
 
-class Nested(_Source):
+class Nested(_Source, frozen=True):
     """A document made of other parts."""
 
     parts: tuple[Part, ...]
@@ -98,18 +98,18 @@ Source: TypeAlias = Base64 | Url | FileRef | InlineText | Nested
 # -- parts ----------------------------------------------------------------------------------------------------------------
 
 
-class Text(_Node):
+class Text(_Node, frozen=True):
     text: str
     citations: tuple[Citation, ...] = ()
     cache: CacheMark | None = None
     signature: Opaque | None = None
 
 
-class Refusal(_Node):
+class Refusal(_Node, frozen=True):
     text: str
 
 
-class Thinking(_Node):
+class Thinking(_Node, frozen=True):
     """Reasoning. Readable text, opaque state, or both; redacted when only the state exists."""
 
     text: str = ""
@@ -117,13 +117,13 @@ class Thinking(_Node):
     summary: bool = False
 
 
-class Image(_Node):
+class Image(_Node, frozen=True):
     source: Source
     detail: str | None = None
     cache: CacheMark | None = None
 
 
-class Document(_Node):
+class Document(_Node, frozen=True):
     source: Source
     title: str | None = None
     context: str | None = None
@@ -131,7 +131,7 @@ class Document(_Node):
     cache: CacheMark | None = None
 
 
-class Audio(_Node):
+class Audio(_Node, frozen=True):
     source: Source | None = None
     format: str | None = None
     transcript: str | None = None
@@ -139,11 +139,11 @@ class Audio(_Node):
     expires_at: int | None = None
 
 
-class Video(_Node):
+class Video(_Node, frozen=True):
     source: Source
 
 
-class ToolCall(_Node):
+class ToolCall(_Node, frozen=True):
     """A call the model made; `arguments` is JSON text, or free text for a custom tool."""
 
     id: str
@@ -156,7 +156,7 @@ class ToolCall(_Node):
     cache: CacheMark | None = None
 
 
-class ToolResult(_Node):
+class ToolResult(_Node, frozen=True):
     """What a tool answered. `structured` keeps a result that was an object in its dialect (Gemini)."""
 
     call_id: str
@@ -168,7 +168,7 @@ class ToolResult(_Node):
     cache: CacheMark | None = None
 
 
-class Citation(_Node):
+class Citation(_Node, frozen=True):
     """A reference from answer text to its source. The kinds that name a url travel; others stay in their dialect."""
 
     kind: str = "url"
@@ -179,7 +179,7 @@ class Citation(_Node):
     end: int | None = None
 
 
-class Foreign(_Node):
+class Foreign(_Node, frozen=True):
     """A part only its own dialect understands (server-tool blocks, compaction, code execution, unknown types)."""
 
     kind: str
