@@ -15,7 +15,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from athena.model.parts import Opaque
+from athena.model.parts import Opaque, Thinking
 
 PREFIX = "gw1."
 
@@ -54,23 +54,30 @@ def is_envelope(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """What an assistant turn needs besides its call, when the client did not keep it."""
+
+    thinking: tuple[Thinking, ...] = ()
+    signature: Opaque | None = None
+
+
 class OpaqueStore:
     """Reasoning state by call id, for clients that drop what they do not know. Bounded: the oldest goes first."""
 
     __slots__ = ("_items", "_limit")
 
     def __init__(self, limit: int = 4096) -> None:
-        self._items: OrderedDict[tuple[str, str], tuple[Opaque, ...]] = OrderedDict()
+        self._items: OrderedDict[tuple[str, str], Memory] = OrderedDict()
         self._limit = limit
 
-    def put(self, tenant: str, call_id: str, states: tuple[Opaque, ...]) -> None:
+    def put(self, tenant: str, call_id: str, memory: Memory) -> None:
         """Remember the state that belongs to a call."""
         key = (tenant, call_id)
-        self._items[key] = states
+        self._items[key] = memory
         self._items.move_to_end(key)
         while len(self._items) > self._limit:
             self._items.popitem(last=False)
 
-    def get(self, tenant: str, call_id: str) -> tuple[Opaque, ...]:
-        """What was remembered; empty when nothing was."""
-        return self._items.get((tenant, call_id), ())
+    def get(self, tenant: str, call_id: str) -> Memory | None:
+        """What was remembered; None when nothing was."""
+        return self._items.get((tenant, call_id))

@@ -17,7 +17,7 @@ from athena.errors import AthenaError, ErrorKind, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, Tool
 from athena.opaque import Envelope
 from athena.wire.sse import SseDecoder
 
@@ -107,6 +107,16 @@ class Dialect(Protocol):
     """Tool names that upstreams of this dialect take."""
     stream_type: str
     """Content type of a streamed answer."""
+    family: str
+    """Whose reasoning state is native here: anthropic, openai, gemini; "" where the dialect has none of its own."""
+    system_turns: bool
+    """System messages may stand anywhere in a conversation."""
+    signs_thinking: bool
+    """Clients replay thinking only when it carries a signature."""
+
+    def portable_tool(self, tool: Tool) -> Tool | None:
+        """A hosted tool that the client runs itself, as a plain function; None for any other."""
+        ...
 
     def decode_request(
         self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None

@@ -1,0 +1,72 @@
+"""A neutral request made fit for one target, before that target's dialect writes it down.
+
+Each step is a small pure function over the request; this file is their order. What a step changes loses its raw JSON, what it
+leaves alone keeps it, so a request that fits already goes to its own dialect untouched. `restore` undoes on the answer what
+was done here to names, tools and stop sequences.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from athena.calls.ids import fit_history_ids, unique_history_ids
+from athena.calls.names import NameMap, names_of, rename
+from athena.calls.pairing import Pairing, pair_results
+from athena.dialects.base import Dialect, Target
+from athena.errors import UnsupportedFeature
+from athena.model.request import Loss, Request
+from athena.opaque import Envelope, OpaqueStore
+from athena.prepare.controls import fit_controls
+from athena.prepare.state import fit_state
+from athena.prepare.system import fit_system
+from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice, portable_tools
+
+__all__ = ["Prepared", "prepare"]
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The request for the target, and what the answer needs to be read back in the client's terms."""
+
+    request: Request
+    names: NameMap
+    custom: CustomTools
+    stops: tuple[str, ...]
+    """Stop sequences the target does not take: matched on the answer."""
+    losses: tuple[Loss, ...]
+
+
+def prepare(
+    request: Request,
+    target: Target,
+    home: Dialect,
+    abroad: Dialect,
+    *,
+    envelope: Envelope | None = None,
+    store: OpaqueStore | None = None,
+    tenant: str = "",
+    pairing: Pairing = "strict",
+) -> Prepared:
+    """Fit `request`, written in dialect `home`, to a target of dialect `abroad`."""
+    profile = target.profile
+    losses: list[Loss] = list(request.losses)
+    same = home.name == abroad.name
+    if request.previous_id and not same:
+        raise UnsupportedFeature(
+            "previous_response_id: this upstream keeps no conversations; send the whole history as input",
+            path="previous_response_id",
+        )
+    turns = unique_history_ids(request.turns)
+    turns, repairs = pair_results(turns, pairing)
+    losses.extend(repairs)
+    turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
+    turns = fit_history_ids(turns, profile.ids)
+    request = msgspec.structs.replace(request, turns=turns)
+    request = fit_system(request, profile, inline=abroad.system_turns)
+    if not same:
+        request = portable_tools(request, home)
+    request, custom = emulate_custom_tools(request, profile, losses)
+    names = NameMap(names_of(request), abroad.names)
+    request = rename(request, names)
+    request = fit_choice(request, target, losses)
+    request, stops = fit_controls(request, target, same=same, losses=losses)
+    return Prepared(request=request, names=names, custom=custom.renamed(names), stops=stops, losses=tuple(losses))

@@ -1,0 +1,41 @@
+"""Instructions where the target takes them (`dialects.md` 3.1).
+
+A system turn in the middle of a conversation is never hoisted to the front: that would break prompt caches and order. Where the
+target has no such turn it becomes user text in a fixed tag.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from athena.model.parts import Text, changed, joined_text
+from athena.model.profile import Profile
+from athena.model.request import Request, Turn
+
+
+def fit_system(request: Request, profile: Profile, *, inline: bool) -> Request:
+    """`inline`: the dialect takes system turns anywhere. Else the profile may take them behind a user turn."""
+    turns = request.turns
+    if not inline and any(turn.role == "system" for turn in turns):
+        fitted: list[Turn] = []
+        for turn in turns:
+            if turn.role == "system" and not (profile.mid_system and fitted and fitted[-1].role == "user"):
+                tagged = f"<system-reminder>\n{joined_text(turn.parts, chr(10))}\n</system-reminder>"
+                turn = changed(turn, role="user", parts=(Text(text=tagged),), hint=None)
+            fitted.append(turn)
+        turns = tuple(fitted)
+    system = request.system
+    if system and not profile.system_messages:
+        turns = _before_first_user(turns, joined_text(system, "\n\n"))
+        system = ()
+    if turns is request.turns and system is request.system:
+        return request
+    return msgspec.structs.replace(request, turns=turns, system=system)
+
+
+def _before_first_user(turns: tuple[Turn, ...], text: str) -> tuple[Turn, ...]:
+    for position, turn in enumerate(turns):
+        if turn.role == "user":
+            opened = changed(turn, parts=(Text(text=text), *turn.parts))
+            return (*turns[:position], opened, *turns[position + 1 :])
+    return (Turn(role="user", parts=(Text(text=text),)), *turns)

@@ -1,0 +1,148 @@
+"""Tools and tool choice as the target takes them (`dialects.md` 3.3, 3.7).
+
+A free-form tool becomes a function with one string, `input`, and comes back as what it was. A choice the target refuses
+becomes the nearest one it takes: the tool list is narrowed, a line of instruction says the rest, and the loss is reported.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from athena.calls.names import NAMESPACE_SEPARATOR, NameMap
+from athena.dialects.base import Dialect, Target
+from athena.errors import UnsupportedFeature
+from athena.model.parts import Part, Text, ToolCall, ToolResult, changed
+from athena.model.profile import Profile
+from athena.model.request import Loss, Request, Tool, ToolChoice, Turn
+
+INPUT_KEY = "input"
+
+
+class CustomTools(msgspec.Struct, frozen=True):
+    """The free-form tools that were sent as functions, under the names the target knows."""
+
+    names: frozenset[str] = frozenset()
+    keys: tuple[tuple[str | None, str], ...] = ()
+
+    def renamed(self, names: NameMap) -> CustomTools:
+        return CustomTools(frozenset(names.target(name, space) for space, name in self.keys), self.keys)
+
+
+def portable_tools(request: Request, home: Dialect) -> Request:
+    """Typed tools that the client itself runs, as plain functions: another family does not know the type."""
+    tools = tuple(home.portable_tool(tool) or tool if tool.kind == "hosted" else tool for tool in request.tools)
+    if all(new is old for new, old in zip(tools, request.tools, strict=True)):
+        return request
+    return msgspec.structs.replace(request, tools=tools)
+
+
+def emulate_custom_tools(request: Request, profile: Profile, losses: list[Loss]) -> tuple[Request, CustomTools]:
+    """Free-form tools as functions with one string argument, in definitions and history alike."""
+    has_custom = any(tool.kind == "custom" for tool in request.tools) or any(
+        isinstance(part, ToolCall | ToolResult) and part.kind == "custom" for turn in request.turns for part in turn.parts
+    )
+    if profile.custom_tools or not has_custom:
+        return request, CustomTools()
+    keys = tuple((tool.namespace, tool.name) for tool in request.tools if tool.kind == "custom")
+    for index, tool in enumerate(request.tools):
+        if tool.kind == "custom" and tool.grammar is not None:
+            losses.append(Loss(f"tools[{index}].format", "the grammar is described to the model, not enforced", "emulated"))
+    request = msgspec.structs.replace(
+        request,
+        tools=tuple(_as_function(tool) if tool.kind == "custom" else tool for tool in request.tools),
+        turns=tuple(_plain_calls(turn) for turn in request.turns),
+        tool_choice=_plain_choice(request.tool_choice),
+    )
+    return request, CustomTools(keys=keys)
+
+
+def _as_function(tool: Tool) -> Tool:
+    description = tool.description or ""
+    if tool.grammar is not None:
+        description += (
+            f"\n\nThe input must match this {tool.grammar.get('syntax', '')} grammar:\n{tool.grammar.get('definition', '')}"
+        )
+    return changed(
+        tool,
+        kind="function",
+        description=description.strip() or None,
+        grammar=None,
+        schema={
+            "type": "object",
+            "properties": {INPUT_KEY: {"type": "string", "description": "The whole input, as free text"}},
+            "required": [INPUT_KEY],
+            "additionalProperties": False,
+        },
+    )
+
+
+def _plain_calls(turn: Turn) -> Turn:
+    parts: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, ToolCall) and part.kind == "custom":
+            part = changed(part, kind="function", arguments=msgspec.json.encode({INPUT_KEY: part.arguments}).decode())
+        elif isinstance(part, ToolResult) and part.kind == "custom":
+            part = changed(part, kind="function")
+        parts.append(part)
+    if all(new is old for new, old in zip(parts, turn.parts, strict=True)):
+        return turn
+    return changed(turn, parts=tuple(parts))
+
+
+def _plain_choice(choice: ToolChoice | None) -> ToolChoice | None:
+    if choice is None or choice.kind != "custom":
+        return choice
+    return msgspec.structs.replace(choice, kind="function")
+
+
+def fit_choice(request: Request, target: Target, losses: list[Loss]) -> Request:
+    """The tool choice, or the nearest one the target takes."""
+    choice, profile = request.tool_choice, target.profile
+    if choice is None:
+        return request
+    if not request.tools:
+        if choice.mode not in ("none", "auto"):
+            losses.append(Loss("tool_choice", "no tools are declared"))
+        return msgspec.structs.replace(request, tool_choice=None)
+    tools, instruction = request.tools, ""
+    if choice.mode == "allowed" and not profile.allowed_choice:
+        tools = _only(tools, choice)
+        choice = ToolChoice("required" if choice.required else "auto")
+        losses.append(Loss("tool_choice", "the allowed set is sent as a shorter tool list", "emulated"))
+    if choice.mode == "named" and not profile.named_choice:
+        tools = _only(tools, choice)
+        choice = ToolChoice("required")
+        losses.append(Loss("tool_choice", "the named tool is sent as the only tool", "emulated"))
+    forced = choice.mode in ("required", "named") or (choice.mode == "allowed" and choice.required)
+    if forced and not _may_force(request, profile):
+        if target.strict:
+            raise UnsupportedFeature("tool_choice: this model takes no forced tool call", path="tool_choice")
+        if choice.names:
+            tools = _only(tools, choice)
+        instruction = f"Call the tool {choice.names[0]}." if choice.mode == "named" else "Call one of the tools."
+        choice = ToolChoice("auto")
+        losses.append(Loss("tool_choice", "this model takes no forced tool call; it is asked instead", "emulated"))
+    if choice is request.tool_choice:
+        return request
+    system = (*request.system, Text(text=instruction)) if instruction else request.system
+    return msgspec.structs.replace(request, tools=tools, tool_choice=choice, system=system)
+
+
+def _only(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[Tool, ...]:
+    wanted = set(choice.names)
+    kept = tuple(tool for tool in tools if tool.name in wanted or f"{tool.namespace}{NAMESPACE_SEPARATOR}{tool.name}" in wanted)
+    return kept or tools
+
+
+def _may_force(request: Request, profile: Profile) -> bool:
+    if not profile.forced_choice:
+        return False
+    return profile.forced_choice_while_thinking or not is_thinking(request)
+
+
+def is_thinking(request: Request) -> bool:
+    """Did the client ask the model to think?"""
+    reasoning = request.reasoning
+    if reasoning.mode == "off":
+        return False
+    return reasoning.mode != "default" or reasoning.effort not in (None, "none") or bool(reasoning.budget)
