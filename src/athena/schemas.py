@@ -1,0 +1,513 @@
+"""JSON Schemas of tools, made to fit what each target takes (`dialects.md` 3.3, requirements A19).
+
+Only schema positions are touched: values inside `enum`, `const`, `default` and `examples`, and properties that happen to be
+named like a keyword, stay what they are (trap 20). Nothing is mutated, a second pass changes nothing, and every rewrite that
+loses a constraint is written to `losses`; where the target allows text, the constraint moves into the `description`, which
+is what the vendors' own SDKs do. A part of a schema that needs no change comes out as the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from athena.errors import InvalidRequest
+from athena.model.request import Loss
+
+Schema = dict[str, Any]
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLES = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "additionalItems", "contentSchema",
+)  # fmt: skip
+_DEPTH = 100
+_NODES = 20000
+_EMPTY: Schema = {"type": "object", "properties": {}}
+
+_STRICT_REFUSED = (
+    "not", "if", "then", "else", "patternProperties", "default", "dependentSchemas", "dependentRequired", "dependencies",
+    "unevaluatedItems", "unevaluatedProperties", "propertyNames", "contains", "minContains", "maxContains", "minProperties",
+    "maxProperties", "uniqueItems", "additionalItems", "prefixItems", "examples", "$schema", "$id", "$anchor", "$comment",
+)  # fmt: skip
+_ANTHROPIC_STRICT = frozenset({
+    "$ref", "$defs", "type", "anyOf", "allOf", "enum", "const", "description", "title", "properties", "additionalProperties",
+    "required", "items",
+})  # fmt: skip
+_ANTHROPIC_FORMATS = frozenset({
+    "date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"
+})  # fmt: skip
+_GEMINI_JSON = frozenset({
+    "$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
+    "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering",
+})  # fmt: skip
+_GEMINI_OPENAPI = frozenset({
+    "type", "format", "title", "description", "nullable", "enum", "items", "minItems", "maxItems", "minLength", "maxLength",
+    "pattern", "minimum", "maximum", "minProperties", "maxProperties", "anyOf", "properties", "required", "propertyOrdering",
+    "default", "example",
+})  # fmt: skip
+_OPENAPI_FORMATS = {
+    "string": ("enum", "date-time"), "integer": ("int32", "int64"), "number": ("float", "double")
+}  # fmt: skip
+_SILENT = frozenset({"$schema", "$comment"})
+"""Say nothing about valid values: not worth a word to the model or to the operator."""
+
+
+class _Walk:
+    """One pass over one schema: where it is and what it had to give up."""
+
+    __slots__ = ("losses", "nodes", "root")
+
+    def __init__(self, root: Schema, losses: list[Loss] | None) -> None:
+        self.root = root
+        self.losses = losses
+        self.nodes = 0
+
+    def count(self, path: str) -> None:
+        """References written out may multiply: a bound on what one schema may become."""
+        self.nodes += 1
+        if self.nodes > _NODES:
+            raise InvalidRequest(
+                f"{path[:80]}: schema has more than {_NODES} parts once its references are written out", path=path[:80]
+            )
+
+    def lose(self, path: str, reason: str) -> None:
+        if self.losses is not None:
+            self.losses.append(Loss(path, reason, "repaired"))
+
+
+def for_openai(
+    schema: Schema | None,
+    *,
+    strict: bool,
+    drops: tuple[str, ...] = (),
+    losses: list[Loss] | None = None,
+    path: str = "parameters",
+) -> Schema:
+    """Tool parameters for OpenAI-compatible servers.
+
+    `drops` are keywords to remove, `keyword` or `keyword:value` (`format:uri`). Without `strict` only the root is touched.
+    """
+    if schema is None:
+        return dict(_EMPTY)
+    walk = _Walk(schema, losses)
+    result = _dropped(walk, schema, drops, path, 0) if drops else schema
+    if strict:
+        result = _openai_strict(_Walk(result, losses), _object_root(walk, result, path, flatten=True), path, 0)
+    return _object_root(walk, result, path, flatten=strict)
+
+
+def for_anthropic(
+    schema: Schema | None, *, strict: bool, losses: list[Loss] | None = None, path: str = "input_schema"
+) -> Schema:
+    """A tool's `input_schema`, or with `strict` the subset that strict tools and structured outputs take."""
+    if schema is None:
+        return dict(_EMPTY)
+    walk = _Walk(schema, losses)
+    root = _object_root(walk, schema, path, flatten=False)
+    return _anthropic_strict(walk, root, path, 0) if strict else root
+
+
+def for_anthropic_output(schema: Schema, *, losses: list[Loss] | None = None, path: str = "schema") -> Schema:
+    """The schema of a structured answer, which need not be an object."""
+    return _anthropic_strict(_Walk(schema, losses), schema, path, 0)
+
+
+def for_gemini(
+    schema: Schema | None, *, json_schema: bool, losses: list[Loss] | None = None, path: str = "parameters"
+) -> Schema:
+    """A function's parameters: `parametersJsonSchema`, or the OpenAPI subset of `parameters`.
+
+    The OpenAPI form of a schema without properties is empty: Gemini refuses an object without any, so leave the field out.
+    """
+    if schema is None:
+        return {}
+    walk = _Walk(schema, losses)
+    if json_schema:
+        return _gemini_json(walk, _with_defs(schema), path, 0)
+    result = _gemini_openapi(walk, schema, path, (), 0)
+    return {} if result.get("type", "object") == "object" and not result.get("properties") and "anyOf" not in result else result
+
+
+# -- walking ---------------------------------------------------------------------------------------------------------------
+
+
+def _children(schema: Schema, path: str, change: Callable[[Any, str], Any]) -> Schema:
+    """The schema with every direct subschema changed; the same object when none did."""
+    fresh: Schema | None = None
+    for key in schema:
+        value = schema[key]
+        if key in _MAPS and isinstance(value, dict):
+            changed: Any = {name: change(child, f"{path}.{key}.{name}") for name, child in value.items()}
+            same = all(changed[name] is value[name] for name in value)
+        elif (key in _LISTS or key == "items") and isinstance(value, list):
+            changed = [change(child, f"{path}.{key}[{index}]") for index, child in enumerate(value)]
+            same = all(new is old for new, old in zip(changed, value, strict=True))
+        elif key in _SINGLES and isinstance(value, dict):
+            changed = change(value, f"{path}.{key}")
+            same = changed is value
+        else:
+            continue
+        if not same:
+            fresh = dict(schema) if fresh is None else fresh
+            fresh[key] = changed
+    return schema if fresh is None else fresh
+
+
+def _deeper(depth: int, path: str) -> int:
+    if depth >= _DEPTH:
+        raise InvalidRequest(f"{path[:80]}: schema is nested deeper than {_DEPTH} levels", path=path[:80])
+    return depth + 1
+
+
+def _dropped(walk: _Walk, schema: Schema, drops: tuple[str, ...], path: str, depth: int) -> Schema:
+    depth = _deeper(depth, path)
+    gone = [key for key in schema if key in drops or (isinstance(schema[key], str) and f"{key}:{schema[key]}" in drops)]
+    if gone:
+        for key in gone:
+            walk.lose(f"{path}.{key}", "keyword the upstream refuses")
+        schema = {key: value for key, value in schema.items() if key not in gone}
+    return _children(
+        schema, path, lambda child, at: _dropped(walk, child, drops, at, depth) if isinstance(child, dict) else child
+    )
+
+
+def _object_root(walk: _Walk, schema: Schema, path: str, *, flatten: bool) -> Schema:
+    """The schema with `type: object` at its root, which every tool API demands."""
+    if flatten:
+        schema = _merged_root(walk, schema, path)
+    kind = schema.get("type")
+    if kind == "object":
+        return schema
+    if kind is not None and not (isinstance(kind, list) and "object" in kind):
+        walk.lose(path, f"root type {kind!r} is not an object")
+        return dict(_EMPTY)
+    if not schema:
+        return dict(_EMPTY)
+    return {"type": "object", **{key: value for key, value in schema.items() if key != "type"}}
+
+
+def _merged_root(walk: _Walk, schema: Schema, path: str) -> Schema:
+    """A root made of alternatives or of a reference, as one object with the properties of all."""
+    seen: set[str] = set()
+    while isinstance(schema.get("$ref"), str) and schema["$ref"] not in seen:
+        seen.add(schema["$ref"])
+        target = _resolve(walk.root, schema["$ref"])
+        if target is None:
+            break
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    for key in ("allOf", "anyOf", "oneOf"):
+        branches = schema.get(key)
+        if not isinstance(branches, list):
+            continue
+        objects = [branch for branch in branches if isinstance(branch, dict)]
+        if key != "allOf":
+            walk.lose(f"{path}.{key}", "alternatives at the root are merged into one object")
+        required = [set(_names(branch.get("required"))) for branch in objects]
+        shared = set.union(*required) if key == "allOf" and required else set.intersection(*required) if required else set()
+        merged = {name: value for name, value in schema.items() if name != key}
+        properties = dict(merged.get("properties") or {})
+        for branch in objects:
+            for name, value in (branch.get("properties") or {}).items():
+                properties.setdefault(name, value)
+        merged["properties"] = properties
+        wanted = set(_names(merged.get("required"))) | shared
+        if wanted:
+            merged["required"] = [name for name in properties if name in wanted]
+        schema = merged
+    return schema
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _resolve(root: Schema, reference: str) -> Schema | None:
+    """What a local `$ref` points at."""
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    node: Any = root
+    for step in reference[2:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        node = node.get(step) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else None
+
+
+def _one_of_as_any_of(schema: Schema) -> Schema:
+    if not isinstance(schema.get("oneOf"), list):
+        return schema
+    fresh = {key: value for key, value in schema.items() if key != "oneOf"}
+    fresh["anyOf"] = [*(fresh.get("anyOf") or ()), *schema["oneOf"]]
+    return fresh
+
+
+def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
+    """The node and the branches of its `allOf` as one node; a lone reference stays a reference."""
+    branches = schema.get("allOf")
+    if not isinstance(branches, list):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "allOf"}
+    merged: Schema = dict(rest)
+    for branch in branches:
+        if not isinstance(branch, dict):
+            continue
+        if "$ref" in branch and (len(branches) > 1 or rest.keys() - {"description", "title", "default"}):
+            branch = _resolve(walk.root, str(branch["$ref"])) or branch
+            if "allOf" in branch:
+                branch = {key: value for key, value in branch.items() if key != "allOf"}
+                walk.lose(path, "nested allOf behind a reference")
+        for key, value in _all_of_merged(walk, branch, path).items():
+            if key == "properties" and isinstance(value, dict):
+                merged["properties"] = {**value, **(merged.get("properties") or {})}
+            elif key == "required":
+                merged["required"] = list(dict.fromkeys([*_names(merged.get("required")), *_names(value)]))
+            elif key not in merged:
+                merged[key] = value
+            elif merged[key] != value and key not in ("description", "title"):
+                walk.lose(f"{path}.{key}", "allOf branches disagree; the first is kept")
+    return merged
+
+
+def _into_description(walk: _Walk, schema: Schema, gone: list[str], path: str) -> Schema:
+    """The schema without those keywords; their values are told in words."""
+    if not gone:
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in gone}
+    told = [key for key in gone if key not in _SILENT]
+    if told:
+        text = ", ".join(f"{key}: {_shown(schema[key])}" for key in told)
+        before = kept.get("description")
+        kept["description"] = f"{before}\n\n{{{text}}}" if isinstance(before, str) and before else f"{{{text}}}"
+        for key in told:
+            walk.lose(f"{path}.{key}", "keyword moved into the description")
+    return kept
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
+
+
+# -- OpenAI strict ---------------------------------------------------------------------------------------------------------
+
+
+def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+    depth = _deeper(depth, path)
+    schema = _one_of_as_any_of(_all_of_merged(walk, schema, path))
+    gone = [key for key in schema if key in _STRICT_REFUSED]
+    if gone:
+        for key in gone:
+            if key not in _SILENT and schema[key] is not None:
+                walk.lose(f"{path}.{key}", "keyword outside the strict subset")
+        schema = {key: value for key, value in schema.items() if key not in gone}
+    if "$ref" in schema and len(schema) > 1:
+        # A reference with neighbours is refused; only root-level definitions may stand beside it.
+        schema = {key: value for key, value in schema.items() if key in ("$ref", "$defs", "definitions")}
+    if schema.get("type") == "object" or isinstance(schema.get("properties"), dict):
+        schema = _strict_object(walk, schema, path)
+    return _children(
+        schema, path, lambda child, at: _openai_strict(walk, child, at, depth) if isinstance(child, dict) else child
+    )
+
+
+def _strict_object(walk: _Walk, schema: Schema, path: str) -> Schema:
+    properties = schema.get("properties") or {}
+    required = _names(schema.get("required"))
+    optional = [name for name in properties if name not in required]
+    if schema.get("additionalProperties") not in (None, False):
+        walk.lose(f"{path}.additionalProperties", "strict objects take no other properties")
+    if not optional and schema.get("additionalProperties") is False and len(required) == len(properties):
+        return schema
+    fresh = {**schema, "properties": dict(properties), "additionalProperties": False, "required": list(properties)}
+    for name in optional:
+        walk.lose(f"{path}.properties.{name}", "optional property made nullable and required")
+        if isinstance(properties[name], dict):
+            fresh["properties"][name] = _nullable(properties[name])
+    return fresh
+
+
+def _nullable(schema: Schema) -> Schema:
+    kind = schema.get("type")
+    if kind == "null" or (isinstance(kind, list) and "null" in kind):
+        return schema
+    if isinstance(kind, str | list) and "const" not in schema and "anyOf" not in schema and "oneOf" not in schema:
+        fresh = {**schema, "type": [*kind, "null"] if isinstance(kind, list) else [kind, "null"]}
+        if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+            fresh["enum"] = [*schema["enum"], None]
+        return fresh
+    for key in ("anyOf", "oneOf"):
+        branches = schema.get(key)
+        if isinstance(branches, list) and kind is None:
+            if any(isinstance(branch, dict) and branch.get("type") == "null" for branch in branches):
+                return schema
+            return {**schema, key: [*branches, {"type": "null"}]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+# -- Anthropic strict ------------------------------------------------------------------------------------------------------
+
+
+def _anthropic_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+    depth = _deeper(depth, path)
+    if isinstance(schema.get("definitions"), dict):
+        schema = _with_defs(schema)
+    if "$ref" in schema:
+        schema = {key: value for key, value in schema.items() if key in ("$ref", "$defs")}
+    else:
+        schema = _one_of_as_any_of(schema)
+        gone = [key for key in schema if key not in _ANTHROPIC_STRICT and not _anthropic_takes(schema, key)]
+        is_object = schema.get("type") == "object"
+        if is_object and schema.get("additionalProperties") is not False:
+            if schema.get("additionalProperties") is not None:
+                walk.lose(f"{path}.additionalProperties", "strict objects take no other properties")
+            schema = {**schema, "additionalProperties": False}
+        schema = _into_description(walk, schema, gone, path)
+        if is_object and "properties" not in schema:
+            schema = {**schema, "properties": {}}
+    return _children(
+        schema, path, lambda child, at: _anthropic_strict(walk, child, at, depth) if isinstance(child, dict) else child
+    )
+
+
+def _anthropic_takes(schema: Schema, key: str) -> bool:
+    if key == "format":
+        return schema["format"] in _ANTHROPIC_FORMATS if isinstance(schema["format"], str) else False
+    return key == "minItems" and schema["minItems"] in (0, 1)
+
+
+# -- Gemini ----------------------------------------------------------------------------------------------------------------
+
+
+def _with_defs(schema: Schema) -> Schema:
+    """`definitions`, the old name of `$defs`, renamed together with the references into it."""
+    if not isinstance(schema.get("definitions"), dict):
+        return schema
+    fresh = {key: value for key, value in schema.items() if key != "definitions"}
+    fresh["$defs"] = {**schema["definitions"], **(schema.get("$defs") or {})}
+    return _references_moved(fresh, 0)
+
+
+def _references_moved(schema: Schema, depth: int) -> Schema:
+    depth = _deeper(depth, "definitions")
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/definitions/"):
+        schema = {**schema, "$ref": "#/$defs/" + reference.removeprefix("#/definitions/")}
+    return _children(schema, "", lambda child, _: _references_moved(child, depth) if isinstance(child, dict) else child)
+
+
+def _gemini_json(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+    depth = _deeper(depth, path)
+    schema = _all_of_merged(walk, schema, path)
+    if "$ref" in schema:
+        if any(not key.startswith("$") for key in schema):
+            schema = {key: value for key, value in schema.items() if key.startswith("$")}
+    elif "const" in schema and "enum" not in schema:
+        schema = {("enum" if key == "const" else key): ([value] if key == "const" else value) for key, value in schema.items()}
+    schema = _into_description(walk, schema, [key for key in schema if key not in _GEMINI_JSON], path)
+    return _children(schema, path, lambda child, at: _gemini_json(walk, _as_dict(child), at, depth))
+
+
+def _as_dict(schema: object) -> Schema:
+    """A boolean schema as an object: `true` is the schema that takes everything, and Gemini knows no other."""
+    return schema if isinstance(schema, dict) else {}
+
+
+def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, ...], depth: int) -> Schema:
+    depth = _deeper(depth, path)
+    walk.count(path)
+    schema = _all_of_merged(walk, schema, path)
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        target = None if reference in inside else _resolve(walk.root, reference)
+        if target is None:
+            walk.lose(path, f"reference {reference} can not be written out")
+            return {"type": "object", "description": f"see {reference}"}
+        siblings = {key: value for key, value in schema.items() if not key.startswith("$") and key != "definitions"}
+        return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), depth)
+    schema = _one_of_as_any_of(schema)
+    if isinstance(schema.get("anyOf"), list):
+        # Branches first: one that is null only behind a reference makes the node nullable too.
+        branches = enumerate(schema["anyOf"])
+        done = [_gemini_openapi(walk, _as_dict(branch), f"{path}.anyOf[{index}]", inside, depth) for index, branch in branches]
+        schema = {**schema, "anyOf": done}
+    schema = _openapi_type(schema)
+    schema = _openapi_enum(walk, schema, path)
+    quiet = ("$defs", "definitions", "additionalProperties", "$id", "$anchor")
+    schema = {key: value for key, value in schema.items() if key not in quiet}
+    gone = [key for key in schema if key not in _GEMINI_OPENAPI]
+    kind = schema.get("type")
+    if "format" in schema and schema["format"] not in _OPENAPI_FORMATS.get(str(kind), ()):
+        gone.append("format")
+    schema = _into_description(walk, schema, gone, path)
+    if isinstance(schema.get("properties"), dict):
+        names = [name for name in _names(schema.get("required")) if name in schema["properties"]]
+        schema = {key: value for key, value in schema.items() if key != "required"}
+        if names:
+            schema["required"] = names
+        if not schema["properties"]:
+            del schema["properties"]
+    if kind == "array" and not isinstance(schema.get("items"), dict):
+        schema = {
+            **schema,
+            "items": {"type": "object"} if not isinstance(schema.get("items"), list) else _first(schema["items"]),
+        }
+    if "anyOf" in schema:
+        lonely = ("anyOf", "description", "title", "nullable")
+        lost = [key for key in schema if key not in lonely]
+        for key in lost:
+            walk.lose(f"{path}.{key}", "nothing may stand beside anyOf")
+        schema = {key: value for key, value in schema.items() if key in lonely}
+    lower: Schema = {key: schema[key] for key in ("properties", "items") if key in schema}
+    lower = _children(lower, path, lambda child, at: _gemini_openapi(walk, _as_dict(child), at, inside, depth))
+    return {**schema, **lower}
+
+
+def _first(items: list[Any]) -> Schema:
+    return _as_dict(items[0]) if items else {"type": "object"}
+
+
+def _openapi_type(schema: Schema) -> Schema:
+    """`nullable` instead of a null type, one type instead of several."""
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        others = [name for name in kind if name != "null"]
+        fresh = {key: value for key, value in schema.items() if key != "type"}
+        if "null" in kind:
+            fresh["nullable"] = True
+        if len(others) == 1:
+            fresh["type"] = others[0]
+        elif others and "anyOf" not in fresh:
+            fresh["anyOf"] = [{"type": name} for name in others]
+        schema = fresh
+    branches = schema.get("anyOf")
+    if isinstance(branches, list) and any(isinstance(branch, dict) and branch.get("type") == "null" for branch in branches):
+        rest = [branch for branch in branches if not (isinstance(branch, dict) and branch.get("type") == "null")]
+        fresh = {key: value for key, value in schema.items() if key != "anyOf"}
+        fresh["nullable"] = True
+        if len(rest) == 1 and isinstance(rest[0], dict):
+            return _openapi_type({**rest[0], **fresh})
+        if rest:
+            fresh["anyOf"] = rest
+        schema = fresh
+    return schema
+
+
+def _openapi_enum(walk: _Walk, schema: Schema, path: str) -> Schema:
+    """`enum` holds strings only; other values are listed in words."""
+    if "const" in schema:
+        value = schema["const"]
+        schema = {key: item for key, item in schema.items() if key != "const"}
+        schema.setdefault("enum", [value])
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return schema
+    if None in values:
+        schema = {**schema, "enum": [value for value in values if value is not None], "nullable": True}
+        values = schema["enum"]
+    if values and all(isinstance(value, str) for value in values) and schema.get("type", "string") == "string":
+        return schema if "type" in schema else {**schema, "type": "string"}
+    return _into_description(walk, schema, ["enum"], path)
