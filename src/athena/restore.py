@@ -1,0 +1,270 @@
+"""Answers in the client's own terms: the mirror of `prepare`, on events.
+
+Tool names come back as the client wrote them, free-form tools as free text, call ids in a form the client's dialect takes and
+unique within the answer. Reasoning state of another family is sealed for the client's opaque slot and remembered for clients
+that will drop it. Stop sequences the upstream does not know are matched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from athena.calls.ids import IdStyle, fitting_id, hashed
+from athena.calls.names import NameMap
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Finish,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from athena.model.parts import Opaque, Thinking
+from athena.opaque import Envelope, Memory, OpaqueStore
+from athena.prepare.tools import INPUT_KEY, CustomTools
+
+UNSIGNED = Opaque(family="", kind="signature", payload="")
+"""Stands for "nobody signed this": a client that replays thinking only with a signature gets this one, sealed."""
+
+
+class Restore:
+    """One per exchange. Feed the upstream's events, get the client's."""
+
+    def __init__(
+        self,
+        *,
+        names: NameMap | None = None,
+        custom: CustomTools | None = None,
+        stops: tuple[str, ...] = (),
+        id_style: IdStyle = "any",
+        native_family: str = "",
+        sign_thinking: bool = False,
+        envelope: Envelope | None = None,
+        store: OpaqueStore | None = None,
+        tenant: str = "",
+    ) -> None:
+        self._names = names or None
+        self._custom = custom.names if custom is not None else frozenset()
+        self._id_style = id_style
+        self._native_family = native_family
+        self._envelope = envelope
+        self._sign_thinking = sign_thinking and envelope is not None
+        self._store = store
+        self._tenant = tenant
+        self._ids: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._inputs: dict[int, list[str]] = {}
+        self._unsigned: set[int] = set()
+        self._thoughts: dict[int, list[Thinking]] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._matchers: dict[int, StopMatcher] = {}
+        self._stops = stops
+        self.stopped = False
+        """A stop sequence was found: the upstream has nothing more to say."""
+        self._steps: dict[type, Callable[[Any, list[Event]], None]] = {
+            ThinkingDelta: self._thinking,
+            ToolCallStart: self._start,
+            ToolCallDelta: self._delta,
+            ToolCallComplete: self._complete,
+            Done: self._done,
+        }
+        if stops:
+            self._steps[TextDelta] = self._text
+
+    @property
+    def idle(self) -> bool:
+        """Would every answer pass unchanged, as far as is known before it comes?"""
+        return self._names is None and not self._custom and not self._stops
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """The events in the client's terms."""
+        out: list[Event] = []
+        steps = self._steps
+        for event in events:
+            if self.stopped:
+                break
+            if self._unsigned and type(event) is not ThinkingDelta:
+                self._sign(out)
+            step = steps.get(type(event))
+            if step is None:
+                out.append(event)
+            else:
+                step(event, out)
+        return out
+
+    # -- thinking ----------------------------------------------------------------------------------------------------------
+
+    def _thinking(self, event: ThinkingDelta, out: list[Event]) -> None:
+        if self._store is not None:
+            self._texts.setdefault(event.choice, []).append(event.text)
+        if event.signature is not None:
+            self._unsigned.discard(event.choice)
+            self._remember_thought(event.choice, event.signature)
+            sealed = self._sealed(event.signature)
+            if sealed is not event.signature:
+                if sealed is None and not event.text:
+                    return
+                event = msgspec.structs.replace(event, signature=sealed)
+        elif self._sign_thinking and event.text:
+            self._unsigned.add(event.choice)
+        out.append(event)
+
+    def _sign(self, out: list[Event]) -> None:
+        for choice in sorted(self._unsigned):
+            out.append(ThinkingDelta(choice=choice, signature=self._sealed(UNSIGNED)))
+        self._unsigned.clear()
+
+    def _sealed(self, state: Opaque) -> Opaque | None:
+        if state.family == self._native_family and state.family:
+            return state
+        if self._envelope is None:
+            return None
+        return Opaque(family=state.family, kind=state.kind, payload=self._envelope.seal(state))
+
+    def _remember_thought(self, choice: int, state: Opaque) -> None:
+        if self._store is not None:
+            text = "".join(self._texts.pop(choice, ()))
+            self._thoughts.setdefault(choice, []).append(Thinking(text=text, signature=state))
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def _start(self, event: ToolCallStart, out: list[Event]) -> None:
+        call_id = self._client_id(event.call, event.id)
+        self._remember_call(event, call_id)
+        custom = event.kind == "custom" or event.name in self._custom
+        if custom and event.kind != "custom":
+            self._inputs[event.call] = []
+        namespace, name = self._named(event.name, event.namespace)
+        signature = self._sealed(event.signature) if event.signature is not None else None
+        out.append(
+            msgspec.structs.replace(
+                event,
+                id=call_id,
+                name=name,
+                namespace=namespace,
+                signature=signature,
+                kind="custom" if custom else "function",
+            )
+        )
+
+    def _delta(self, event: ToolCallDelta, out: list[Event]) -> None:
+        held = self._inputs.get(event.call)
+        if held is None:
+            out.append(event)
+
+    def _complete(self, event: ToolCallComplete, out: list[Event]) -> None:
+        namespace, name = self._named(event.name, event.namespace)
+        call_id = self._client_id(event.call, event.id)
+        signature = self._sealed(event.signature) if event.signature is not None else None
+        whole = msgspec.structs.replace(event, id=call_id, name=name, namespace=namespace, signature=signature)
+        if self._inputs.pop(event.call, None) is None:
+            out.append(whole)
+            return
+        text = _free_text(event.arguments)
+        if text:
+            out.append(ToolCallDelta(event.call, text, event.choice))
+        out.append(msgspec.structs.replace(whole, kind="custom", arguments=text))
+
+    def _named(self, name: str, namespace: str | None) -> tuple[str | None, str]:
+        if self._names is None or namespace is not None:
+            return namespace, name
+        return self._names.client(name)
+
+    def _client_id(self, call: int, call_id: str) -> str:
+        known = self._ids.get(call)
+        if known is not None:
+            return known
+        fresh = fitting_id(call_id, self._id_style)
+        while fresh in self._taken:
+            # Some servers give two calls of one answer the same id; two results could then not be told apart.
+            fresh = fitting_id(f"call_{hashed(f'{call_id}/{call}/{fresh}')}", self._id_style)
+        self._taken.add(fresh)
+        self._ids[call] = fresh
+        return fresh
+
+    def _remember_call(self, event: ToolCallStart, call_id: str) -> None:
+        if self._store is None:
+            return
+        thoughts = tuple(self._thoughts.pop(event.choice, ()))
+        if thoughts or event.signature is not None:
+            self._store.put(self._tenant, call_id, Memory(thinking=thoughts, signature=event.signature))
+
+    # -- stop sequences ----------------------------------------------------------------------------------------------------
+
+    def _text(self, event: TextDelta, out: list[Event]) -> None:
+        if event.refusal:
+            out.append(event)
+            return
+        matcher = self._matchers.get(event.choice)
+        if matcher is None:
+            matcher = self._matchers[event.choice] = StopMatcher(self._stops)
+        text = matcher.feed(event.text)
+        if text:
+            out.append(TextDelta(text, event.choice))
+        if matcher.found is not None:
+            self.stopped = True
+            out.append(Done(Finish("stop_sequence", stop_sequence=matcher.found), event.choice))
+
+    def _done(self, event: Done, out: list[Event]) -> None:
+        matcher = self._matchers.get(event.choice)
+        if matcher is not None and (rest := matcher.close()):
+            out.append(TextDelta(rest, event.choice))
+        out.append(event)
+
+
+def _free_text(arguments: str) -> str:
+    """The free text inside the arguments of an emulated tool; what is not in that form is the text itself."""
+    try:
+        value = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return arguments
+    if isinstance(value, dict) and isinstance(value.get(INPUT_KEY), str):
+        return str(value[INPUT_KEY])
+    return arguments
+
+
+class StopMatcher:
+    """Cuts text at the first stop sequence, however the text is cut into pieces."""
+
+    __slots__ = ("_held", "_longest", "_stops", "found")
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._longest = max(map(len, self._stops), default=1)
+        self._held = ""
+        self.found: str | None = None
+
+    def feed(self, text: str) -> str:
+        """What can be shown; after a stop was found, nothing more."""
+        if self.found is not None:
+            return ""
+        text = self._held + text
+        self._held = ""
+        best = -1
+        for stop in self._stops:
+            position = text.find(stop)
+            if position >= 0 and (best < 0 or position < best):
+                best, self.found = position, stop
+        if best >= 0:
+            return text[:best]
+        for size in range(min(self._longest - 1, len(text)), 0, -1):
+            if any(stop.startswith(text[-size:]) for stop in self._stops):
+                self._held = text[-size:]
+                return text[:-size]
+        return text
+
+    def close(self) -> str:
+        """The text that was held in case it became a stop sequence."""
+        held, self._held = self._held, ""
+        return held
+
+
+def is_meaningful(event: Event) -> bool:
+    """Does the event decide that the answer is a success or a failure?"""
+    return isinstance(event, TextDelta | ThinkingDelta | ToolCallStart | Done | Error)
