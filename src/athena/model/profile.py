@@ -19,6 +19,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dialect: str = "openai_chat"
     family: str = "unknown"
     """Who mints and reads opaque reasoning state: anthropic, openai, gemini, ... `unknown` mints none."""
+    auth: Literal["bearer", "x-api-key", "x-goog-api-key", "api-key"] = "bearer"
+    """Where the key goes: `Authorization: Bearer` or a header of that name."""
+    wire_version: str | None = None
+    """Anthropic: the one `anthropic-version` it understands; None: the encoder picks the one that fits the request."""
 
     # roles and messages
     developer_role: bool = False
@@ -31,9 +35,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A trailing assistant message is continued; False: it is refused."""
     prefill_flag: str | None = None
     """Field that marks a message to continue (`prefix`, `partial`)."""
+    prefill_body: dict[str, Any] = {}
+    """Top-level fields to add when the last message is to be continued (`continue_final_message`)."""
+    merge_turns: bool = False
+    """Messages of one role in a row are refused: merge them."""
+    empty_assistant: bool = True
+    """Takes assistant messages without content and calls; False: they are left out."""
+    user_after_results: bool = True
+    """Takes a user message right behind tool results; False: a short assistant message goes between."""
     text_content: bool = False
     """Message content must be a plain string."""
     images_in_results: bool = False
+    video: bool = False
+    """Takes video parts (`video_url`)."""
     name_in_results: bool = False
     """Tool messages carry the tool's name."""
 
@@ -56,6 +70,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Gemini: takes parametersJsonSchema; False: the OpenAPI subset."""
     schema_drops: tuple[str, ...] = ()
     """Schema keywords to remove from tool parameters."""
+    tools_limit: int | None = None
+    """How many tools one request may declare."""
 
     # sampling and length
     max_tokens_field: str = "max_tokens"
@@ -84,14 +100,23 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning_control: Literal["effort", "openrouter", "thinking", "thinking_and_effort", "template", "none"] = "effort"
     efforts: tuple[str, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
     """Efforts it knows; others become the nearest lower one, else the nearest higher."""
+    effort_map: dict[str, str] = {}
+    """Our effort to its effort, where the nearest one is not the one meant; asked before `efforts`."""
+    thinks_by_default: bool = False
+    """Thinks when the request says nothing about it."""
+    budget_field: str | None = None
+    """Chat: top-level field that takes a thinking budget in tokens."""
+    template_switch: str = "enable_thinking"
+    """`template` control: the key of `chat_template_kwargs` that turns thinking on and off."""
     reasoning_field: str = "reasoning_content"
     """Where reasoning text of the history goes."""
-    reasoning_replay: Literal["never", "calls", "always", "details"] = "never"
-    """Which assistant turns of the history carry reasoning text: none, those with calls, all. `details`: OpenRouter's array."""
+    reasoning_replay: Literal["never", "calls", "always", "details", "chunks"] = "never"
+    """Which assistant turns of the history carry reasoning text: none, those with calls, all. `details`: all, in OpenRouter's
+    array. `chunks`: all, as thinking chunks of the content list (Mistral)."""
     reasoning_filler: str | None = None
     """What to send where a turn must carry reasoning and has none."""
     thinking_budget: bool = True
-    """Anthropic: takes `enabled` with a budget."""
+    """Anthropic: takes `enabled` with a budget. Gemini: takes `thinkingBudget`; False: `thinkingLevel`."""
     thinking_adaptive: bool = False
     thinking_off: Literal["disabled", "between_tools", "effort"] = "disabled"
     signed_calls: bool = False
@@ -105,17 +130,23 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     # the rest of the request
     cache_marks: Literal["none", "cache_control", "breakpoint"] = "none"
+    cache_key: bool = False
+    """Takes `prompt_cache_key`."""
     user_field: str | None = None
+    """Where the end user's id goes: `user`, `user_id`, `safety_identifier`, `metadata.user_id`; None: nowhere."""
     stream_usage: bool = True
     """Takes stream_options.include_usage."""
     drop_fields: tuple[str, ...] = ()
-    """Fields a client may send that this upstream refuses."""
+    """Fields a client may send that this upstream refuses: a plain name at top level, in messages, content parts and tools;
+    `a.b` is field b of an object a wherever that stands."""
     pass_fields: tuple[str, ...] = ()
     """Fields beyond the dialect that a client may address to this upstream."""
     headers: dict[str, str] = {}
     body: dict[str, Any] = {}
     """Fields to add to every request that does not have them."""
     tier: bool = True
+    tiers: tuple[str, ...] = ()
+    """Service tiers it knows; empty: not known, any is sent."""
     metadata: bool = False
     store: bool = False
 
