@@ -1,0 +1,252 @@
+"""The official SDKs as judges: each reads our bytes from a real socket and hands over what it understood."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import anthropic
+import openai
+from google import genai
+from google.genai import errors as genai_errors
+from google.genai import types as genai_types
+
+from support.canonical import Piece, Seen, merge
+
+SDK_ERRORS: dict[str, tuple[type[Exception], ...]] = {
+    "anthropic_messages": (anthropic.AnthropicError,),
+    "openai_chat": (openai.OpenAIError,),
+    # The stream helper reports an answer without response.completed by a RuntimeError of its own.
+    "openai_responses": (openai.OpenAIError, RuntimeError),
+    "gemini": (genai_errors.APIError,),
+}
+
+
+@cache
+def _openai(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="test", max_retries=0)
+
+
+@cache
+def _anthropic(url: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=url, api_key="test", max_retries=0)
+
+
+@cache
+def _genai(url: str) -> genai.Client:
+    return genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url))
+
+
+SCHEMA = {"type": "object", "properties": {"p": {"type": "integer"}, "city": {"type": "string"}}}
+TOOL_NAMES = ("a", "b", "c", "get_weather", "get_time")
+
+
+def ask(dialect: str, url: str, model: str, *, stream: bool, tools: bool = True) -> Seen:
+    """One question through the SDK of that dialect; raises what the SDK raises."""
+    return _ASK[dialect](url, model, stream, tools)
+
+
+def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
+    arguments: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+    if tools:
+        arguments["tools"] = [
+            {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES
+        ]
+    client = _openai(url)
+    if stream:
+        with client.chat.completions.stream(**arguments, stream_options={"include_usage": True}) as events:
+            for _ in events:
+                pass
+            completion: Any = events.get_final_completion()
+    else:
+        completion = client.chat.completions.create(**arguments)
+    choice = completion.choices[0]
+    message = choice.message
+    extra = message.model_extra or {}
+    pieces = [Piece("thinking", extra.get("reasoning_content") or ""), Piece("text", message.content or "")]
+    pieces.append(Piece("text", message.refusal or ""))
+    ids = []
+    for call in message.tool_calls or ():
+        ids.append(call.id)
+        pieces.append(Piece("call", call.function.name, _value(call.function.arguments)))
+    usage = completion.usage
+    counted = None
+    if usage is not None:
+        prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
+        counted = {
+            "input_total": usage.prompt_tokens,
+            "output_total": usage.completion_tokens,
+            "cache_read": (prompt.cached_tokens or 0) if prompt else 0,
+            "reasoning": (output.reasoning_tokens or 0) if output else 0,
+        }
+    return Seen(merge(pieces), choice.finish_reason, counted, ids)
+
+
+def _ask_messages(url: str, model: str, stream: bool, tools: bool) -> Seen:
+    arguments: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}]}
+    if tools:
+        arguments["tools"] = [{"name": name, "input_schema": SCHEMA} for name in TOOL_NAMES]
+    client = _anthropic(url)
+    if stream:
+        with client.messages.stream(**arguments) as events:
+            message = events.get_final_message()
+    else:
+        message = client.messages.create(**arguments)
+    pieces, ids = [], []
+    for block in message.content:
+        if block.type == "text":
+            pieces.append(Piece("text", block.text))
+        elif block.type == "thinking":
+            pieces.append(Piece("thinking", block.thinking))
+        elif block.type == "tool_use":
+            ids.append(block.id)
+            pieces.append(Piece("call", block.name, block.input))
+    usage = message.usage
+    read, write = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    details = usage.output_tokens_details
+    counted = {
+        "input_total": usage.input_tokens + read + write,
+        "output_total": usage.output_tokens,
+        "cache_read": read,
+        "reasoning": (details.thinking_tokens or 0) if details else 0,
+    }
+    return Seen(merge(pieces), str(message.stop_reason), counted, ids)
+
+
+def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
+    arguments: dict[str, Any] = {"model": model, "input": "Hi"}
+    if tools:
+        arguments["tools"] = [
+            {"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES
+        ]
+    client = _openai(url)
+    if stream:
+        with client.responses.stream(**arguments) as events:
+            for _ in events:
+                pass
+            response: Any = events.get_final_response()
+    else:
+        response = client.responses.create(**arguments)
+        if response.status == "failed":
+            raise openai.OpenAIError(str(response.error))
+    pieces, ids = [], []
+    for item in response.output:
+        if item.type == "message":
+            pieces += [Piece("text", part.text if part.type == "output_text" else part.refusal) for part in item.content]
+        elif item.type == "reasoning":
+            pieces += [Piece("thinking", part.text) for part in (*item.summary, *(item.content or ()))]
+        elif item.type == "function_call":
+            ids.append(item.call_id)
+            pieces.append(Piece("call", item.name, _value(item.arguments)))
+        elif item.type == "custom_tool_call":
+            ids.append(item.call_id)
+            pieces.append(Piece("call", item.name, item.input))
+    usage = response.usage
+    counted = None
+    if usage is not None:
+        counted = {
+            "input_total": usage.input_tokens,
+            "output_total": usage.output_tokens,
+            "cache_read": usage.input_tokens_details.cached_tokens,
+            "reasoning": usage.output_tokens_details.reasoning_tokens,
+        }
+    details = response.incomplete_details
+    finish = response.status if details is None else f"{response.status}/{details.reason}"
+    return Seen(merge(pieces), str(finish), counted, ids)
+
+
+def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
+    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
+    if tools:
+        config["tools"] = [
+            {"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}
+        ]
+    client = _genai(url)
+    settings = genai_types.GenerateContentConfig(**config)
+    if stream:
+        chunks = list(client.models.generate_content_stream(model=model, contents="Hi", config=settings))
+    else:
+        chunks = [client.models.generate_content(model=model, contents="Hi", config=settings)]
+    pieces, ids, finish, usage = [], [], "", None
+    for chunk in chunks:
+        usage = chunk.usage_metadata or usage
+        for candidate in chunk.candidates or ():
+            if candidate.finish_reason is not None:
+                finish = candidate.finish_reason.value
+            for part in (candidate.content.parts if candidate.content else None) or ():
+                if part.function_call is not None:
+                    ids.append(part.function_call.id or "")
+                    pieces.append(Piece("call", part.function_call.name or "", part.function_call.args or {}))
+                elif part.text:
+                    pieces.append(Piece("thinking" if part.thought else "text", part.text))
+    counted = None
+    if usage is not None:
+        thoughts = usage.thoughts_token_count or 0
+        counted = {
+            "input_total": (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+            "output_total": (usage.candidates_token_count or 0) + thoughts,
+            "cache_read": usage.cached_content_token_count or 0,
+            "reasoning": thoughts,
+        }
+    return Seen(merge(pieces), finish, counted, ids)
+
+
+def _value(arguments: str) -> Any:
+    return json.loads(arguments)
+
+
+_ASK: dict[str, Callable[[str, str, bool, bool], Seen]] = {
+    "openai_chat": _ask_chat,
+    "anthropic_messages": _ask_messages,
+    "openai_responses": _ask_responses,
+    "gemini": _ask_gemini,
+}
+
+FINISH_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "openai_chat": {
+        "stop": ("stop",),
+        "stop_sequence": ("stop",),
+        "tool": ("tool_calls",),
+        "length": ("length",),
+        "context": ("length",),
+        "refusal": ("stop", "content_filter"),
+        "filter": ("content_filter",),
+        "pause": ("stop",),
+        "malformed": ("stop",),
+    },
+    "anthropic_messages": {
+        "stop": ("end_turn",),
+        "stop_sequence": ("stop_sequence",),
+        "tool": ("tool_use",),
+        "length": ("max_tokens",),
+        "context": ("model_context_window_exceeded",),
+        "refusal": ("refusal",),
+        "filter": ("refusal",),
+        "pause": ("pause_turn",),
+        "malformed": ("end_turn",),
+    },
+    "openai_responses": {
+        "stop": ("completed",),
+        "stop_sequence": ("completed",),
+        "tool": ("completed",),
+        "length": ("incomplete/max_output_tokens",),
+        "context": ("incomplete/max_output_tokens",),
+        "refusal": ("completed", "incomplete/content_filter"),
+        "filter": ("incomplete/content_filter",),
+        "pause": ("completed",),
+        "malformed": ("completed",),
+    },
+    "gemini": {
+        "stop": ("STOP",),
+        "stop_sequence": ("STOP",),
+        "tool": ("STOP",),
+        "length": ("MAX_TOKENS",),
+        "context": ("MAX_TOKENS",),
+        "refusal": ("SAFETY", "STOP"),
+        "filter": ("SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST"),
+        "pause": ("STOP",),
+        "malformed": ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"),
+    },
+}
