@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects import get_dialect
-from athena.dialects.base import Target
+from athena.dialects.base import Encoded, Target
 from athena.errors import AthenaError, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route
 from athena.formats.stage import FormatOptions
@@ -63,7 +63,7 @@ def translate_request(
     [{'role': 'user', 'content': 'Hi'}]
     """
     request = _decoded(body, source, model, stream)
-    prepared, where, encoded = _encoded(request, target, model or request.model, profile, strict, envelope_key)
+    prepared, encoded = _encoded(request, target, model or request.model, profile, strict, envelope_key)
     return Translated(
         body=encoded.body,
         warnings=prepared.losses + encoded.losses,
@@ -157,7 +157,7 @@ def _decoded(body: Body, source: str, model: str | None, stream: bool | None) ->
 
 def _encoded(
     request: Request, target: str, model: str, profile: str | Profile | None, strict: bool, envelope_key: bytes | None
-) -> tuple[Prepared, Target, Any]:
+) -> tuple[Prepared, Encoded]:
     where = Target(model, _profile(profile, target, model), strict)
     abroad = get_dialect(target)
     prepared = prepare(
@@ -168,7 +168,7 @@ def _encoded(
         envelope=Envelope(envelope_key) if envelope_key else None,
         pairing="repair",
     )
-    return prepared, where, abroad.encode_request(prepared.request, where)
+    return prepared, abroad.encode_request(prepared.request, where)
 
 
 def _answer_path(
