@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from athena.calls.ids import IdStyle, fitting_id, hashed
+from athena.calls.ids import fitting_id, hashed
 from athena.calls.names import NameMap
 from athena.model.events import (
     Done,
@@ -26,6 +26,7 @@ from athena.model.events import (
     ToolCallStart,
 )
 from athena.model.parts import Opaque, Thinking
+from athena.model.profile import IdStyle
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.prepare.tools import INPUT_KEY, CustomTools
 

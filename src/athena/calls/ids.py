@@ -7,18 +7,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Literal
 
 from athena.model.parts import Part, ToolCall, ToolResult, changed
+from athena.model.profile import IdStyle
 from athena.model.request import Turn
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _MISTRAL = re.compile(r"[A-Za-z0-9]{9}")
 _PRINTABLE = re.compile(r"[!-~]+")
-
-IdStyle = Literal["any", "anthropic", "chat", "responses", "mistral", "kimi", "none"]
-"""What call ids a target takes. `none`: it has no ids, calls and results are paired by order."""
 
 
 def hashed(text: str, length: int = 24) -> str:

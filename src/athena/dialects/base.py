@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from athena.calls.ids import IdStyle
 from athena.calls.names import NameRule
 from athena.errors import AthenaError, ErrorKind, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
-from athena.model.profile import Profile
+from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool
 from athena.opaque import Envelope
 from athena.wire.sse import SseDecoder

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from athena.calls.ids import IdStyle
+IdStyle = Literal["any", "anthropic", "chat", "responses", "mistral", "kimi", "none"]
+"""What call ids a target takes. `none`: it has no ids, calls and results are paired by order."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +47,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     text_content: bool = False
     """Message content must be a plain string."""
     images_in_results: bool = False
+    image_urls: bool = True
+    """Takes images by web address; False: only as base64."""
     video: bool = False
     """Takes video parts (`video_url`)."""
     name_in_results: bool = False
