@@ -51,9 +51,7 @@ def ask(dialect: str, url: str, model: str, *, stream: bool, tools: bool = True)
 def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
     arguments: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
     if tools:
-        arguments["tools"] = [
-            {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES
-        ]
+        arguments["tools"] = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES]
     client = _openai(url)
     if stream:
         with client.chat.completions.stream(**arguments, stream_options={"include_usage": True}) as events:
@@ -118,9 +116,7 @@ def _ask_messages(url: str, model: str, stream: bool, tools: bool) -> Seen:
 def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
     arguments: dict[str, Any] = {"model": model, "input": "Hi"}
     if tools:
-        arguments["tools"] = [
-            {"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES
-        ]
+        arguments["tools"] = [{"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES]
     client = _openai(url)
     if stream:
         with client.responses.stream(**arguments) as events:
@@ -160,9 +156,7 @@ def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
 def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if tools:
-        config["tools"] = [
-            {"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}
-        ]
+        config["tools"] = [{"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}]
     client = _genai(url)
     settings = genai_types.GenerateContentConfig(**config)
     if stream:
