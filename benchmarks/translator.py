@@ -1,0 +1,92 @@
+"""Chat stream to Anthropic stream: cost per chunk beside bare JSON decoding of the same chunks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from athena.translate import StreamTranslator
+from benchmarks.timing import best_ns, table
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice]
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+def chunk(**choice: Any) -> bytes:
+    """One chunk as an OpenAI-compatible server writes it."""
+    value = {
+        "id": "chatcmpl-123",
+        "object": "chat.completion.chunk",
+        "created": 1_700_000_000,
+        "model": "moonshotai/kimi-k2-0905",
+        "choices": [{"index": 0, "finish_reason": None, **choice}],
+    }
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def stream(chunks: int = 200) -> list[bytes]:
+    """A role chunk, text, a finish and the end."""
+    body = [chunk(delta={"role": "assistant", "content": ""})]
+    body += [chunk(delta={"content": f"word {number} "}) for number in range(chunks)]
+    return [*body, chunk(delta={}, finish_reason="stop"), b"data: [DONE]\n\n"]
+
+
+def main() -> None:
+    """Print the figures."""
+    body = stream()
+    payloads = [part[6:] for part in body[1:-2]]
+
+    def with_json() -> None:
+        for payload in payloads:
+            json.loads(payload)["choices"][0]["delta"].get("content")
+
+    def with_msgspec() -> None:
+        for payload in payloads:
+            _CHUNK.decode(payload)
+
+    def translated(pairs: tuple[str, str]) -> None:
+        translator = StreamTranslator(source=pairs[0], target=pairs[1])
+        for part in body:
+            translator.feed(part)
+        translator.close()
+
+    def coalesced() -> None:
+        translator = StreamTranslator(source="openai_chat", target="anthropic_messages")
+        for start in range(0, len(body), 8):
+            translator.feed(b"".join(body[start : start + 8]))
+        translator.close()
+
+    rows = best_ns(
+        {
+            "decode with json": with_json,
+            "decode with msgspec": with_msgspec,
+            "openai_chat -> anthropic_messages, one by one": lambda: translated(("openai_chat", "anthropic_messages")),
+            "openai_chat -> anthropic_messages, eight at a time": coalesced,
+            "openai_chat -> openai_chat": lambda: translated(("openai_chat", "openai_chat")),
+            "openai_chat -> openai_responses": lambda: translated(("openai_chat", "openai_responses")),
+            "openai_chat -> gemini": lambda: translated(("openai_chat", "gemini")),
+        },
+        per=len(payloads),
+    )
+    table("per chunk", rows, "CPU ns", "decode with msgspec")
+    added = rows["openai_chat -> anthropic_messages, one by one"] - rows["decode with msgspec"]
+    print(f"  Chat to Anthropic costs {added / 1000:.2f} microseconds per chunk more than the decoding (target: at most 4)")
+
+
+if __name__ == "__main__":
+    main()
