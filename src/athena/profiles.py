@@ -181,7 +181,9 @@ def _lineage(name: str, sources: dict[str, _Source]) -> list[str]:
         if parent not in sources:
             raise ConfigError(f"profiles: {line[-1]}.inherits names unknown profile {parent!r}", path=f"{line[-1]}.inherits")
         if parent in line:
-            raise ConfigError(f"profiles: {name} inherits from itself: {' -> '.join([*line, parent])}", path=f"{name}.inherits")
+            raise ConfigError(
+                f"profiles: {name}.inherits: it inherits from itself: {' -> '.join([*line, parent])}", path=f"{name}.inherits"
+            )
         line.append(parent)
     return line[::-1]
 
