@@ -1,7 +1,7 @@
 """The built-in demo upstream: a scripted model behind a Chat-dialect face, so that a newcomer sees Athena work without a key.
 
 It behaves like an open model served badly, on purpose: asked with tools, it thinks and then writes its call in raw Kimi tokens
-inside its reasoning, ends with `finish_reason: stop`, and leaves the `tool_calls` field empty. Given a tool's result, it answers
+inside its reasoning, ends with `finish_reason: stop`, and leaves `tool_calls` empty. Given a tool's result, it answers
 from it. It is no language model: it picks the tool named in the question and fills arguments from words of the question.
 """
 
