@@ -1,0 +1,471 @@
+"""Gemini's answers as events, streamed and whole (`dialects.md` 1.4.3, 3.11, 3.12, 4.3).
+
+A chunk holds new parts only. Calls arrive whole, so each becomes start, arguments and end at once, with the model's own JSON
+text as arguments. The body's end is the only terminator: finish reasons and usage are kept until then, the last one wins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from athena.calls.ids import synthesized_id
+from athena.calls.tracker import ToolCallTracker
+from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.gemini.citations import citations_of
+from athena.dialects.gemini.decode_contents import decode_media, foreign
+from athena.dialects.gemini.errors import decode_error
+from athena.dialects.gemini.framing import ArrayDecoder, Framing
+from athena.dialects.gemini.partial_arguments import PartialArg, PartialArguments
+from athena.dialects.gemini.signatures import native
+from athena.dialects.gemini.spelling import EitherCase
+from athena.errors import AthenaError, InvalidRequest
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Extra,
+    Finish,
+    FinishKind,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    WholePart,
+    error_event,
+)
+from athena.model.parts import Opaque
+
+FINISH_KINDS: dict[str, FinishKind] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "filter",
+    "RECITATION": "filter",
+    "LANGUAGE": "filter",
+    "OTHER": "filter",
+    "BLOCKLIST": "filter",
+    "PROHIBITED_CONTENT": "filter",
+    "SPII": "filter",
+    "IMAGE_SAFETY": "filter",
+    "IMAGE_PROHIBITED_CONTENT": "filter",
+    "IMAGE_RECITATION": "filter",
+    "IMAGE_OTHER": "filter",
+    "NO_IMAGE": "filter",
+    "MALFORMED_FUNCTION_CALL": "malformed",
+    "UNEXPECTED_TOOL_CALL": "malformed",
+    "TOO_MANY_TOOL_CALLS": "malformed",
+    "MALFORMED_RESPONSE": "malformed",
+    "CONTINUATION": "continuation",
+}
+_NOTHING = msgspec.Raw()
+_EXTRA_FIELDS = (
+    "citation_metadata", "grounding_metadata", "safety_ratings", "logprobs_result", "avg_logprobs", "url_context_metadata",
+    "token_count", "finish_message",
+)  # fmt: skip
+
+
+class _FunctionCall(msgspec.Struct, rename="camel"):
+    id: str | None = None
+    name: str | None = None
+    args: msgspec.Raw = _NOTHING
+    partial_args: list[PartialArg] | None = None
+    will_continue: bool | None = None
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: _FunctionCall | None = None
+
+
+class _Content(msgspec.Struct):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(msgspec.Struct, rename="camel"):
+    index: int | None = None
+    content: _Content | None = None
+    finish_reason: str | None = None
+    citation_metadata: msgspec.Raw = _NOTHING
+    grounding_metadata: msgspec.Raw = _NOTHING
+    safety_ratings: msgspec.Raw = _NOTHING
+    logprobs_result: msgspec.Raw = _NOTHING
+    avg_logprobs: msgspec.Raw = _NOTHING
+    url_context_metadata: msgspec.Raw = _NOTHING
+    token_count: msgspec.Raw = _NOTHING
+    finish_message: msgspec.Raw = _NOTHING
+    continuation_token: str | None = None
+
+
+class _Response(msgspec.Struct, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    usage_metadata: msgspec.Raw = _NOTHING
+    prompt_feedback: msgspec.Raw = _NOTHING
+    model_version: str | None = None
+    response_id: str | None = None
+    error: msgspec.Raw = _NOTHING
+
+
+class _Modality(msgspec.Struct, rename="camel"):
+    modality: str | None = None
+    token_count: int | None = None
+
+
+class _Counts(msgspec.Struct, rename="camel"):
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    prompt_tokens_details: list[_Modality] | None = None
+    candidates_tokens_details: list[_Modality] | None = None
+
+
+_RESPONSES = msgspec.json.Decoder(_Response)
+_COUNTS = msgspec.json.Decoder(_Counts, strict=False)
+_SURROGATES = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)")
+
+
+class _Choice:
+    """What is known of one candidate."""
+
+    __slots__ = ("cited", "completed", "finish", "held", "last", "partial", "signed", "token")
+
+    def __init__(self) -> None:
+        self.finish: str | None = None
+        self.token: str | None = None
+        self.last = ""
+        """Kind of the last part: text, thinking, call or another."""
+        self.signed = False
+        """A call of this step carries its signature."""
+        self.held: list[int] = []
+        """Keys of the step's calls while the signature of the first may still come."""
+        self.partial: tuple[int, PartialArguments] | None = None
+        self.completed = False
+        self.cited: set[tuple[str, str | None]] = set()
+
+
+class AnswerReader:
+    """Chunks to events; the stream's and the whole body's decoder both use it."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self._context = context
+        self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
+        self._choices: dict[int, _Choice] = {}
+        self._started = False
+        self._usage = b""
+        self._blocked: dict[str, Any] | None = None
+        self._keys = 0
+        self.failed = False
+
+    def chunk(self, payload: bytes, out: list[Event]) -> None:
+        """One chunk of a stream, or the whole body."""
+        try:
+            response = _RESPONSES.decode(payload)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            # Half a surrogate pair is legal in JSON text and fatal to our parser: such a character is replaced.
+            payload = _SURROGATES.sub(_whole_pairs, payload)
+            response = _RESPONSES.decode(payload)
+        if _given(response.error):
+            self.fail(out, decode_error(200, {}, payload))
+            return
+        if not self._started:
+            self._started = True
+            out.append(Start(id=response.response_id or "", model=response.model_version or ""))
+        if _given(response.usage_metadata):
+            self._usage = bytes(response.usage_metadata)
+        if _given(response.prompt_feedback):
+            self._feedback(response.prompt_feedback, out)
+        for position, candidate in enumerate(response.candidates or ()):
+            self._candidate(candidate, position, payload, out)
+            if self.failed:
+                return
+
+    def fail(self, out: list[Event], error: Error) -> None:
+        """End the answer with an error."""
+        out.append(error)
+        self.failed = True
+
+    def end(self, out: list[Event]) -> None:
+        """The bytes ended: the terminal events."""
+        if self.failed:
+            return
+        if not self._choices and self._blocked is not None:
+            reason = str(self._blocked.get("blockReason"))
+            details = {"promptFeedback": self._blocked}
+            out.append(Done(Finish("filter", reason, details=details), usage=self._read_usage()))
+            return
+        lenient = self._context.profile.lenient_end
+        if not self._choices or any(choice.finish is None and not lenient for choice in self._choices.values()):
+            self.fail(out, closed_error())
+            return
+        if self._settle(out):
+            self._done(out)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _done(self, out: list[Event]) -> None:
+        last = max(self._choices)
+        for index in sorted(self._choices):
+            choice = self._choices[index]
+            kind = _kind(choice)
+            if kind == "stop" and choice.completed:
+                kind = "tool"
+            finish = Finish(kind, choice.finish or "", details=choice.token if kind == "continuation" else None)
+            out.append(Done(finish, index, usage=self._read_usage() if index == last else None, last=index == last))
+
+    def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
+        index = candidate.index or 0
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice()
+        content = candidate.content
+        if content is not None and content.parts:
+            for number, part in enumerate(content.parts):
+                if part.function_call is not None:
+                    self._call(part, index, choice, out)
+                elif part.text is not None or part.thought_signature:
+                    self._text(part, index, choice, out)
+                else:
+                    self._rare(payload, position, number, index, choice, out)
+                if self.failed:
+                    return
+        if candidate.finish_reason and not candidate.finish_reason.upper().endswith("UNSPECIFIED"):
+            choice.finish = candidate.finish_reason.upper()
+        choice.token = candidate.continuation_token or choice.token
+        self._metadata(candidate, index, choice, out)
+
+    def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
+        text = part.text or ""
+        signature = native(part.thought_signature) if part.thought_signature else None
+        if not text:
+            if signature is not None:
+                self._late_signature(part, signature, index, choice, out)
+            return
+        self._release(choice, out)
+        if self.failed:
+            return
+        if part.thought:
+            choice.last = "thinking"
+            out.append(ThinkingDelta(text, index, signature))
+        else:
+            choice.last = "text"
+            out.append(TextDelta(text, index, signature=signature))
+
+    def _late_signature(self, part: _Part, signature: Opaque, index: int, choice: _Choice, out: list[Event]) -> None:
+        """A signature on an empty part belongs to what came before it."""
+        if choice.held:
+            self._tracker.start_call(None, None, choice.held[0], signature=signature)
+            choice.signed = True
+            self._release(choice, out)
+        elif choice.last == "thinking" or part.thought:
+            out.append(ThinkingDelta("", index, signature))
+            choice.last = "signed"
+        else:
+            out.append(TextDelta("", index, signature=signature))
+
+    def _call(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
+        call = part.function_call
+        assert call is not None
+        signature = native(part.thought_signature) if part.thought_signature else None
+        if choice.last != "call":
+            choice.signed = False
+        choice.last = "call"
+        if choice.partial is not None and not call.name:
+            self._continue(call, choice, out)
+            return
+        if not call.name:
+            self.fail(out, protocol_error("a function call has no name"))
+            return
+        self._settle_partial(choice, out)
+        key = self._keys
+        self._keys += 1
+        start = self._tracker.start_call(call.id or "", call.name, key, choice=index, signature=signature)
+        self._tracker.open(out, start)
+        if call.partial_args is not None or call.will_continue:
+            choice.partial = (key, PartialArguments())
+            self._continue(call, choice, out)
+            return
+        arguments = bytes(call.args).decode() if len(call.args) else ""
+        self._tracker.append(out, key, "" if arguments == "null" else arguments)
+        if signature is not None or choice.signed:
+            choice.signed = True
+            self._release(choice, out)
+            if not self.failed:
+                self._complete(key, choice, out)
+        else:
+            choice.held.append(key)
+
+    def _continue(self, call: _FunctionCall, choice: _Choice, out: list[Event]) -> None:
+        assert choice.partial is not None
+        key, arguments = choice.partial
+        for piece in call.partial_args or ():
+            arguments.add(piece)
+        if not call.will_continue:
+            choice.partial = None
+            self._tracker.append(out, key, arguments.text())
+            self._complete(key, choice, out)
+
+    def _complete(self, key: int, choice: _Choice, out: list[Event]) -> None:
+        self._tracker.write_complete(out, key)
+        last = out[-1] if out else None
+        if isinstance(last, Error) and last.fatal:
+            self.failed = True
+        else:
+            choice.completed = True
+
+    def _release(self, choice: _Choice, out: list[Event]) -> None:
+        """End the calls that waited for a signature."""
+        for key in choice.held:
+            self._complete(key, choice, out)
+            if self.failed:
+                break
+        choice.held.clear()
+
+    def _settle_partial(self, choice: _Choice, out: list[Event]) -> None:
+        """A call given value by value that never ended: its last bracket is missing, as it is in the model's mind."""
+        if choice.partial is not None:
+            key, arguments = choice.partial
+            choice.partial = None
+            self._tracker.append(out, key, arguments.text()[:-1])
+
+    def _settle(self, out: list[Event]) -> bool:
+        """End every call that is still open; False when one of them can not be ended well."""
+        written = len(out)
+        for choice in self._choices.values():
+            self._release(choice, out)
+            self._settle_partial(choice, out)
+        cut = all(_kind(choice) == "length" for choice in self._choices.values())
+        self._tracker.close_all(out, cut=cut)
+        for position in range(written, len(out)):
+            event = out[position]
+            if isinstance(event, Error) and event.fatal:
+                del out[position + 1 :]
+                self.failed = True
+                return False
+        return True
+
+    def _rare(self, payload: bytes, position: int, number: int, index: int, choice: _Choice, out: list[Event]) -> None:
+        """Code, server tools, generated images: read as plain JSON, because nobody streams many of them."""
+        value = msgspec.json.decode(payload)["candidates"][position]["content"]["parts"][number]
+        if not isinstance(value, dict) or not value or set(value) <= {"text", "thought"}:
+            return
+        self._release(choice, out)
+        if self.failed:
+            return
+        choice.last = "other"
+        fields = EitherCase(value)
+        kind = next((kind for kind in ("inlineData", "fileData") if fields.has(kind)), None)
+        try:
+            out.append(WholePart(decode_media(fields, kind) if kind else foreign(value), index))
+        except InvalidRequest:
+            out.append(WholePart(foreign(value), index))
+
+    def _metadata(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
+        if self._context.keep_extras:
+            fields = {
+                _WIRE_NAMES[name]: msgspec.json.decode(value)
+                for name in _EXTRA_FIELDS
+                if _given(value := getattr(candidate, name))
+            }
+            if fields:
+                out.append(Extra(fields, index))
+            return
+        for value in (candidate.grounding_metadata, candidate.citation_metadata):
+            if not _given(value):
+                continue
+            for citation in citations_of(msgspec.json.decode(value)):
+                known = (citation.url or "", citation.quote)
+                if known not in choice.cited:
+                    choice.cited.add(known)
+                    out.append(WholePart(citation, index))
+
+    def _feedback(self, raw: msgspec.Raw, out: list[Event]) -> None:
+        feedback = msgspec.json.decode(raw)
+        if isinstance(feedback, dict) and feedback.get("blockReason"):
+            self._blocked = feedback
+        elif feedback and self._context.keep_extras:
+            out.append(Extra({"promptFeedback": feedback}))
+
+    def _read_usage(self) -> Usage | None:
+        if not self._usage:
+            return None
+        try:
+            counts = _COUNTS.decode(self._usage)
+        except msgspec.ValidationError:
+            return None
+        prompt, tools = counts.prompt_token_count or 0, counts.tool_use_prompt_token_count or 0
+        thoughts = counts.thoughts_token_count or 0
+        return Usage(
+            input_total=prompt + tools,
+            output_total=(counts.candidates_token_count or 0) + thoughts,
+            cache_read=counts.cached_content_token_count or 0,
+            reasoning=thoughts,
+            audio_in=_audio(counts.prompt_tokens_details),
+            audio_out=_audio(counts.candidates_tokens_details),
+            tool_prompt=tools,
+            raw=msgspec.json.decode(self._usage),
+        )
+
+
+_WIRE_NAMES = dict(zip(_Candidate.__struct_fields__, _Candidate.__struct_encode_fields__, strict=True))
+
+
+def _given(value: msgspec.Raw) -> bool:
+    return len(value) > 0 and bytes(value) != b"null"
+
+
+def _kind(choice: _Choice) -> FinishKind:
+    return FINISH_KINDS.get(choice.finish or "", "stop")
+
+
+def _audio(details: list[_Modality] | None) -> int:
+    return sum(entry.token_count or 0 for entry in details or () if entry.modality == "AUDIO")
+
+
+def _whole_pairs(found: re.Match[bytes]) -> bytes:
+    escape = found.group()
+    return b"\\ufffd" if len(escape) == 6 and escape[1:3].lower() == b"ud" else escape
+
+
+class GeminiStreamDecoder(StreamDecoder):
+    """Streamed answers, as events or as one JSON array."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        super().__init__(context)
+        self._sse = Framing(context.limits.event_bytes)
+        self._reader = AnswerReader(context)
+
+    def record(self, name: str, payload: bytes, out: list[Event]) -> None:
+        """One chunk."""
+        self._reader.chunk(payload, out)
+        self.ended = self._reader.failed
+
+    def end(self, out: list[Event]) -> None:
+        """The body's end is the answer's end."""
+        self._reader.end(out)
+        self.ended = True
+
+
+class GeminiWholeDecoder(WholeDecoder):
+    """Whole answers; an array of chunks counts as one."""
+
+    def whole(self, body: bytes, out: list[Event]) -> None:
+        """The complete body."""
+        reader = AnswerReader(self.context)
+        payloads = [body]
+        if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+            payloads = [payload for _, payload in ArrayDecoder(self.context.limits.answer_bytes).feed(body)]
+        try:
+            for payload in payloads:
+                reader.chunk(payload, out)
+                if reader.failed:
+                    return
+            reader.end(out)
+        except AthenaError as error:
+            reader.fail(out, error_event(error))

@@ -1,0 +1,374 @@
+"""Gemini's `contents` as turns: parts of every kind, ids for calls that have none, results paired with their calls.
+
+Wire facts: `dialects.md` 1.4.2, 3.2, 3.5; what clients really send: `clients.md` 5.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from athena.calls.arguments import arguments_text
+from athena.calls.ids import hashed
+from athena.dialects.gemini.signatures import ThinkingState, read_slot
+from athena.dialects.gemini.spelling import EitherCase, camel
+from athena.errors import InvalidRequest
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    Opaque,
+    Part,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+    changed,
+)
+from athena.model.request import Role, Turn
+
+NAME = "gemini"
+_ROLES: dict[str, Role] = {
+    "": "user", "user": "user", "function": "user", "tool": "user", "model": "assistant", "assistant": "assistant",
+    "system": "system", "developer": "system",
+}  # fmt: skip
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_TO_STANDARD = str.maketrans("-_", "+/")
+_GOOGLE_FILE = re.compile(r"gs://|files/|https://generativelanguage\.googleapis\.com/")
+_KINDS = ("text", "functionCall", "functionResponse", "inlineData", "fileData")
+_BESIDE = frozenset({"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"})
+_WRAPPERS = ("output", "result", "content")
+_AUDIO_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav"}
+
+
+def decode_contents(body: EitherCase) -> tuple[Turn, ...]:
+    """All turns of a conversation. `contents` is a list, one content, or plain text."""
+    value = body.any("contents")
+    path = body.at("contents")
+    if value is None or value == []:
+        raise InvalidRequest(f"{path}: field required", path=path)
+    single = not isinstance(value, list)
+    calls = _Calls()
+    return tuple(
+        _content(item, path if single else f"{path}[{index}]", calls) for index, item in enumerate([value] if single else value)
+    )
+
+
+def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
+    """`systemInstruction`: a content, a list of parts, or plain text. Anything but text has no meaning there."""
+    value = body.any("systemInstruction")
+    if value is None:
+        return ()
+    path = body.at("systemInstruction")
+    if isinstance(value, dict) and "parts" not in value and "text" in value:
+        value = [value]
+    parts = _parts_of({"parts": value} if isinstance(value, list) else value, path)
+    decoded = [_unowed(_part(item, where, _Calls(), "user")) for item, where in parts]
+    for part, (_, where) in zip(decoded, parts, strict=True):
+        if not isinstance(part, Text):
+            raise InvalidRequest(f"{where}: a system instruction holds text", path=where)
+    return tuple(decoded)
+
+
+def _content(item: Any, path: str, calls: _Calls) -> Turn:
+    if isinstance(item, str):
+        return Turn(role="user", parts=(Text(text=item),), raw=item)
+    fields = EitherCase(item, path)
+    word = (fields.text("role") or "").lower()
+    role = _ROLES.get(word)
+    if role is None:
+        raise fields.wrong("role", "user or model")
+    fields.any("parts")
+    if role == "assistant":
+        calls.step()
+    parts = [_part(value, where, calls, role) for value, where in _parts_of(item, path)]
+    return Turn(
+        role=role,
+        parts=tuple(_joined(parts) if role == "assistant" else map(_unowed, parts)),
+        hint=word if word in ("function", "tool", "developer") else None,
+        # Our own envelope must never reach an upstream: a content that carries one is written anew.
+        raw=None if any(isinstance(part, _Owed) for part in parts) else item,
+        extras=fields.rest(),
+    )
+
+
+def _parts_of(content: Any, path: str) -> list[tuple[Any, str]]:
+    """The parts of a content with their paths; one part or text may stand for the list."""
+    if isinstance(content, str):
+        return [({"text": content}, path)]
+    value = EitherCase(content, path).any("parts")
+    where = f"{path}.parts" if path else "parts"
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [({"text": item} if isinstance(item, str) else item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return [({"text": value} if isinstance(value, str) else value, where)]
+
+
+class _Owed:
+    """A decoded part together with state that belongs to the thinking before it."""
+
+    __slots__ = ("part", "state")
+
+    def __init__(self, part: Part, state: ThinkingState) -> None:
+        self.part = part
+        self.state = state
+
+
+def _part(value: Any, path: str, calls: _Calls, role: Role) -> Part | _Owed:
+    fields = EitherCase(value, path)
+    if not fields.value:
+        raise InvalidRequest(f"{path}: a part needs one of text, functionCall, functionResponse, inlineData, ...", path=path)
+    slot = read_slot(fields.text("thoughtSignature"))
+    signature = slot if isinstance(slot, Opaque) else None
+    thought = fields.flag("thought") is True
+    kind = next((kind for kind in _KINDS if fields.has(kind)), None)
+    part: Part
+    if kind == "text":
+        text = fields.text("text") or ""
+        if thought and role == "assistant":
+            part = Thinking(text=text, signature=signature, raw=value, extras=fields.rest())
+        else:
+            part = Text(text=text, signature=signature, raw=value, extras=fields.rest())
+    elif kind == "functionCall":
+        part = _call(fields, calls, signature)
+    elif kind == "functionResponse":
+        part = _result(fields, calls)
+    elif kind in ("inlineData", "fileData"):
+        part = decode_media(fields, kind)
+    elif signature is not None and not (set(map(camel, fields.value)) - _BESIDE):
+        part = Thinking(signature=signature, raw=value) if thought else Text(text="", signature=signature, raw=value)
+    else:
+        part = foreign(value)
+    return _Owed(part, slot) if isinstance(slot, ThinkingState) else part
+
+
+def foreign(value: dict[str, Any]) -> Foreign:
+    """A part only Gemini understands: server tools, executed code, kinds of the future."""
+    kinds = [camel(key) for key in value if camel(key) not in _BESIDE]
+    return Foreign(kind=kinds[0] if kinds else "part", dialect=NAME, raw=value)
+
+
+# -- calls and results -------------------------------------------------------------------------------------------------------
+
+
+class _Waiting(NamedTuple):
+    id: str
+    name: str
+    has_own_id: bool
+
+
+class _Calls:
+    """The calls of a conversation: ids for those without, and who still waits for a result."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._ids: set[str] = set()
+        self._waiting: list[_Waiting] = []
+        self._answered = False
+
+    def step(self) -> None:
+        """A model content begins: behind results, the calls before them wait no longer."""
+        if self._answered:
+            self._waiting.clear()
+            self._answered = False
+
+    def add(self, call_id: str | None, name: str) -> str:
+        """The call's id: its own, or one that is the same each time this conversation is sent."""
+        known = call_id or f"call_{hashed(f'gemini/{name}/{self._count}')}"
+        self._count += 1
+        self._ids.add(known)
+        self._waiting.append(_Waiting(known, name, bool(call_id)))
+        return known
+
+    def answer(self, call_id: str | None, name: str) -> str:
+        """The id of the call that a result answers: by id, else the first waiting one of that name, else the first."""
+        self._answered = True
+        if call_id and call_id in self._ids:
+            self._waiting = [entry for entry in self._waiting if entry.id != call_id]
+            return call_id
+        open_to_all = [entry for entry in self._waiting if not (call_id and entry.has_own_id)]
+        found = next((entry for entry in open_to_all if entry.name == name), open_to_all[0] if open_to_all else None)
+        if found is None:
+            return call_id or f"call_{hashed(f'gemini/result/{name}/{self._count}')}"
+        self._waiting.remove(found)
+        return found.id
+
+
+def _call(fields: EitherCase, calls: _Calls, signature: Opaque | None) -> ToolCall:
+    call = fields.child("functionCall")
+    assert call is not None
+    name = call.needed_text("name", allow_empty=False)
+    arguments = arguments_text(call.mapping("args"))
+    return ToolCall(
+        id=calls.add(call.text("id"), name),
+        name=name,
+        arguments=arguments,
+        signature=signature,
+        raw=fields.value,
+        extras=fields.rest(),
+    )
+
+
+def _result(fields: EitherCase, calls: _Calls) -> ToolResult:
+    result = fields.child("functionResponse")
+    assert result is not None
+    name = result.needed_text("name", allow_empty=False)
+    response = result.mapping("response")
+    parts, is_error = _read_response(response)
+    media = tuple(decode_media(item, kind) for item in result.children("parts") for kind in _media_kinds(item))
+    return ToolResult(
+        call_id=calls.answer(result.text("id"), name),
+        name=name,
+        parts=parts + media,
+        is_error=is_error,
+        structured=response,
+        raw=fields.value,
+        extras=fields.rest(),
+    )
+
+
+def _media_kinds(item: EitherCase) -> tuple[str, ...]:
+    return tuple(kind for kind in ("inlineData", "fileData") if item.has(kind))
+
+
+def _read_response(response: dict[str, Any] | None) -> tuple[tuple[Part, ...], bool]:
+    """The text of a result object and whether it reports an error."""
+    if not response:
+        return (), False
+    present = {key: value for key, value in response.items() if value is not None}
+    if present.get("error") and not any(present.get(key) for key in _WRAPPERS):
+        return (Text(text=_plain(present["error"])),), True
+    is_error = present.get("isError") is True
+    inner = {key: value for key, value in present.items() if key not in ("isError", "error")}
+    if len(inner) == 1:
+        key, value = next(iter(inner.items()))
+        if key in _WRAPPERS:
+            texts = _texts(value)
+            if texts is not None:
+                return tuple(Text(text=text) for text in texts), is_error
+    return (Text(text=msgspec.json.encode(response).decode()),), is_error
+
+
+def _texts(value: Any) -> list[str] | None:
+    """Plain text, `{text}`, or a list of text blocks as tool servers write them; None for anything else."""
+    if isinstance(value, str):
+        return [value] if value else []
+    if isinstance(value, dict):
+        text = value.get("text")
+        return [text] if isinstance(text, str) and not set(value) - {"text", "type"} else None
+    if isinstance(value, list) and value:
+        found = [_texts(item) if isinstance(item, dict) else None for item in value]
+        if all(texts is not None for texts in found):
+            return [text for texts in found if texts for text in texts]
+    return None
+
+
+def _plain(value: Any) -> str:
+    texts = _texts(value)
+    if texts is not None:
+        return "\n".join(texts)
+    if isinstance(value, dict) and isinstance(value.get("message"), str) and len(value) == 1:
+        return str(value["message"])
+    return msgspec.json.encode(value).decode()
+
+
+# -- media -------------------------------------------------------------------------------------------------------------------
+
+
+def decode_media(fields: EitherCase, kind: str) -> Part:
+    """`inlineData` or `fileData` as the part its MIME type says."""
+    data = fields.child(kind)
+    assert data is not None
+    mime = (data.text("mimeType") or "").lower()
+    source: Source
+    if kind == "inlineData":
+        if not mime:
+            raise InvalidRequest(f"{data.at('mimeType')}: field required", path=data.at("mimeType"))
+        source = Base64(mime, _standard_base64(data))
+    else:
+        address = data.needed_text("fileUri", allow_empty=False)
+        source = FileRef(address) if _GOOGLE_FILE.match(address) else Url(address, mime or None)
+    return media_part(source, mime, raw=fields.value, extras=fields.rest(), title=data.text("displayName"))
+
+
+def media_part(
+    source: Source, mime: str, *, raw: Any = None, extras: dict[str, Any] | None = None, title: str | None = None
+) -> Part:
+    """The kind of part that a MIME type means; what is not image, sound or film is a document."""
+    major, _, minor = mime.partition("/")
+    if major == "image":
+        return Image(source=source, raw=raw, extras=extras)
+    if major == "audio":
+        return Audio(source=source, format=_AUDIO_FORMATS.get(minor, minor), raw=raw, extras=extras)
+    if major == "video" or (isinstance(source, Url) and re.match(r"https://(www\.)?(youtube\.com|youtu\.be)/", source.url)):
+        return Video(source=source, raw=raw, extras=extras)
+    return Document(source=source, title=title, raw=raw, extras=extras)
+
+
+def _standard_base64(data: EitherCase) -> str:
+    """Bytes in the alphabet every other dialect uses; the python SDK sends the URL-safe one, without padding at times."""
+    text = data.text("data") or ""
+    if "-" in text or "_" in text:
+        text = text.translate(_TO_STANDARD)
+    if len(text) % 4:
+        text += "=" * (-len(text) % 4)
+    if not _BASE64.fullmatch(text):
+        raise InvalidRequest(f"{data.at('data')}: not base64", path=data.at("data"))
+    return text
+
+
+# -- the model's own turns ---------------------------------------------------------------------------------------------------
+
+
+def _joined(parts: list[Part | _Owed]) -> list[Part]:
+    """The model's parts with streamed pieces put together again, and state put back on the thinking that owns it.
+
+    SDKs replay each streamed piece as a part of its own. Only plain pieces are joined: a signature binds to its exact part.
+    """
+    joined: list[Part] = []
+    pieces: list[Text | Thinking] = []
+    for entry in parts:
+        part = _unowed(entry)
+        if isinstance(entry, _Owed):
+            _flush(joined, pieces)
+            _give_back(joined, entry.state)
+            if isinstance(part, Text | Thinking) and not part.text:
+                continue
+        if isinstance(part, Text | Thinking) and part.signature is None and part.extras is None:
+            if pieces and type(pieces[0]) is not type(part):
+                _flush(joined, pieces)
+            pieces.append(part)
+        else:
+            _flush(joined, pieces)
+            joined.append(part)
+    _flush(joined, pieces)
+    return joined
+
+
+def _unowed(entry: Part | _Owed) -> Part:
+    return changed(entry.part) if isinstance(entry, _Owed) else entry
+
+
+def _flush(joined: list[Part], pieces: list[Text | Thinking]) -> None:
+    if len(pieces) == 1:
+        joined.append(pieces[0])
+    elif pieces:
+        joined.append(changed(pieces[0], text="".join(piece.text for piece in pieces)))
+    pieces.clear()
+
+
+def _give_back(joined: list[Part], owed: ThinkingState) -> None:
+    last = joined[-1] if joined else None
+    if isinstance(last, Thinking) and last.signature is None and owed.fits(last.text):
+        joined[-1] = changed(last, signature=owed.state)
+    elif owed.fits(""):
+        joined.append(Thinking(signature=owed.state))

@@ -1,0 +1,302 @@
+"""A neutral request as a Gemini body (`dialects.md` 3.3, 3.7, 3.8, 3.10).
+
+At home, that is from a Gemini client, the client's own body is the start: only what no longer says what the request says is
+replaced, so an unchanged request comes out as it came in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from athena.dialects.base import Encoded, Target
+from athena.dialects.gemini.decode_contents import NAME
+from athena.dialects.gemini.decode_request import decode_settings
+from athena.dialects.gemini.encode_contents import ContentsEncoder
+from athena.dialects.gemini.spelling import EitherCase, put, spelled
+from athena.errors import UnsupportedFeature
+from athena.model.parts import Image, Part, Refusal, Text
+from athena.model.profile import Profile
+from athena.model.request import Loss, Reasoning, Request, Tool
+from athena.schemas import for_gemini
+
+_BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192, "high": 24576, "xhigh": -1, "max": -1}
+_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
+_COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/")
+_SCALARS = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "max_output": "maxOutputTokens",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+_NO_ROOM = {
+    "min_p": "min_p", "repetition_penalty": "repetition_penalty", "logit_bias": "logit_bias", "end_user": "user",
+    "speed": "speed", "include": "include",
+}  # fmt: skip
+
+
+def encode_request(request: Request, target: Target) -> Encoded:
+    """The body and path for a Gemini upstream; raises UnsupportedFeature for what must not be dropped."""
+    losses: list[Loss] = []
+    home = request.dialect == NAME
+    body: dict[str, Any] = dict(request.raw) if home and request.raw is not None else {}
+    before = decode_settings(EitherCase(body)) if body else {}
+    _write_contents(request, target, body, losses)
+    changed = {name for name in _FIELDS if getattr(request, name) != before.get(name, _DEFAULTS[name])}
+    if "system" in changed:
+        put(body, "systemInstruction", _instruction(request, home))
+    if "tools" in changed:
+        put(body, "tools", _tools(request, target, losses) or None)
+    if "tool_choice" in changed:
+        _write_choice(request, body)
+    _write_generation(request, target, body, changed, losses)
+    if "metadata" in changed:
+        put(body, "labels", _labels(request, target, losses))
+    if "tier" in changed:
+        put(body, "serviceTier", request.tier if request.tier in ("flex", "standard", "priority") else None)
+    if not home:
+        _report(request, target, losses)
+    for key, value in target.profile.body.items():
+        body.setdefault(key, value)
+    for key in target.profile.drop_fields:
+        if spelled(body, key) in body:
+            put(body, key, None)
+            losses.append(Loss(key, "not taken by this upstream"))
+    return Encoded(
+        body=body, path=path_of(target.model, request.stream), headers=dict(target.profile.headers), losses=tuple(losses)
+    )
+
+
+_FIELDS = (
+    "system", "tools", "tool_choice", "metadata", "tier", "stop", "n", "logprobs", "reasoning", "output", *_SCALARS,
+)  # fmt: skip
+_EMPTY = Request(dialect=NAME, model="")
+_DEFAULTS: dict[str, Any] = {name: getattr(_EMPTY, name) for name in _FIELDS}
+
+
+def path_of(model: str, stream: bool) -> str:
+    """The path below the base URL."""
+    name = model if model.startswith(_COLLECTIONS) else f"models/{model}"
+    action = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"/v1beta/{quote(name, safe='/:@')}:{action}"
+
+
+def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: list[Loss]) -> None:
+    contents = ContentsEncoder(request, target, losses).encode()
+    key = spelled(body, "contents")
+    written = body.get(key)
+    known = written if isinstance(written, list) else [written]
+    if len(known) == len(contents) and all(new is old for new, old in zip(contents, known, strict=True)):
+        return
+    body[key] = contents
+
+
+def _instruction(request: Request, home: bool) -> dict[str, Any] | None:
+    parts = [_instruction_part(part, home) for part in request.system if not isinstance(part, Text | Refusal) or part.text]
+    return {"parts": parts} if parts else None
+
+
+def _instruction_part(part: Part, home: bool) -> Any:
+    if home and part.raw is not None:
+        return part.raw
+    return {"text": part.text if isinstance(part, Text | Refusal) else ""}
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------------
+
+
+def _tools(request: Request, target: Target, losses: list[Loss]) -> list[dict[str, Any]]:
+    home = request.dialect == NAME
+    functions: list[Any] = []
+    hosted: list[dict[str, Any]] = []
+    for index, tool in enumerate(request.tools):
+        path = f"tools[{index}]"
+        if home and tool.raw is not None:
+            (hosted if tool.kind == "hosted" else functions).append(tool.raw)
+        elif tool.kind == "hosted":
+            hosted.extend(_hosted(request, tool, path, target, losses))
+        else:
+            functions.append(_function(tool, path, target.profile, home, losses))
+    declared = [{"functionDeclarations": functions}] if functions else []
+    return declared + hosted
+
+
+def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[Loss]) -> dict[str, Any]:
+    declaration: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        declaration["description"] = tool.description
+    schema = for_gemini(tool.schema, json_schema=profile.json_schema_tools, losses=losses, path=f"{path}.parameters")
+    if schema:
+        declaration["parametersJsonSchema" if profile.json_schema_tools else "parameters"] = schema
+    if home:
+        declaration.update(tool.extras or {})
+    else:
+        losses.extend(Loss(f"{path}.{key}", "unknown to this upstream") for key in tool.extras or ())
+        if tool.strict:
+            losses.append(Loss(f"{path}.strict", "this upstream has no strict tools"))
+    return declaration
+
+
+def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: list[Loss]) -> list[dict[str, Any]]:
+    """A tool that runs at the provider: native from a Gemini client, web search from all, nothing else."""
+    kind = tool.hosted or tool.name
+    if request.dialect == NAME:
+        return [{kind: tool.config or {}}]
+    if kind.startswith("web_search") and target.profile.hosted_tools:
+        if tool.config:
+            losses.append(Loss(path, "settings of the web search"))
+        return [{"googleSearch": {}}]
+    choice = request.tool_choice
+    forced = choice is not None and choice.kind == "hosted" and choice.mode == "named"
+    if forced or target.strict:
+        raise UnsupportedFeature(f"{path}: the tool {kind!r} runs at another provider", path=path)
+    losses.append(Loss(path, f"the tool {kind!r} runs at another provider"))
+    return []
+
+
+def _write_choice(request: Request, body: dict[str, Any]) -> None:
+    key = spelled(body, "toolConfig")
+    config = dict(body.get(key) or {})
+    calling = dict(config.get(spelled(config, "functionCallingConfig")) or {})
+    mode, names = _choice(request)
+    put(calling, "mode", mode)
+    put(calling, "allowedFunctionNames", names or None)
+    put(config, "functionCallingConfig", calling or None)
+    put(body, "toolConfig", config or None)
+
+
+def _choice(request: Request) -> tuple[str | None, list[str]]:
+    choice = request.tool_choice
+    if choice is None:
+        return None, []
+    names = list(choice.names)
+    if choice.mode in ("required", "named"):
+        return "ANY", names
+    if choice.mode == "allowed":
+        return ("ANY" if choice.required else "VALIDATED"), names
+    return ("NONE" if choice.mode == "none" else "AUTO"), []
+
+
+# -- generationConfig --------------------------------------------------------------------------------------------------------
+
+
+def _write_generation(request: Request, target: Target, body: dict[str, Any], changed: set[str], losses: list[Loss]) -> None:
+    config: dict[str, Any] = dict(body.get(spelled(body, "generationConfig")) or {})
+    untouched = dict(config)
+    for name, key in _SCALARS.items():
+        if name in changed:
+            put(config, key, getattr(request, name))
+    if "stop" in changed:
+        put(config, "stopSequences", list(request.stop) or None)
+    if "n" in changed:
+        put(config, "candidateCount", request.n if request.n > 1 else None)
+    if "logprobs" in changed:
+        put(config, "responseLogprobs", True if request.logprobs is not None else None)
+        put(config, "logprobs", request.logprobs or None)
+    if "reasoning" in changed:
+        put(config, "thinkingConfig", _thinking(request.reasoning, target.profile) or None)
+    if "output" in changed:
+        _write_output(request, target, config, losses)
+    if request.dialect != NAME:
+        _write_resolution(request, config, losses)
+    if config != untouched:
+        put(body, "generationConfig", config or None)
+
+
+def _thinking(reasoning: Reasoning, profile: Profile) -> dict[str, Any]:
+    """Levels for models that take effort, budgets for those that count tokens."""
+    config: dict[str, Any] = {}
+    control = profile.reasoning_control
+    if control in ("thinking", "thinking_and_effort"):
+        budget = _budget(reasoning)
+        if budget is not None:
+            config["thinkingBudget"] = budget
+    elif control != "none":
+        level = _level(reasoning)
+        if level is not None:
+            config["thinkingLevel"] = level
+    visible = reasoning.visible
+    if visible is None and (reasoning.summary is not None or reasoning.display == "summarized"):
+        visible = True
+    if visible is not None and control != "none" and config.get("thinkingBudget") != 0:
+        # Thoughts of a model that does not think are refused.
+        config["includeThoughts"] = visible
+    return config
+
+
+def _budget(reasoning: Reasoning) -> int | None:
+    if reasoning.mode == "off" or reasoning.effort == "none":
+        return 0
+    if reasoning.budget is not None:
+        return reasoning.budget
+    if reasoning.effort is not None:
+        return _BUDGETS[reasoning.effort]
+    return None if reasoning.mode == "default" else -1
+
+
+def _level(reasoning: Reasoning) -> str | None:
+    if reasoning.mode == "off" or reasoning.effort == "none":
+        return "MINIMAL"
+    if reasoning.effort is not None:
+        return _LEVELS[reasoning.effort]
+    if reasoning.budget is not None:
+        return "LOW" if reasoning.budget < 2000 else "MEDIUM" if reasoning.budget < 10000 else "HIGH"
+    return None
+
+
+def _write_output(request: Request, target: Target, config: dict[str, Any], losses: list[Loss]) -> None:
+    output = request.output
+    put(config, "responseSchema", None)
+    put(config, "responseJsonSchema", None)
+    put(config, "responseMimeType", "application/json" if output.kind in ("json", "schema") else None)
+    if output.kind == "schema" and output.schema is not None:
+        as_json = target.profile.json_schema_tools
+        schema = for_gemini(output.schema, json_schema=as_json, losses=losses, path="output.schema")
+        put(config, "responseJsonSchema" if as_json else "responseSchema", schema or None)
+    put(config, "responseModalities", [word.upper() for word in output.modalities] or None)
+    for name in ("verbosity", "prediction", "audio"):
+        if getattr(output, name) is not None:
+            losses.append(Loss(f"output.{name}", "not known to this upstream"))
+
+
+def _write_resolution(request: Request, config: dict[str, Any], losses: list[Loss]) -> None:
+    """One resolution for all images is what every model takes."""
+    details = {part.detail for turn in request.turns for part in turn.parts if isinstance(part, Image)} - {None, "auto"}
+    if len(details) == 1 and (detail := next(iter(details))) in ("low", "high"):
+        config["mediaResolution"] = f"MEDIA_RESOLUTION_{str(detail).upper()}"
+    elif details:
+        losses.append(Loss("image.detail", "this upstream takes one resolution, low or high, for all images"))
+
+
+# -- what has no place here --------------------------------------------------------------------------------------------------
+
+
+def _labels(request: Request, target: Target, losses: list[Loss]) -> dict[str, Any] | None:
+    if not request.metadata:
+        return None
+    if request.dialect != NAME and not target.profile.metadata:
+        losses.append(Loss("metadata", "not taken by this upstream"))
+        return None
+    return {key: str(value) for key, value in request.metadata.items()}
+
+
+def _report(request: Request, target: Target, losses: list[Loss]) -> None:
+    for name, path in _NO_ROOM.items():
+        if getattr(request, name):
+            losses.append(Loss(path, "not known to this upstream"))
+    if request.parallel is False:
+        if target.strict:
+            raise UnsupportedFeature("parallel_tool_calls: this upstream has no switch for it", path="parallel_tool_calls")
+        losses.append(Loss("parallel_tool_calls", "this upstream has no switch for it"))
+    if request.tier is not None and request.tier not in ("flex", "standard", "priority"):
+        losses.append(Loss("service_tier", f"the tier {request.tier!r} is not known to this upstream"))
+    for fields in (request.extras, request.server):
+        for key in fields or ():
+            if target.strict:
+                raise UnsupportedFeature(f"{key}: not known to this upstream", path=key)
+            losses.append(Loss(key, "not known to this upstream"))
+    if request.cache.key is not None or request.cache.mark is not None:
+        losses.append(Loss("cache", "this upstream caches by itself"))

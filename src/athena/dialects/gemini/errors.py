@@ -1,0 +1,97 @@
+"""Errors of the Google API style: `{"error": {code, message, status, details}}` (`dialects.md` 1.4.3, 3.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from athena.dialects.base import STATUS_OF, HttpError, loose_error
+from athena.errors import ErrorKind
+from athena.model.events import Error
+
+_STATUS: dict[ErrorKind, str] = {
+    "invalid": "INVALID_ARGUMENT",
+    "context_length": "INVALID_ARGUMENT",
+    "content_policy": "INVALID_ARGUMENT",
+    "auth": "UNAUTHENTICATED",
+    "billing": "RESOURCE_EXHAUSTED",
+    "permission": "PERMISSION_DENIED",
+    "not_found": "NOT_FOUND",
+    "conflict": "ABORTED",
+    "too_large": "INVALID_ARGUMENT",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "overloaded": "UNAVAILABLE",
+    "timeout": "DEADLINE_EXCEEDED",
+    "cancelled": "CANCELLED",
+    "upstream": "INTERNAL",
+    "server": "INTERNAL",
+}
+_KINDS: dict[str, ErrorKind] = {
+    "INVALID_ARGUMENT": "invalid",
+    "FAILED_PRECONDITION": "invalid",
+    "OUT_OF_RANGE": "invalid",
+    "UNIMPLEMENTED": "invalid",
+    "UNAUTHENTICATED": "auth",
+    "PERMISSION_DENIED": "permission",
+    "NOT_FOUND": "not_found",
+    "ABORTED": "conflict",
+    "ALREADY_EXISTS": "conflict",
+    "RESOURCE_EXHAUSTED": "rate_limit",
+    "CANCELLED": "cancelled",
+    "UNAVAILABLE": "overloaded",
+    "DEADLINE_EXCEEDED": "timeout",
+    "INTERNAL": "upstream",
+    "UNKNOWN": "upstream",
+    "DATA_LOSS": "upstream",
+}
+
+
+def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
+    """An upstream's error body, whatever its shape. A body inside a stream has status 200 and says its own."""
+    error = loose_error(status, headers, body)
+    kind = _KINDS.get(error.code, error.kind)
+    if error.status in (402, 413):
+        kind = error.kind
+    if kind == "invalid" and _is_overflow(error.message):
+        kind = "context_length"
+    elif kind == "invalid" and "API_KEY_INVALID" in error.raw:
+        # The one refusal of a key that does not say so by its status.
+        kind = "auth"
+    return msgspec.structs.replace(error, kind=kind)
+
+
+def _is_overflow(message: str) -> bool:
+    lowered = message.lower()
+    return "exceeds the maximum number of tokens" in lowered or "input token count" in lowered
+
+
+def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
+    """The body. `error` is its first and only key: the python SDK looks at how the text begins."""
+    details: list[dict[str, Any]] = [
+        {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code.upper(), "domain": "athena"}
+    ]
+    if error.param:
+        violation = {"field": error.param, "description": error.message}
+        details.append({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]})
+    if error.retry_after is not None:
+        delay = f"{error.retry_after:g}s"
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay})
+    if request_id:
+        details.append({"@type": "type.googleapis.com/google.rpc.RequestInfo", "requestId": request_id})
+    return {
+        "error": {
+            "code": STATUS_OF[error.kind],
+            "message": error.message,
+            "status": _STATUS[error.kind],
+            "details": details,
+        }
+    }
+
+
+def encode_error(error: Error, request_id: str = "") -> HttpError:
+    """An error as a whole HTTP answer."""
+    headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    body = msgspec.json.encode(error_object(error, request_id))
+    return HttpError(STATUS_OF[error.kind], body, headers)
