@@ -98,6 +98,8 @@ class ThinkingDelta(_Event, frozen=True):
     choice: int = 0
     signature: Opaque | None = None
     summary: bool = False
+    item_id: str | None = None
+    """The upstream's own id of the block: Responses binds encrypted state to it."""
 
 
 class ToolCallStart(_Event, frozen=True):

@@ -1,0 +1,365 @@
+"""Input items of a Responses request as turns (`dialects.md` 1.3.2).
+
+What the model said is a run of items: reasoning, messages, calls, hosted calls. Such a run is one assistant turn with its parts
+in order, because every other dialect has it so; the turn's `raw` is the list of those items and each part that is an item keeps
+that item. Every item from the client's side is a turn of its own with the item as `raw`. A plain string as input is a user turn
+with the string as `raw`.
+
+Leading system and developer messages are instructions. `additional_tools` items declare tools and are no turn at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from athena.calls.arguments import arguments_text
+from athena.dialects.openai_responses.decode_tools import decode_tools
+from athena.dialects.openai_responses.vocabulary import CACHE_SECONDS, NAME, is_input_item
+from athena.model.parts import (
+    Audio,
+    Base64,
+    CacheMark,
+    Citation,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    Opaque,
+    Part,
+    Refusal,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+)
+from athena.model.request import Role, Tool, Turn
+from athena.wire.fields import Fields
+
+_SYSTEM_ROLES = ("system", "developer")
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What the input items say."""
+
+    system: tuple[Part, ...] = ()
+    system_hint: str | None = None
+    leading: int = 0
+    """How many messages at the front (tool declarations not counted) are the instructions."""
+    turns: tuple[Turn, ...] = ()
+    tools: tuple[Tool, ...] = ()
+
+
+def decode_input(body: Fields) -> Input:
+    """The `input` of a request body; absent is empty."""
+    value = body.any("input")
+    if value is None:
+        return Input()
+    if isinstance(value, str):
+        return Input(turns=(Turn(role="user", parts=(Text(text=value),), raw=value),))
+    reader = _Reader()
+    for fields in body.children("input"):
+        reader.item(fields)
+    return reader.input()
+
+
+class _Reader:
+    """Collects items into turns."""
+
+    def __init__(self) -> None:
+        self._system: list[Part] = []
+        self._system_hint: str | None = None
+        self._leading = 0
+        self._turns: list[Turn] = []
+        self._tools: list[Tool] = []
+        self._raw: list[dict[str, Any]] = []
+        self._parts: list[Part] = []
+        self._phase: str | None = None
+
+    def input(self) -> Input:
+        self._end_assistant()
+        return Input(tuple(self._system), self._system_hint, self._leading, tuple(self._turns), tuple(self._tools))
+
+    def item(self, fields: Fields) -> None:
+        kind = fields.text("type")
+        if kind is None:
+            kind = "message" if fields.has("role") or not fields.has("id") else "item_reference"
+        if kind == "message":
+            self._message(fields)
+        elif kind == "additional_tools":
+            self._tools.extend(decode_tools(fields.children("tools")))
+        elif kind in _CLIENT_ITEMS:
+            self._client_turn(Turn(role="user", parts=_CLIENT_ITEMS[kind](fields), hint=_HINTS.get(kind), raw=fields.value))
+        elif kind in _MODEL_ITEMS:
+            self._model_item(fields, (_MODEL_ITEMS[kind](fields),))
+        else:
+            part = Foreign(kind=kind, dialect=NAME, raw=fields.value)
+            if is_input_item(fields.value):
+                self._client_turn(Turn(role="user", parts=(part,), raw=fields.value))
+            else:
+                self._model_item(fields, (part,))
+
+    def _message(self, fields: Fields) -> None:
+        word = fields.needed_text("role", allow_empty=False)
+        content = fields.any("content")
+        phase = fields.text("phase")
+        if content is None:
+            raise fields.wrong("content", "a string or an array of parts")
+        if word == "assistant":
+            if self._parts and phase is not None and self._phase is not None and phase != self._phase:
+                self._end_assistant()
+            self._phase = phase or self._phase
+            self._model_item(fields, _answer_parts(fields, content))
+            return
+        parts = (Text(text=content),) if isinstance(content, str) else fields.each("content", decode_part)
+        if word in _SYSTEM_ROLES and not self._turns and not self._parts:
+            self._system.extend(parts)
+            self._system_hint = self._system_hint or word
+            self._leading += 1
+            return
+        role: Role = "system" if word in _SYSTEM_ROLES else "user"
+        hint = None if word == "user" else word
+        self._client_turn(Turn(role=role, parts=parts, hint=hint, phase=phase, raw=fields.value))
+
+    def _model_item(self, fields: Fields, parts: tuple[Part, ...]) -> None:
+        self._raw.append(fields.value)
+        self._parts.extend(parts)
+
+    def _client_turn(self, turn: Turn) -> None:
+        self._end_assistant()
+        self._turns.append(turn)
+
+    def _end_assistant(self) -> None:
+        if self._raw:
+            self._turns.append(Turn(role="assistant", parts=tuple(self._parts), phase=self._phase, raw=self._raw))
+        self._raw, self._parts, self._phase = [], [], None
+
+
+def _answer_parts(fields: Fields, content: Any) -> tuple[Part, ...]:
+    """The parts of an assistant message. A lone part keeps the whole item, whose id then survives a change beside it."""
+    if isinstance(content, str):
+        return (Text(text=content, raw=fields.value),)
+    parts = fields.each("content", decode_part)
+    if len(parts) == 1:
+        return (msgspec.structs.replace(parts[0], raw=fields.value),)
+    return parts
+
+
+# -- content parts ----------------------------------------------------------------------------------------------------------
+
+
+def decode_part(fields: Fields) -> Part:
+    """One content part of a message or of a tool's output."""
+    kind = fields.needed_text("type", allow_empty=False)
+    read = _PARTS.get(kind)
+    if read is None:
+        return Foreign(kind=kind, dialect=NAME, raw=fields.value)
+    return read(fields)
+
+
+def _text(fields: Fields) -> Part:
+    return Text(
+        text=fields.needed_text("text"),
+        citations=tuple(decode_annotation(entry) for entry in fields.sequence("annotations") or () if isinstance(entry, dict)),
+        cache=_cache(fields),
+        raw=fields.value,
+        extras=_rest(fields, "logprobs"),
+    )
+
+
+def _refusal(fields: Fields) -> Part:
+    return Refusal(text=fields.needed_text("refusal"), raw=fields.value, extras=fields.rest())
+
+
+def _image(fields: Fields) -> Part:
+    url, file_id = fields.any("image_url"), fields.text("file_id")
+    if isinstance(url, dict):
+        # Chat's nested form.
+        url = url.get("url")
+    if isinstance(url, str):
+        source = source_of_url(url)
+    elif file_id is not None:
+        source = FileRef(id=file_id)
+    else:
+        raise fields.wrong("image_url", "a URL, or a file_id beside it")
+    return Image(source=source, detail=fields.text("detail"), cache=_cache(fields), raw=fields.value, extras=fields.rest())
+
+
+def _file(fields: Fields) -> Part:
+    data, url, file_id = fields.text("file_data"), fields.text("file_url"), fields.text("file_id")
+    source: Source
+    if data is not None:
+        source = source_of_url(data) if data.startswith("data:") else Base64(mime="application/pdf", data=data)
+    elif url is not None:
+        source = Url(url=url)
+    elif file_id is not None:
+        source = FileRef(id=file_id)
+    else:
+        raise fields.wrong("file_data", "file_data, file_url or file_id")
+    title = fields.text("filename")
+    return Document(source=source, title=title, cache=_cache(fields), raw=fields.value, extras=_rest(fields, "detail"))
+
+
+def _audio(fields: Fields) -> Part:
+    inner = fields.child("input_audio") or fields
+    data, form = inner.needed_text("data"), inner.text("format")
+    return Audio(source=Base64(mime=f"audio/{form or 'wav'}", data=data), format=form, raw=fields.value)
+
+
+_PARTS: dict[str, Callable[[Fields], Part]] = {
+    "input_text": _text,
+    "output_text": _text,
+    "text": _text,
+    "summary_text": _text,
+    "reasoning_text": _text,
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+    "input_audio": _audio,
+}
+
+
+def source_of_url(url: str) -> Source:
+    """A data URL as its bytes, any other address as it is."""
+    if not url.startswith("data:"):
+        return Url(url=url)
+    head, _, data = url[5:].partition(",")
+    return Base64(mime=head.split(";")[0] or "application/octet-stream", data=data)
+
+
+def decode_annotation(entry: dict[str, Any]) -> Citation:
+    """A citation inside answer text; the kinds without an address keep their raw form only."""
+    kind = str(entry.get("type", ""))
+    if kind != "url_citation":
+        return Citation(kind=kind, title=_str(entry.get("filename")), raw=entry)
+    return Citation(
+        url=_str(entry.get("url")),
+        title=_str(entry.get("title")),
+        start=_int(entry.get("start_index")),
+        end=_int(entry.get("end_index")),
+        raw=entry,
+    )
+
+
+def _str(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _cache(fields: Fields) -> CacheMark | None:
+    mark = fields.child("prompt_cache_breakpoint")
+    if mark is None:
+        return None
+    return CacheMark(ttl_seconds=CACHE_SECONDS.get(mark.text("ttl") or "", 1800), raw=mark.value)
+
+
+def _rest(fields: Fields, *known: str) -> dict[str, Any] | None:
+    """Unknown keys; `known` ones are understood and mean nothing elsewhere."""
+    for key in known:
+        fields.any(key)
+    return fields.rest()
+
+
+# -- items ------------------------------------------------------------------------------------------------------------------
+
+
+def _reasoning(fields: Fields) -> Part:
+    summary = _texts(fields, "summary")
+    content = _texts(fields, "content")
+    payload, item_id = fields.text("encrypted_content"), fields.text("id")
+    return Thinking(
+        # The raw chain of thought says more than its summary, where a server hands it out at all.
+        text=content or summary,
+        summary=not content and bool(summary),
+        signature=None if not payload else Opaque(family="openai", kind="encrypted", payload=payload, item_id=item_id),
+        raw=fields.value,
+        extras=_rest(fields, "status"),
+    )
+
+
+def _texts(fields: Fields, key: str) -> str:
+    return "\n\n".join(entry.text("text") or "" for entry in fields.children(key))
+
+
+def _function_call(fields: Fields) -> Part:
+    arguments = fields.any("arguments")
+    if arguments is not None and not isinstance(arguments, str | dict):
+        raise fields.wrong("arguments", "a string of JSON")
+    return ToolCall(
+        id=fields.needed_text("call_id", allow_empty=False),
+        name=fields.needed_text("name", allow_empty=False),
+        arguments=arguments_text(arguments),
+        namespace=fields.text("namespace"),
+        item_id=fields.text("id"),
+        raw=fields.value,
+        extras=_rest(fields, "status"),
+    )
+
+
+def _custom_call(fields: Fields) -> Part:
+    return ToolCall(
+        id=fields.needed_text("call_id", allow_empty=False),
+        name=fields.needed_text("name", allow_empty=False),
+        arguments=fields.needed_text("input"),
+        kind="custom",
+        namespace=fields.text("namespace"),
+        item_id=fields.text("id"),
+        raw=fields.value,
+        extras=_rest(fields, "status"),
+    )
+
+
+def _function_output(fields: Fields) -> tuple[Part, ...]:
+    return (_result(fields, custom=False),)
+
+
+def _custom_output(fields: Fields) -> tuple[Part, ...]:
+    return (_result(fields, custom=True),)
+
+
+def _result(fields: Fields, *, custom: bool) -> ToolResult:
+    output = fields.any("output")
+    if isinstance(output, str):
+        parts: tuple[Part, ...] = (Text(text=output),) if output else ()
+    elif isinstance(output, list):
+        parts = fields.each("output", decode_part)
+    elif isinstance(output, dict):
+        parts = (Text(text=msgspec.json.encode(output).decode()),)
+    else:
+        raise fields.wrong("output", "a string or an array of parts")
+    return ToolResult(
+        call_id=fields.needed_text("call_id", allow_empty=False),
+        parts=parts,
+        name=fields.text("name"),
+        kind="custom" if custom else "function",
+        raw=fields.value,
+        extras=_rest(fields, "id", "status", "namespace"),
+    )
+
+
+def _agent_message(fields: Fields) -> tuple[Part, ...]:
+    """What another agent told this one: input like a user's message, some of it perhaps encrypted."""
+    content = fields.any("content")
+    if isinstance(content, str):
+        return (Text(text=content),)
+    return fields.each("content", decode_part)
+
+
+_MODEL_ITEMS: dict[str, Callable[[Fields], Part]] = {
+    "reasoning": _reasoning,
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+}
+_CLIENT_ITEMS: dict[str, Callable[[Fields], tuple[Part, ...]]] = {
+    "function_call_output": _function_output,
+    "custom_tool_call_output": _custom_output,
+    "agent_message": _agent_message,
+}
+_HINTS = {"function_call_output": "tool", "custom_tool_call_output": "tool", "agent_message": "agent_message"}

@@ -1,0 +1,109 @@
+"""The response object that lifecycle events and whole answers carry: the client's own settings echoed, then what came of them.
+
+SDKs build their `Response` from it, so every field they call required is there (`dialects.md` 1.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from athena.calls.ids import hashed
+from athena.dialects.base import EncodeContext
+from athena.dialects.openai_responses.encode_tools import encode_tool_choice
+from athena.dialects.openai_responses.errors import encode_json
+from athena.dialects.openai_responses.vocabulary import NAME
+from athena.model.events import Start, Usage
+
+_ECHOED: tuple[tuple[str, Any], ...] = (
+    ("background", False),
+    ("instructions", None),
+    ("max_output_tokens", None),
+    ("max_tool_calls", None),
+    ("parallel_tool_calls", True),
+    ("previous_response_id", None),
+    ("prompt_cache_key", None),
+    ("safety_identifier", None),
+    ("temperature", None),
+    ("top_logprobs", None),
+    ("top_p", None),
+    ("truncation", "disabled"),
+    ("user", None),
+)
+
+
+def response_id(context: EncodeContext, start: Start) -> str:
+    """The upstream's own id where it is one of ours, else one made from the seed."""
+    if context.same_dialect and start.id:
+        return start.id
+    return "resp_" + hashed(f"{context.seed}\0response", 32)
+
+
+def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
+    """The response before anything was said. Long fields are encoded once: they are sent with every lifecycle event."""
+    request = context.request
+    raw = request.raw if request.dialect == NAME and request.raw is not None else {}
+    created = start.created if context.same_dialect and start.created is not None else context.created
+    response: dict[str, Any] = {
+        "id": response_id(context, start),
+        "object": "response",
+        "created_at": created,
+        "status": "in_progress",
+        "completed_at": None,
+        "error": None,
+        "incomplete_details": None,
+        "model": request.model,
+        "output": [],
+        "usage": None,
+    }
+    for key, default in _ECHOED:
+        value = raw.get(key)
+        response[key] = default if value is None else value
+    text = raw.get("text")
+    response["text"] = {
+        "format": {"type": "text"},
+        **({k: v for k, v in text.items() if v is not None} if isinstance(text, dict) else {}),
+    }
+    reasoning = raw.get("reasoning")
+    response["reasoning"] = {"effort": None, "summary": None, **(reasoning if isinstance(reasoning, dict) else {})}
+    response["tool_choice"] = _tool_choice(context, raw)
+    tools = raw.get("tools")
+    response["tools"] = tools if isinstance(tools, list) else []
+    response["metadata"] = raw.get("metadata") or {}
+    response["service_tier"] = raw.get("service_tier") or "default"
+    # Nothing is kept: a client that believed otherwise would refer to items that nobody can find.
+    response["store"] = bool(raw.get("store")) if context.same_dialect else False
+    for key in ("instructions", "tools"):
+        if response[key]:
+            response[key] = msgspec.Raw(encode_json(response[key]))
+    if context.same_dialect and start.extras:
+        response.update(start.extras)
+    return response
+
+
+def _tool_choice(context: EncodeContext, raw: dict[str, Any]) -> Any:
+    choice = context.request.tool_choice
+    if raw.get("tool_choice") is not None:
+        return raw["tool_choice"]
+    return encode_tool_choice(choice, context.request.tools) if choice is not None else "auto"
+
+
+def encode_usage(usage: Usage, *, same_dialect: bool) -> dict[str, Any]:
+    """Token counts with every field that Codex and the SDKs demand."""
+    read: dict[str, Any] = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    made: dict[str, Any] = {"reasoning_tokens": usage.reasoning}
+    counts: dict[str, Any] = {
+        "input_tokens": usage.input_total,
+        "input_tokens_details": read,
+        "output_tokens": usage.output_total,
+        "output_tokens_details": made,
+        "total_tokens": usage.input_total + usage.output_total,
+    }
+    raw = usage.raw
+    if not same_dialect or raw is None:
+        return counts
+    for key, details in (("input_tokens_details", read), ("output_tokens_details", made)):
+        if isinstance(raw.get(key), dict):
+            counts[key] = {**raw[key], **details}
+    return {**raw, **counts, **({"total_tokens": raw["total_tokens"]} if isinstance(raw.get("total_tokens"), int) else {})}

@@ -1,0 +1,32 @@
+"""Words of the Responses API that more than one module needs (`dialects.md` 1.3; types of the `openai` package 3.49)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "openai_responses"
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+"""Asks for reasoning state that a client without server-side storage can send back."""
+OUTPUT_LOGPROBS = "message.output_text.logprobs"
+
+MINIMUM_OUTPUT = 16
+"""The API refuses a smaller max_output_tokens."""
+
+CACHE_SECONDS = {"30m": 1800, "12h": 43200}
+
+_INPUT_SIDE = frozenset({
+    "agent_message", "apply_patch_call_output", "compaction_trigger", "computer_call_output", "configuration_update",
+    "local_shell_call_output", "mcp_approval_response", "multi_agent_call_output", "shell_call_output",
+})  # fmt: skip
+_OUTPUT_SIDE = frozenset({"program_output"})
+
+
+def is_input_item(item: dict[str, Any]) -> bool:
+    """Does an item that only this dialect understands come from the client's side of the conversation?"""
+    kind = item.get("type", "")
+    if kind == "tool_search_output":
+        return item.get("execution") == "client"
+    if kind in _OUTPUT_SIDE:
+        return False
+    return kind in _INPUT_SIDE or kind.endswith(("_output", "_response"))
