@@ -57,13 +57,15 @@ _ECHOED = frozenset({
 class _Item:
     """An output item as far as it was shown."""
 
-    __slots__ = ("annotations", "done", "id", "kind", "pieces", "shown", "spoken")
+    __slots__ = ("annotations", "done", "final", "id", "kind", "pieces", "shown", "spoken")
 
     def __init__(self, kind: str, item_id: str | None) -> None:
         self.kind = kind
         self.id = item_id
         self.pieces: list[str] = []
         """Arguments or input of a call, as the deltas brought them."""
+        self.final: str | None = None
+        """The same in one piece, where an event said so before the item was done."""
         self.shown: dict[tuple[str, int], int] = {}
         """Characters shown of each content part."""
         self.annotations: dict[int, int] = {}
@@ -126,6 +128,11 @@ class ItemReader:
     def _end(self, response: dict[str, Any], status: str, out: list[Event]) -> None:
         details = response.get("incomplete_details")
         reason = _text(details.get("reason")) if isinstance(details, dict) else ""
+        for index, place in self._items.items():
+            if place.final is not None and not place.done:
+                self.arguments_final(index, place, place.final, out)
+                if is_failed(out):
+                    return
         self._tracker.close_all(out, cut=status == "incomplete")
         if is_failed(out):
             return
@@ -157,15 +164,23 @@ class ItemReader:
     def place(self, index: int | None, item_id: str | None, kind: str) -> tuple[int, _Item]:
         """The item an event speaks of, opened if it was never announced."""
         if index is None:
-            index = self._index_of_id.get(
-                item_id or "", len(self._items) - 1 if self._items and not item_id else len(self._items)
-            )
+            index = self._unnumbered(item_id, kind)
         item = self._items.get(index)
         if item is None:
             item = self._items[index] = _Item(kind, item_id)
             if item_id:
                 self._index_of_id[item_id] = index
         return index, item
+
+    def _unnumbered(self, item_id: str | None, kind: str) -> int:
+        """The place of an event without an output index: by item id, else the item of that kind that is being written."""
+        known = self._index_of_id.get(item_id or "")
+        if known is not None:
+            return known
+        last = max(self._items, default=-1)
+        if not item_id and last >= 0 and not self._items[last].done and self._items[last].kind == kind:
+            return last
+        return last + 1
 
     def item_added(self, index: int | None, item: dict[str, Any], out: list[Event]) -> None:
         kind = _text(item.get("type"))
@@ -232,7 +247,7 @@ class ItemReader:
 
     def _call_done(self, index: int, place: _Item, item: dict[str, Any], out: list[Event]) -> None:
         self._open_call(index, item, out)
-        final = item.get(_CALLS[place.kind])
+        final = item.get(_CALLS[place.kind]) or place.final
         if final is not None and (final != "" or not place.pieces):
             self.arguments_final(index, place, final if isinstance(final, str) else arguments_text(final), out)
             if is_failed(out):
@@ -431,8 +446,9 @@ class ResponsesStreamDecoder(StreamDecoder):
     def _arguments_done(self, record: _Record, out: list[Event]) -> None:
         final = record.arguments if record.arguments is not None else record.input
         if isinstance(final, str) and final:
-            index, place = self._of(record, "function_call" if record.input is None else "custom_tool_call")
-            self._reader.arguments_final(index, place, final, out)
+            _, place = self._of(record, "function_call" if record.input is None else "custom_tool_call")
+            # Kept until the item is done: its id and name may come only there.
+            place.final = final
 
     def _annotation(self, record: _Record, out: list[Event]) -> None:
         entry = msgspec.json.decode(record.annotation)
