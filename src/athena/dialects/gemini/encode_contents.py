@@ -67,7 +67,7 @@ class ContentsEncoder:
         if not self._home:
             self._check_ends(contents)
         if self._target.profile.signed_calls:
-            sign_current_calls(contents)
+            sign_current_calls(contents, [turn.raw for turn in self._turns if self._home and turn.raw is not None])
         return contents
 
     def _add(self, contents: list[Any], role: str, parts: list[Any], turn: Turn) -> None:
@@ -222,15 +222,19 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
     return frozenset(bare)
 
 
-def sign_current_calls(contents: list[Any]) -> None:
-    """Give the first call of each step since the last user text the placeholder, if nobody signed it (1.4.2)."""
+def sign_current_calls(contents: list[Any], untouched: list[Any]) -> None:
+    """Give the first call of each step since the last user text the placeholder, if nobody signed it (1.4.2).
+
+    What a Gemini client wrote and nobody changed is its own business.
+    """
+    written_by_client = {id(raw) for raw in untouched}
     for position in range(len(contents) - 1, -1, -1):
         content = contents[position]
         parts = content.get("parts") if isinstance(content, dict) else None
         if not isinstance(parts, list):
             return
         if content.get("role") == "model":
-            signed = _signed(parts)
+            signed = None if id(content) in written_by_client else _signed(parts)
             if signed is not None:
                 contents[position] = {**content, "parts": signed}
         elif any(isinstance(part, dict) and spelled(part, "functionResponse") not in part for part in parts):

@@ -56,7 +56,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if "metadata" in changed:
         put(body, "labels", _labels(request, target, losses))
     if "tier" in changed:
-        put(body, "serviceTier", request.tier if request.tier in ("flex", "standard", "priority") else None)
+        put(body, "serviceTier", request.tier if _knows_tier(request, target.profile) else None)
     if not home:
         _report(request, target, losses)
     for key, value in target.profile.body.items():
@@ -207,29 +207,30 @@ def _write_generation(request: Request, target: Target, body: dict[str, Any], ch
 
 
 def _thinking(reasoning: Reasoning, profile: Profile) -> dict[str, Any]:
-    """Levels for models that take effort, budgets for those that count tokens."""
+    """Budgets for models that count tokens, levels for the others."""
+    if profile.reasoning_control == "none":
+        return {}
     config: dict[str, Any] = {}
-    control = profile.reasoning_control
-    if control in ("thinking", "thinking_and_effort"):
-        budget = _budget(reasoning)
+    if profile.thinking_budget:
+        budget = _budget(reasoning, profile)
         if budget is not None:
             config["thinkingBudget"] = budget
-    elif control != "none":
-        level = _level(reasoning)
+    else:
+        level = _level(reasoning, profile)
         if level is not None:
             config["thinkingLevel"] = level
     visible = reasoning.visible
     if visible is None and (reasoning.summary is not None or reasoning.display == "summarized"):
         visible = True
-    if visible is not None and control != "none" and config.get("thinkingBudget") != 0:
+    if visible is not None and config.get("thinkingBudget") != 0:
         # Thoughts of a model that does not think are refused.
         config["includeThoughts"] = visible
     return config
 
 
-def _budget(reasoning: Reasoning) -> int | None:
+def _budget(reasoning: Reasoning, profile: Profile) -> int | None:
     if reasoning.mode == "off" or reasoning.effort == "none":
-        return 0
+        return 0 if profile.thinking_off == "disabled" else _BUDGETS[_least_effort(profile)]
     if reasoning.budget is not None:
         return reasoning.budget
     if reasoning.effort is not None:
@@ -237,14 +238,20 @@ def _budget(reasoning: Reasoning) -> int | None:
     return None if reasoning.mode == "default" else -1
 
 
-def _level(reasoning: Reasoning) -> str | None:
+def _level(reasoning: Reasoning, profile: Profile) -> str | None:
     if reasoning.mode == "off" or reasoning.effort == "none":
-        return "MINIMAL"
-    if reasoning.effort is not None:
-        return _LEVELS[reasoning.effort]
-    if reasoning.budget is not None:
-        return "LOW" if reasoning.budget < 2000 else "MEDIUM" if reasoning.budget < 10000 else "HIGH"
-    return None
+        return _LEVELS[_least_effort(profile)]
+    effort: str | None = reasoning.effort
+    if effort is None and reasoning.budget is not None:
+        effort = "low" if reasoning.budget < 2000 else "medium" if reasoning.budget < 10000 else "high"
+        if effort not in profile.efforts:
+            # The one level that some models lack is the middle one; less is never more than was asked for.
+            effort = "low"
+    return None if effort is None else _LEVELS[effort]
+
+
+def _least_effort(profile: Profile) -> str:
+    return next((effort for effort in _LEVELS if effort in profile.efforts), "minimal")
 
 
 def _write_output(request: Request, target: Target, config: dict[str, Any], losses: list[Loss]) -> None:
@@ -283,6 +290,10 @@ def _labels(request: Request, target: Target, losses: list[Loss]) -> dict[str, A
     return {key: str(value) for key, value in request.metadata.items()}
 
 
+def _knows_tier(request: Request, profile: Profile) -> bool:
+    return profile.tier and request.tier in (profile.tiers or ("flex", "standard", "priority"))
+
+
 def _report(request: Request, target: Target, losses: list[Loss]) -> None:
     for name, path in _NO_ROOM.items():
         if getattr(request, name):
@@ -291,7 +302,7 @@ def _report(request: Request, target: Target, losses: list[Loss]) -> None:
         if target.strict:
             raise UnsupportedFeature("parallel_tool_calls: this upstream has no switch for it", path="parallel_tool_calls")
         losses.append(Loss("parallel_tool_calls", "this upstream has no switch for it"))
-    if request.tier is not None and request.tier not in ("flex", "standard", "priority"):
+    if request.tier is not None and not _knows_tier(request, target.profile):
         losses.append(Loss("service_tier", f"the tier {request.tier!r} is not known to this upstream"))
     for fields in (request.extras, request.server):
         for key in fields or ():
