@@ -140,15 +140,20 @@ class AnswerBuilder:
         return place
 
     def _text(self, event: TextDelta) -> None:
+        if not event.text and event.signature is None:
+            return
         place = self._growing(self._choice(event.choice), "refusal" if event.refusal else "text")
         place.pieces.append(event.text)
         if event.signature is not None:
             place.signature = event.signature
 
     def _thinking(self, event: ThinkingDelta) -> None:
+        if not event.text and event.signature is None:
+            return
         choice = self._choice(event.choice)
         last = choice.parts[-1] if choice.parts else None
-        if last is None or last.kind != "thinking" or last.signature is not None:
+        redacted = event.signature is not None and event.signature.kind == "redacted"
+        if last is None or last.kind != "thinking" or last.signature is not None or redacted:
             last = _Open("thinking")
             choice.parts.append(last)
         last.pieces.append(event.text)

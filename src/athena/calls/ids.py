@@ -49,10 +49,11 @@ def fitting_id(call_id: str, style: IdStyle) -> str:
 def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:
     """Make call ids unique over a conversation: servers that restart at call_0 each turn repeat them (`dialects.md` 3.5).
 
-    The second and later uses of an id get the ordinal of their turn as a suffix; results follow the latest call of that id.
+    The second and later uses of an id get the ordinal of their turn as a suffix. Results follow the latest turn that used the
+    id; calls of one turn with the same id get their results in order.
     """
     seen: set[str] = set()
-    current: dict[str, str] = {}
+    current: dict[str, tuple[int, list[str]]] = {}
     turned: list[Turn] = []
     for ordinal, turn in enumerate(turns):
         renamed: list[Part] = []
@@ -65,12 +66,17 @@ def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:
                     while fresh in seen:
                         fresh += "x"
                 seen.add(fresh)
-                current[part.id] = fresh
+                used_in, waiting = current.get(part.id, (-1, []))
+                if used_in == ordinal:
+                    waiting.append(fresh)
+                else:
+                    current[part.id] = (ordinal, [fresh])
                 if fresh != part.id:
                     part = changed(part, id=fresh)
                     dirty = True
             elif isinstance(part, ToolResult):
-                fresh = current.get(part.call_id, part.call_id)
+                _, waiting = current.get(part.call_id, (-1, [part.call_id]))
+                fresh = waiting.pop(0) if len(waiting) > 1 else waiting[0]
                 if fresh != part.call_id:
                     part = changed(part, call_id=fresh)
                     dirty = True

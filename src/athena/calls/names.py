@@ -55,10 +55,12 @@ class NameMap:
         for key in late:
             namespace, name = key
             flat = name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
-            if not _fits(flat, rule, whole) or flat in taken:
-                flat = _cleaned(flat, rule)
-            taken.add(flat)
-            self._forth[key] = flat
+            target, salt = flat, ""
+            while not _fits(target, rule, whole) or target in taken:
+                target = _cleaned(flat, rule, salt)
+                salt += "\0"
+            taken.add(target)
+            self._forth[key] = target
         self._back = {target: key for key, target in self._forth.items() if key != (None, target)}
 
     def __bool__(self) -> bool:
@@ -80,12 +82,12 @@ def _fits(name: str, rule: NameRule, whole: re.Pattern[str]) -> bool:
     return not rule.first or re.match(rule.first, name) is not None
 
 
-def _cleaned(name: str, rule: NameRule) -> str:
+def _cleaned(name: str, rule: NameRule, salt: str) -> str:
     legal = re.compile(rule.legal)
     clean = "".join(character if legal.fullmatch(character) else "_" for character in name)
     if rule.first and re.match(rule.first, clean) is None:
         clean = "_" + clean
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256((name + salt).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{clean[: rule.length - 9]}_{digest}"
 
 
@@ -102,7 +104,8 @@ def rename(request: Request, names: NameMap) -> Request:
     if not names:
         return request
     tools = tuple(_renamed_tool(tool, names) for tool in request.tools)
-    turns = tuple(_renamed_turn(turn, names) for turn in request.turns)
+    called: dict[str, str] = {}
+    turns = tuple(_renamed_turn(turn, names, called) for turn in request.turns)
     choice = request.tool_choice
     if choice is not None and choice.names:
         spaces = {tool.name: tool.namespace for tool in request.tools}
@@ -119,15 +122,16 @@ def _renamed_tool(tool: Tool, names: NameMap) -> Tool:
     return changed(tool, name=target, namespace=None)
 
 
-def _renamed_turn(turn: Turn, names: NameMap) -> Turn:
+def _renamed_turn(turn: Turn, names: NameMap, called: dict[str, str]) -> Turn:
+    """`called` collects the target name of every call, because a result's own name does not say its namespace."""
     parts: list[Part] = []
     for part in turn.parts:
         if isinstance(part, ToolCall):
-            target = names.target(part.name, part.namespace)
+            target = called[part.id] = names.target(part.name, part.namespace)
             if target != part.name or part.namespace is not None:
                 part = changed(part, name=target, namespace=None)
         elif isinstance(part, ToolResult) and part.name is not None:
-            target = names.target(part.name)
+            target = called.get(part.call_id) or names.target(part.name)
             if target != part.name:
                 part = changed(part, name=target)
         parts.append(part)

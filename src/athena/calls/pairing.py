@@ -23,34 +23,44 @@ def pair_results(turns: Iterable[Turn], pairing: Pairing = "strict") -> tuple[tu
     """The turns with every call answered right behind it, and what had to be done for that."""
     losses: list[Loss] = []
     paired: list[Turn] = []
-    remaining = list(turns)
-    calls: list[ToolCall] = []
+    speaking: list[Turn] = []
     between: list[Turn] = []
-    for turn in remaining:
-        if turn.role == "assistant":
-            paired.extend(_answered(calls, between, pairing, losses, len(paired)))
-            between = []
-            calls = _merge_calls(paired, calls, turn)
-            paired.append(turn)
-        else:
+    for turn in turns:
+        if turn.role != "assistant":
             between.append(turn)
-    paired.extend(_answered(calls, between, pairing, losses, len(paired)))
+            continue
+        if between:
+            _pair_step(speaking, between, paired, pairing, losses)
+            speaking, between = [], []
+        speaking.append(turn)
+    _pair_step(speaking, between, paired, pairing, losses)
     return tuple(paired), tuple(losses)
 
 
-def _merge_calls(paired: list[Turn], calls: list[ToolCall], turn: Turn) -> list[ToolCall]:
-    """The calls waiting for results after `turn`; assistant turns in a row are one step."""
-    fresh = [part for part in turn.parts if isinstance(part, ToolCall)]
-    if paired and paired[-1].role == "assistant":
-        return calls + fresh
-    return fresh
+def _pair_step(speaking: list[Turn], between: list[Turn], paired: list[Turn], pairing: Pairing, losses: list[Loss]) -> None:
+    """One step: assistant turns in a row and what follows them up to the next one.
+
+    A turn whose calls are answered only behind a later assistant turn becomes one turn with that one, because every target
+    wants results right behind the turn that called. A turn none of whose calls is answered gets its missing results at once.
+    """
+    given = {part.call_id for turn in between for part in turn.parts if isinstance(part, ToolResult)}
+    calls: list[ToolCall] = []
+    for position, turn in enumerate(speaking):
+        if calls:
+            losses.append(Loss(f"turns[{len(paired) - 1}]", "joined with the assistant turn behind it", "repaired"))
+            paired[-1] = changed(paired[-1], parts=paired[-1].parts + turn.parts)
+        else:
+            paired.append(turn)
+        calls += [part for part in turn.parts if isinstance(part, ToolCall)]
+        if position < len(speaking) - 1 and calls and not any(call.id in given for call in calls):
+            paired.extend(_answered(calls, [], pairing, losses, len(paired)))
+            calls = []
+    paired.extend(_answered(calls, between, pairing, losses, len(paired)))
 
 
 def _answered(calls: list[ToolCall], between: list[Turn], pairing: Pairing, losses: list[Loss], position: int) -> list[Turn]:
     """The turns up to the next assistant turn, results first."""
     if not calls and not any(isinstance(part, ToolResult) for turn in between for part in turn.parts):
-        return between
-    if not between and not calls:
         return between
     wanted = [call.id for call in calls]
     flat = [part for turn in between for part in turn.parts]
@@ -58,6 +68,7 @@ def _answered(calls: list[ToolCall], between: list[Turn], pairing: Pairing, loss
         isinstance(part, ToolResult) for part in flat[len(wanted) :]
     ):
         return between
+    known = set(wanted)
     found: dict[str, ToolResult] = {}
     others: list[Turn] = []
     for turn in between:
@@ -65,7 +76,7 @@ def _answered(calls: list[ToolCall], between: list[Turn], pairing: Pairing, loss
         for part in turn.parts:
             if not isinstance(part, ToolResult):
                 kept.append(part)
-            elif part.call_id not in wanted:
+            elif part.call_id not in known:
                 kept.append(_orphan(part, pairing, losses, position))
             elif part.call_id in found:
                 losses.append(Loss(f"turns[{position}]", f"second result for call {part.call_id}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from athena.model.events import Done, Error, Event, ToolCallComplete, ToolCallDelta, ToolCallStart
+from athena.model.events import Done, Error, Event, KeepAlive, ToolCallComplete, ToolCallDelta, ToolCallStart
 
 
 class OneCallAtATime:
@@ -35,7 +35,16 @@ class OneCallAtATime:
         return out
 
     def _while_open(self, event: Event, out: list[Event]) -> None:
-        if isinstance(event, ToolCallStart):
+        if isinstance(event, Done) or (isinstance(event, Error) and event.fatal):
+            # Whatever is still open here was cut; the encoder must not close it.
+            self._open = None
+            if isinstance(event, Error):
+                # The answer failed: showing what waits would mean closing the open call, which would make it look whole.
+                self._waiting.clear()
+            while self._waiting:
+                out.extend(self._waiting.popleft())
+            out.append(event)
+        elif isinstance(event, ToolCallStart):
             self._behind[event.call] = [event]
             self._waiting.append(self._behind[event.call])
         elif isinstance(event, ToolCallDelta | ToolCallComplete | Error) and event.call is not None:
@@ -45,11 +54,8 @@ class OneCallAtATime:
                     self._release(out)
             else:
                 self._behind.setdefault(event.call, []).append(event)
-        elif isinstance(event, Done | Error):
-            # Whatever is still open here was cut; the encoder must not close it.
-            self._open = None
-            while self._waiting:
-                out.extend(self._waiting.popleft())
+        elif isinstance(event, KeepAlive | Error):
+            # Neither has a place among the blocks.
             out.append(event)
         else:
             self._waiting.append([event])

@@ -33,12 +33,12 @@ class _Call:
     """A call as far as it is known."""
 
     __slots__ = (
-        "arguments", "choice", "complete", "id", "item_id", "kind", "name", "namespace", "number", "signature", "size", "span",
-        "span_read", "started",
+        "arguments", "choice", "complete", "failed", "id", "item_id", "kind", "name", "namespace", "number", "signature",
+        "size", "span", "span_read", "started",
     )  # fmt: skip
 
-    def __init__(self, choice: int) -> None:
-        self.number = -1
+    def __init__(self, number: int, choice: int) -> None:
+        self.number = number
         self.id = ""
         self.name = ""
         self.choice = choice
@@ -50,6 +50,8 @@ class _Call:
         self.size = 0
         self.started = False
         self.complete = False
+        """It has ended, well or not."""
+        self.failed = False
         self.span = JsonSpan()
         self.span_read = 0
 
@@ -92,17 +94,15 @@ class ToolCallTracker:
         if call is None:
             if len(self._calls) >= self._limits.calls:
                 raise LimitExceeded(f"more than {self._limits.calls} tool calls in one answer", code="too_many_calls")
-            call = _Call(choice)
+            call = _Call(len(self._calls), choice)
             self._calls.append(call)
-            early = self._early.pop(provider_id if provider_id is not None else call_id, None)
-            if early:
-                call.arguments = early
-                call.size = sum(map(len, early))
+            call.arguments = self._early.pop(provider_id, []) or self._early.pop(call_id, [])
+            call.size = sum(map(len, call.arguments))
+            self._early_size -= call.size
         if provider_id is not None:
             self._by_provider[provider_id] = call
         if call_id and not call.id:
-            self._by_id[call_id] = call
-            call.id = call_id
+            self._take_id(call, call_id)
         if name and not call.name:
             call.name = name
         call.kind = kind if kind != "function" else call.kind
@@ -169,7 +169,7 @@ class ToolCallTracker:
                 signature=call.signature,
             )
             for call in self._calls
-            if call.complete
+            if call.complete and not call.failed
         ]
 
     def __len__(self) -> int:
@@ -224,18 +224,13 @@ class ToolCallTracker:
                 continue
             if not call.started:
                 if not call.name:
-                    out.append(_call_error(call, "a tool call without a name", "unnamed_call", fatal=not cut))
-                    call.complete = True
+                    out.append(_fail(call, "a tool call without a name", "unnamed_call", fatal=not cut))
                     continue
                 self._name_it(call)
                 self.open(out, self._begin(call))
-            if cut and not is_json_object(_text(call)) and call.kind == "function":
-                out.append(_call_error(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
-                call.complete = True
-                continue
-            if cut and call.kind == "custom":
-                out.append(_call_error(call, f"the input of {call.name} is cut", "truncated_call", fatal=False))
-                call.complete = True
+            if cut and (call.kind == "custom" or not is_json_object("".join(call.arguments))):
+                # A call cut before its first argument is cut too: nobody knows that it was to have none.
+                out.append(_fail(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
                 continue
             self._write_end(out, call)
 
@@ -268,13 +263,22 @@ class ToolCallTracker:
 
     def _name_it(self, call: _Call) -> None:
         if not call.id:
-            call.id = self._new_id(self._calls.index(call))
+            call.id = self._new_id(call.number)
             self._by_id.setdefault(call.id, call)
             self.warnings.append(f"call {call.name} came without an id")
 
+    def _take_id(self, call: _Call, call_id: str) -> None:
+        if call_id in self._by_id:
+            # Results are paired by id: two calls with one id could not be told apart on the way back.
+            self.warnings.append(f"second call with id {call_id}")
+            call.id = self._new_id(call.number)
+            self._by_id.setdefault(call.id, call)
+        else:
+            call.id = call_id
+            self._by_id[call_id] = call
+
     def _begin(self, call: _Call) -> ToolCallStart:
         call.started = True
-        call.number = self._calls.index(call)
         return ToolCallStart(
             call=call.number,
             id=call.id,
@@ -290,12 +294,13 @@ class ToolCallTracker:
     def _end(self, call: _Call) -> ToolCallComplete | Error | None:
         if call.complete:
             return None
-        call.complete = True
+        if not call.name:
+            return _fail(call, "a tool call without a name", "unnamed_call", fatal=True)
+        self._name_it(call)
         arguments = _text(call)
         if call.kind == "function" and not is_json_object(arguments):
-            call.complete = False
-            call.started = True
-            return _call_error(call, f"the arguments of {call.name} are not a JSON object", "malformed_call", fatal=True)
+            return _fail(call, f"the arguments of {call.name} are not a JSON object", "malformed_call", fatal=True)
+        call.complete = True
         return ToolCallComplete(
             call=call.number,
             id=call.id,
@@ -334,8 +339,10 @@ def _is_whole(call: _Call) -> bool:
     return call.span.closed
 
 
-def _call_error(call: _Call, message: str, code: str, *, fatal: bool) -> Error:
+def _fail(call: _Call, message: str, code: str, *, fatal: bool) -> Error:
+    """End a call badly. A call nobody has seen the start of has no number to name."""
+    call.complete = call.failed = True
     return Error(
-        message=message, kind="upstream", code=code, fatal=fatal, call=max(call.number, 0), choice=call.choice,
-        raw="".join(call.arguments)[:2000],
+        message=message, kind="upstream", code=code, fatal=fatal, call=call.number if call.started else None,
+        choice=call.choice, raw="".join(call.arguments)[:2000],
     )  # fmt: skip

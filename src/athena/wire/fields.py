@@ -5,6 +5,7 @@ Null means absent, as every dialect's clients use it. `rest()` hands out what no
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -119,7 +120,10 @@ class Fields:
 
 
 def _wrong(path: str, expected: str, value: object) -> InvalidRequest:
-    shown = msgspec.json.encode(value).decode() if isinstance(value, str | int | float | bool) else _KINDS[type(value)]
+    if isinstance(value, str):
+        shown = json.dumps(value[:60], ensure_ascii=False).encode("utf-8", "replace").decode()
+    else:
+        shown = json.dumps(value) if isinstance(value, int | float | bool) else _KINDS[type(value)]
     if len(shown) > 60:
         shown = shown[:57] + "..."
     return InvalidRequest(f"{path}: expected {expected}, got {shown}", path=path)

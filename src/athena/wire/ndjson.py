@@ -28,7 +28,7 @@ class NdjsonDecoder:
             complete = bytes(self._pending) + data[:end]
             self._pending = bytearray(data[end + 1 :])
             lines = [line for line in (raw.strip() for raw in complete.split(b"\n")) if line]
-        if len(self._pending) > self._limit:
+        if len(self._pending) > self._limit or any(len(line) > self._limit for line in lines):
             raise LimitExceeded(f"one line is larger than {self._limit} bytes", code="event_too_large")
         return lines
 

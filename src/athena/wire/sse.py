@@ -67,7 +67,10 @@ class SseDecoder:
             self._scanned = len(pending)
             self._check(self._scanned)
         records: list[Record] = []
+        oversize = len(blocks) > self._limit
         for block in blocks.split(b"\n\n"):
+            if oversize:
+                self._check(len(block))
             if block.startswith(b"data: ") and b"\n" not in block:
                 records.append(("", block[6:]))
             elif block:
