@@ -1,0 +1,198 @@
+"""Content blocks of a client's messages as parts. Wire facts: `dialects.md` 1.1.3.
+
+A block keeps its JSON as `raw`, so it goes back to its own dialect untouched. Blocks that only the provider's own services
+understand, and types nobody knows yet, become `Foreign`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from athena.calls.arguments import arguments_text
+from athena.dialects.anthropic_messages.vocabulary import FAMILY, NAME
+from athena.errors import InvalidRequest
+from athena.model.parts import (
+    Base64,
+    CacheMark,
+    Citation,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    InlineText,
+    Nested,
+    Opaque,
+    Part,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+)
+from athena.wire.fields import Fields
+
+
+def read_content(fields: Fields, key: str) -> tuple[Part, ...]:
+    """A string or an array of blocks. The text of a string keeps that string as its raw JSON."""
+    value = fields.any(key)
+    if isinstance(value, str):
+        return (Text(text=value, raw=value),)
+    return fields.each(key, read_block)
+
+
+def read_block(block: Fields) -> Part:
+    """One block of any type."""
+    kind = block.needed_text("type", allow_empty=False)
+    read = _READERS.get(kind)
+    return Foreign(kind=kind, dialect=NAME, raw=block.value) if read is None else read(block)
+
+
+def read_cache(fields: Fields, key: str = "cache_control") -> CacheMark | None:
+    """A cache breakpoint; what stands in it beside the lifetime survives in its raw form."""
+    control = fields.mapping(key)
+    if control is None:
+        return None
+    return CacheMark(ttl_seconds=3600 if control.get("ttl") == "1h" else 300, raw=control)
+
+
+def is_own_citation(citation: Any) -> bool:
+    """Did our answer encoder make it up for a web citation of another family? The provider would refuse it."""
+    return isinstance(citation, dict) and citation.get("encrypted_index") == ""
+
+
+def _text(block: Fields) -> Part:
+    text = block.needed_text("text")
+    cache = read_cache(block)
+    given = block.sequence("citations") or []
+    kept = [citation for citation in given if not is_own_citation(citation)]
+    return Text(
+        text=text,
+        citations=tuple(_citation(citation) for citation in kept),
+        cache=cache,
+        raw=block.value if len(kept) == len(given) else None,
+        extras=block.rest(),
+    )
+
+
+def _citation(citation: Any) -> Citation:
+    if not isinstance(citation, dict):
+        return Citation(kind="unknown", raw=citation)
+    url, title, quote = citation.get("url"), citation.get("title"), citation.get("cited_text")
+    return Citation(
+        kind="url" if isinstance(url, str) else str(citation.get("type", "unknown")),
+        url=url if isinstance(url, str) else None,
+        title=title if isinstance(title, str) else None,
+        quote=quote if isinstance(quote, str) else None,
+        raw=citation,
+    )
+
+
+def citation_part(citation: Any) -> Citation:
+    """A citation of an answer or of a message, with its own JSON kept."""
+    return _citation(citation)
+
+
+def _image(block: Fields) -> Part:
+    return Image(source=_source(block), cache=read_cache(block), raw=block.value, extras=block.rest())
+
+
+def _document(block: Fields) -> Part:
+    source = _source(block)
+    citations = block.child("citations")
+    return Document(
+        source=source,
+        title=block.text("title"),
+        context=block.text("context"),
+        citations=citations is not None and citations.flag("enabled") is True,
+        cache=read_cache(block),
+        raw=block.value,
+        extras=block.rest(),
+    )
+
+
+def _search_result(block: Fields) -> Part:
+    """For other dialects a document made of its texts, with its address as the context."""
+    citations = block.child("citations")
+    return Document(
+        source=Nested(block.each("content", read_block)),
+        title=block.needed_text("title"),
+        context=block.needed_text("source"),
+        citations=citations is not None and citations.flag("enabled") is True,
+        cache=read_cache(block),
+        raw=block.value,
+        extras=block.rest(),
+    )
+
+
+def _source(block: Fields) -> Source:
+    source = block.child("source")
+    if source is None:
+        raise InvalidRequest(f"{block.at('source')}: field required", path=block.at("source"))
+    kind = source.needed_text("type")
+    if kind == "base64":
+        return Base64(mime=source.needed_text("media_type"), data=source.needed_text("data"))
+    if kind == "url":
+        return Url(url=source.needed_text("url"))
+    if kind == "file":
+        return FileRef(id=source.needed_text("file_id"))
+    if kind == "text":
+        return InlineText(text=source.needed_text("data"))
+    if kind == "content":
+        return Nested(read_content(source, "content"))
+    raise source.wrong("type", "base64, url, file, text or content")
+
+
+def _thinking(block: Fields) -> Part:
+    text = block.needed_text("thinking")
+    signature = block.text("signature")
+    state = Opaque(family=FAMILY, kind="signature", payload=signature) if signature else None
+    return Thinking(text=text, signature=state, raw=block.value, extras=block.rest())
+
+
+def _redacted(block: Fields) -> Part:
+    state = Opaque(family=FAMILY, kind="redacted", payload=block.needed_text("data"))
+    return Thinking(signature=state, raw=block.value, extras=block.rest())
+
+
+def _tool_use(block: Fields) -> Part:
+    return ToolCall(
+        id=block.needed_text("id", allow_empty=False),
+        name=block.needed_text("name", allow_empty=False),
+        arguments=arguments_text(_needed_object(block, "input")),
+        namespace=block.text("toolset_name"),
+        cache=read_cache(block),
+        raw=block.value,
+        extras=block.rest(),
+    )
+
+
+def _needed_object(block: Fields, key: str) -> dict[str, Any]:
+    value = block.mapping(key)
+    if value is None:
+        raise InvalidRequest(f"{block.at(key)}: field required", path=block.at(key))
+    return value
+
+
+def _tool_result(block: Fields) -> Part:
+    return ToolResult(
+        call_id=block.needed_text("tool_use_id", allow_empty=False),
+        parts=read_content(block, "content"),
+        is_error=block.flag("is_error") is True,
+        cache=read_cache(block),
+        raw=block.value,
+        extras=block.rest(),
+    )
+
+
+_READERS: dict[str, Callable[[Fields], Part]] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "search_result": _search_result,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+}

@@ -1,0 +1,458 @@
+"""Events as a Messages answer for a client, streamed or whole. Rules: `dialects.md` 4.4, requirements A33 to A39, X1, X2, M8.
+
+Clients index blocks by arrival: blocks count from 0 without gaps and one is open at a time. A call that was cut is never
+closed, because to a client a closed block is a call to run. `message_delta` goes out once, when the usage is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from athena.calls.arguments import arguments_object
+from athena.calls.builder import AnswerBuilder
+from athena.calls.ids import hashed
+from athena.calls.sequence import OneCallAtATime
+from athena.dialects.anthropic_messages.errors import encode_error, error_body
+from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, STOP_REASON_OF, TEXT_BLOCK_END, UNKNOWN_EVENT
+from athena.dialects.base import EncodeContext
+from athena.model.answer import Answer
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Extra,
+    Finish,
+    KeepAlive,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+    WholePart,
+)
+from athena.model.parts import Audio, Citation, Foreign, Opaque, Part, Refusal, Text, Thinking, ToolCall
+from athena.wire.sse import encode_event
+from athena.wire.surrogates import encode_text
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_DELTA_END = b"}}\n\n"
+
+_encode = msgspec.json.encode
+
+
+def write_usage(usage: Usage | None, context: EncodeContext) -> dict[str, Any]:
+    """All counts a client may look for; the same dialect's own object goes out as it came."""
+    if usage is None:
+        usage = Usage(input_total=context.input_tokens, estimated=True)
+    elif context.same_dialect and usage.raw is not None:
+        return usage.raw
+    written: dict[str, Any] = {
+        "input_tokens": max(0, usage.input_total - usage.cache_read - usage.cache_write),
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output_total,
+    }
+    if usage.reasoning:
+        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return written
+
+
+def write_finish(finish: Finish, context: EncodeContext) -> dict[str, Any]:
+    """stop_reason, stop_sequence and, for a refusal, what is known of it."""
+    reason = STOP_REASON_OF[finish.kind]
+    if context.same_dialect and finish.raw and FINISH_OF.get(finish.raw, "stop") == finish.kind:
+        reason = finish.raw
+    if reason == "stop_sequence" and finish.stop_sequence is None:
+        reason = "end_turn"
+    written: dict[str, Any] = {
+        "stop_reason": reason,
+        "stop_sequence": finish.stop_sequence if reason == "stop_sequence" else None,
+    }
+    if reason == "refusal":
+        details = finish.details if context.same_dialect else None
+        written["stop_details"] = details or {"type": "refusal", "category": None, "explanation": _explanation(finish)}
+    elif context.same_dialect and finish.details is not None:
+        written["stop_details"] = finish.details
+    return written
+
+
+def _explanation(finish: Finish) -> str | None:
+    return finish.details if isinstance(finish.details, str) else None
+
+
+def own_citation(part: Citation, context: EncodeContext) -> dict[str, Any] | None:
+    """The citation as it came, or a web address in the one form clients know; other kinds mean nothing elsewhere."""
+    if context.same_dialect and isinstance(part.raw, dict):
+        return part.raw
+    if part.url is None:
+        return None
+    return {
+        "type": "web_search_result_location",
+        "url": part.url,
+        "title": part.title,
+        "cited_text": part.quote or "",
+        "encrypted_index": "",
+    }
+
+
+def _is_redacted(state: Opaque, *, readable: bool) -> bool:
+    """State without readable text travels in a redacted block, unless it is a signature of its own (display omitted)."""
+    return state.kind == "redacted" or (not readable and state.kind != "signature")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    id: str
+    model: str
+
+
+def _head(start_id: str, start_model: str, context: EncodeContext) -> _Head:
+    """The client's own model name, and an id of ours unless the upstream's is one of this dialect's."""
+    if context.same_dialect:
+        return _Head(start_id or "msg_" + hashed(context.seed), start_model or context.request.model)
+    return _Head("msg_" + hashed(context.seed), context.request.model)
+
+
+class MessagesStreamEncoder:
+    """Events to server-sent events."""
+
+    def __init__(self, context: EncodeContext) -> None:
+        self._context = context
+        self._sequence = OneCallAtATime()
+        self._started = False
+        self._ended = False
+        self._start = Start()
+        self._index = -1
+        self._open = ""
+        """What the open block is: text, thinking, call or nothing."""
+        self._prefix = b""
+        self._pieces: list[str] = []
+        self._call: int | None = None
+        self._held_kind = False
+        self._finish: Finish | None = None
+        self._extras: dict[str, Any] = {}
+        self._steps: dict[type, Callable[[Any, list[bytes]], None]] = {
+            TextDelta: self._text,
+            ThinkingDelta: self._thinking,
+            ToolCallStart: self._call_start,
+            ToolCallDelta: self._call_delta,
+            ToolCallComplete: self._call_complete,
+            WholePart: self._whole,
+            Extra: self._extra,
+            Done: self._done,
+            Error: self._error,
+        }
+
+    def feed(self, events: list[Event]) -> bytes:
+        """The bytes these events bring."""
+        if self._ended:
+            return b""
+        out: list[bytes] = []
+        for event in self._sequence.feed(events):
+            kind = type(event)
+            if kind is KeepAlive:
+                out.append(PING)
+                continue
+            if not self._started and not (isinstance(event, Error) and event.fatal):
+                self._begin(event, out)
+            step = self._steps.get(kind)
+            if step is not None:
+                step(event, out)
+            if self._is_over():
+                break
+        return b"".join(out)
+
+    def _is_over(self) -> bool:
+        return self._ended
+
+    # -- the frame of the message ------------------------------------------------------------------------------------------
+
+    def _begin(self, event: Event, out: list[bytes]) -> None:
+        self._started = True
+        if isinstance(event, Start):
+            self._start = event
+        head = _head(self._start.id, self._start.model, self._context)
+        message: dict[str, Any] = {
+            "id": head.id,
+            "type": "message",
+            "role": "assistant",
+            "model": head.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(self._start.usage, self._context),
+        }
+        if self._context.same_dialect and self._start.extras:
+            message.update(self._start.extras)
+        out.append(_event("message_start", {"type": "message_start", "message": message}))
+        out.append(PING)
+
+    def _done(self, event: Done, out: list[bytes]) -> None:
+        if event.choice == 0:
+            self._finish = event.finish
+        if not event.last:
+            return
+        self._close(out)
+        usage = event.usage or self._start.usage
+        delta = write_finish(self._finish or event.finish, self._context)
+        body: dict[str, Any] = {"type": "message_delta", "delta": delta, "usage": write_usage(usage, self._context)}
+        if "container" in self._extras:
+            delta["container"] = self._extras.pop("container")
+        body.update(self._extras)
+        out.append(_event("message_delta", body))
+        out.append(_MESSAGE_STOP)
+        self._ended = True
+
+    def _error(self, event: Error, out: list[bytes]) -> None:
+        if not event.fatal:
+            if event.call is not None and event.call == self._call:
+                # Cut: the block stays open for good, and the next one simply begins.
+                self._open, self._call = "", None
+            return
+        out.append(_event("error", error_body(event, self._context.seed)))
+        if self._context.stream_error_stop:
+            out.append(_MESSAGE_STOP)
+        self._ended = True
+
+    def _extra(self, event: Extra, out: list[bytes]) -> None:
+        if not self._context.same_dialect:
+            return
+        if TEXT_BLOCK_END in event.fields:
+            if self._open == "text":
+                self._close(out)
+        elif isinstance(unknown := event.fields.get(UNKNOWN_EVENT), dict):
+            out.append(_event(str(unknown.get("type", "")), unknown))
+        elif event.choice is None:
+            self._extras.update(event.fields)
+
+    # -- blocks ------------------------------------------------------------------------------------------------------------
+
+    def _start_block(self, block: dict[str, Any], out: list[bytes]) -> None:
+        self._close(out)
+        self._index += 1
+        value = {"type": "content_block_start", "index": self._index, "content_block": block}
+        out.append(_event("content_block_start", value))
+
+    def _close(self, out: list[bytes]) -> None:
+        if self._open in ("", "call"):
+            # A call is closed by its completion and by nothing else.
+            return
+        self._open = ""
+        self._stop_block(out)
+
+    def _stop_block(self, out: list[bytes]) -> None:
+        out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._index}))
+
+    def _delta_prefix(self, kind: str, field: str) -> bytes:
+        """Everything of a delta before its text; prepared once per block."""
+        return (
+            f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._index},'
+            f'"delta":{{"type":"{kind}","{field}":'
+        ).encode()
+
+    def _text(self, event: TextDelta, out: list[bytes]) -> None:
+        if event.choice or not event.text:
+            return
+        if self._open != "text":
+            self._open_text(out)
+        out += (self._prefix, encode_text(event.text), _DELTA_END)
+
+    def _open_text(self, out: list[bytes]) -> None:
+        self._start_block({"type": "text", "text": ""}, out)
+        self._open = "text"
+        self._prefix = self._delta_prefix("text_delta", "text")
+
+    def _thinking(self, event: ThinkingDelta, out: list[bytes]) -> None:
+        if event.choice:
+            return
+        if event.text:
+            if self._open != "thinking":
+                self._open_thinking(out)
+            out += (self._prefix, encode_text(event.text), _DELTA_END)
+        state = event.signature
+        if state is None:
+            return
+        if _is_redacted(state, readable=self._open == "thinking"):
+            self._start_block({"type": "redacted_thinking", "data": state.payload}, out)
+            self._stop_block(out)
+            return
+        if self._open != "thinking":
+            self._open_thinking(out)
+        out += (self._delta_prefix("signature_delta", "signature"), encode_text(state.payload), _DELTA_END)
+        self._close(out)
+
+    def _open_thinking(self, out: list[bytes]) -> None:
+        self._start_block({"type": "thinking", "thinking": "", "signature": ""}, out)
+        self._open = "thinking"
+        self._prefix = self._delta_prefix("thinking_delta", "thinking")
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def _call_start(self, event: ToolCallStart, out: list[bytes]) -> None:
+        if event.choice:
+            return
+        block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
+        if event.namespace is not None:
+            block["toolset_name"] = event.namespace
+        self._start_block(block, out)
+        self._open, self._call, self._pieces = "call", event.call, []
+        self._held_kind = event.kind == "custom"
+        self._prefix = self._delta_prefix("input_json_delta", "partial_json")
+
+    def _call_delta(self, event: ToolCallDelta, out: list[bytes]) -> None:
+        if event.call != self._call or self._held_kind or not event.arguments:
+            return
+        self._pieces.append(event.arguments)
+        out += (self._prefix, encode_text(event.arguments), _DELTA_END)
+
+    def _call_complete(self, event: ToolCallComplete, out: list[bytes]) -> None:
+        if event.call != self._call:
+            return
+        arguments = event.arguments
+        if event.kind == "custom":
+            arguments = _encode({"input": arguments}).decode()
+        if event.repaired or not self._pieces:
+            shown = "".join(self._pieces)
+            if not arguments.startswith(shown):
+                # What was streamed can not be taken back, and the client must not run it.
+                self._error(Error(f"the arguments of {event.name} are not JSON", code="malformed_call"), out)
+                return
+            rest = arguments[len(shown) :]
+            if rest:
+                out += (self._prefix, encode_text(rest), _DELTA_END)
+        self._open, self._call = "", None
+        self._stop_block(out)
+
+    # -- whole parts ---------------------------------------------------------------------------------------------------------
+
+    def _whole(self, event: WholePart, out: list[bytes]) -> None:
+        part = event.part
+        if event.choice:
+            return
+        if isinstance(part, Citation):
+            citation = own_citation(part, self._context)
+            if citation is not None:
+                if self._open != "text":
+                    self._open_text(out)
+                out += (self._delta_prefix("citations_delta", "citation"), _encode(citation), _DELTA_END)
+        elif isinstance(part, Foreign):
+            self._foreign(part, out)
+        else:
+            text = shown_text(part)
+            if text:
+                self._text(TextDelta(text), out)
+
+    def _foreign(self, part: Foreign, out: list[bytes]) -> None:
+        if part.dialect != NAME or not isinstance(part.raw, dict):
+            return
+        value = part.raw.get("input")
+        if part.kind.endswith("tool_use") and isinstance(value, dict):
+            # Agents read a tool's input from deltas only.
+            self._start_block({**part.raw, "input": {}}, out)
+            prefix = self._delta_prefix("input_json_delta", "partial_json")
+            out += (prefix, encode_text(_encode(value).decode()), _DELTA_END)
+        else:
+            self._start_block(part.raw, out)
+        self._stop_block(out)
+
+
+class MessagesWholeEncoder:
+    """Events to one body, at the end."""
+
+    def __init__(self, context: EncodeContext) -> None:
+        self._context = context
+        self._builder = AnswerBuilder()
+        self._ended = False
+
+    def feed(self, events: list[Event]) -> bytes:
+        """Nothing until the terminal event, then everything."""
+        if self._ended:
+            return b""
+        for position, event in enumerate(events):
+            if isinstance(event, Error) and event.fatal:
+                self._ended = True
+                return encode_error(event, self._context.seed).body
+            if isinstance(event, Done) and event.last:
+                self._builder.feed(events[: position + 1])
+                self._ended = True
+                return _encode(write_message(self._builder.answer(), self._context))
+        self._builder.feed(events)
+        return b""
+
+
+def write_message(answer: Answer, context: EncodeContext) -> dict[str, Any]:
+    """A whole answer as the body of a Message."""
+    choice = answer.choices[0] if answer.choices else None
+    finish = (choice.finish if choice is not None else None) or Finish()
+    head = _head(answer.id, answer.model, context)
+    content = [block for part in (choice.parts if choice is not None else ()) if (block := _write_part(part, context))]
+    message: dict[str, Any] = {
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": content,
+        **write_finish(finish, context),
+        "usage": write_usage(answer.usage, context),
+    }
+    if context.same_dialect and answer.extras:
+        message.update(answer.extras)
+    return message
+
+
+def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_text(part.text))}
+        citations = [value for citation in part.citations if (value := own_citation(citation, context)) is not None]
+        if citations:
+            block["citations"] = citations
+        return block if part.text or citations else None
+    if isinstance(part, Thinking):
+        state = part.signature
+        if state is not None and _is_redacted(state, readable=bool(part.text)):
+            return {"type": "redacted_thinking", "data": state.payload}
+        return {
+            "type": "thinking",
+            "thinking": msgspec.Raw(encode_text(part.text)),
+            "signature": state.payload if state is not None else "",
+        }
+    if isinstance(part, ToolCall):
+        return _write_call(part)
+    if isinstance(part, Foreign):
+        return part.raw if part.dialect == NAME and isinstance(part.raw, dict) else None
+    text = shown_text(part)
+    return {"type": "text", "text": msgspec.Raw(encode_text(text))} if text else None
+
+
+def _write_call(part: ToolCall) -> dict[str, Any]:
+    """The model's own JSON text goes in as it stands."""
+    value: Any
+    if part.kind == "custom":
+        value = {"input": part.arguments}
+    else:
+        try:
+            value = msgspec.Raw(part.arguments.encode())
+        except UnicodeEncodeError:
+            value = arguments_object(part.arguments)
+    block: dict[str, Any] = {"type": "tool_use", "id": part.id, "name": part.name, "input": value}
+    if part.namespace is not None:
+        block["toolset_name"] = part.namespace
+    return block
+
+
+def shown_text(part: Part) -> str:
+    """What can be shown as text of a part that has no block of its own here."""
+    if isinstance(part, Text | Refusal):
+        return part.text
+    if isinstance(part, Audio):
+        return part.transcript or ""
+    return ""
+
+
+def _event(name: str, value: dict[str, Any]) -> bytes:
+    return encode_event(_encode(value), name)

@@ -1,0 +1,43 @@
+"""Words of the Messages API that both directions need. Wire facts: `dialects.md` 1.1 and 3.11."""
+
+from __future__ import annotations
+
+from athena.model.events import FinishKind
+
+NAME = "anthropic_messages"
+FAMILY = "anthropic"
+"""Whose reasoning state stands in a client's `signature` and `data` fields unless an envelope says otherwise."""
+
+OLD_VERSION = "2023-06-01"
+NEW_VERSION = "2026-10-21"
+"""From this wire version on, any sampling parameter is an error."""
+
+UNKNOWN_EVENT = "unknown_event"
+"""`Extra` field that holds a stream event nobody knows: it has no place in a whole answer."""
+
+TEXT_BLOCK_END = "text_block_end"
+"""`Extra` field between two text blocks in a row, which the neutral events would otherwise join."""
+
+FINISH_OF: dict[str, FinishKind] = {
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool",
+    "pause_turn": "pause",
+    "compaction": "pause",
+    "refusal": "refusal",
+    "model_context_window_exceeded": "context",
+}
+
+STOP_REASON_OF: dict[FinishKind, str] = {
+    "stop": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "tool": "tool_use",
+    "length": "max_tokens",
+    "context": "model_context_window_exceeded",
+    "refusal": "refusal",
+    "filter": "refusal",
+    "pause": "pause_turn",
+    "continuation": "max_tokens",
+    "malformed": "end_turn",
+}
