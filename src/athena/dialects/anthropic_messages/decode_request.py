@@ -132,9 +132,11 @@ def _tools(fields: Fields) -> tuple[Tool, ...]:
     for item in fields.children("tools"):
         kind = item.text("type")
         tool = _function_tool(item) if kind in (None, "custom") else _typed_tool(item, str(kind))
-        if tool.name in seen:
-            raise InvalidRequest(f"{item.at('name')}: {tool.name!r} is declared twice", path=item.at("name"))
-        seen.add(tool.name)
+        if item.has("name"):
+            # A toolset has no name of its own and collides with nothing.
+            if tool.name in seen:
+                raise InvalidRequest(f"{item.at('name')}: {tool.name!r} is declared twice", path=item.at("name"))
+            seen.add(tool.name)
         tools.append(tool)
     return tuple(tools)
 

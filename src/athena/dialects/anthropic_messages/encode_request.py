@@ -57,9 +57,12 @@ def encode_request(request: Request, target: Target) -> Encoded:
 
 
 def _version(request: Request, body: dict[str, Any], *, same: bool) -> str:
-    """A client's own version goes on; a translated request takes the old one only to keep its sampling parameters."""
-    if same and request.wire_version:
-        return request.wire_version
+    """A client's own version goes on; a translated request takes the old one only to keep its sampling parameters.
+
+    A client that named none gets the old one, which takes all that the new one does.
+    """
+    if same:
+        return request.wire_version or OLD_VERSION
     return OLD_VERSION if any(key in body for key in _SAMPLING) else NEW_VERSION
 
 
@@ -74,14 +77,14 @@ def _overlaid(
     body["messages"] = [message.value() for message in messages]
     system = request.system
     if not (len(system) == 1 and isinstance(system[0].raw, str)):
-        _put(body, "system", writer.system(system) or None)
-    _put(body, "tools", write_tools(request, target.profile, report, same=True) or raw.get("tools"))
+        _put_list(body, "system", writer.system(system))
+    _put_list(body, "tools", write_tools(request, target.profile, report, same=True))
     if bool(raw.get("stream")) != request.stream:
         _put(body, "stream", request.stream or None)
     before = read_settings(Fields(raw))
     after = {key: getattr(request, key) for key in before}
-    if any(after[key] != before[key] for key in ("tool_choice", "parallel")) or "tools" not in body:
-        _put(body, "tool_choice", write_choice(request.tool_choice, request.parallel) if request.tools else None)
+    if any(after[key] != before[key] for key in ("tool_choice", "parallel")) or not request.tools:
+        _put_choice(body, request)
     for key in _SAMPLING:
         if after[key] != before[key]:
             _put(body, key, after[key])
@@ -133,6 +136,20 @@ def _put(body: dict[str, Any], key: str, value: Any) -> None:
         body.pop(key, None)
     else:
         body[key] = value
+
+
+def _put_choice(body: dict[str, Any], request: Request) -> None:
+    """Without tools a choice is refused; one that was null anyway may stay."""
+    if request.tools:
+        _put(body, "tool_choice", write_choice(request.tool_choice, request.parallel))
+    elif body.get("tool_choice") is not None:
+        del body["tool_choice"]
+
+
+def _put_list(body: dict[str, Any], key: str, value: list[dict[str, Any]]) -> None:
+    """An empty list says nothing: it stays where the client itself wrote nothing in its own way."""
+    if value or body.get(key):
+        _put(body, key, value or None)
 
 
 # -- from any other dialect -------------------------------------------------------------------------------------------------
