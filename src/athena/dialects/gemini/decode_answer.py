@@ -6,7 +6,6 @@ text as arguments. The body's end is the only terminator: finish reasons and usa
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -37,6 +36,7 @@ from athena.model.events import (
     error_event,
 )
 from athena.model.parts import Opaque
+from athena.wire.surrogates import without_lone_surrogates
 
 FINISH_KINDS: dict[str, FinishKind] = {
     "STOP": "stop",
@@ -126,7 +126,6 @@ class _Counts(msgspec.Struct, rename="camel"):
 
 _RESPONSES = msgspec.json.Decoder(_Response)
 _COUNTS = msgspec.json.Decoder(_Counts, strict=False)
-_SURROGATES = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)")
 
 
 class _Choice:
@@ -168,8 +167,8 @@ class AnswerReader:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            # Half a surrogate pair is legal in JSON text and fatal to our parser: such a character is replaced.
-            payload = _SURROGATES.sub(_whole_pairs, payload)
+            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
+            payload = without_lone_surrogates(payload)
             response = _RESPONSES.decode(payload)
         if _given(response.error):
             self.fail(out, decode_error(200, {}, payload))
@@ -426,11 +425,6 @@ def _kind(choice: _Choice) -> FinishKind:
 
 def _audio(details: list[_Modality] | None) -> int:
     return sum(entry.token_count or 0 for entry in details or () if entry.modality == "AUDIO")
-
-
-def _whole_pairs(found: re.Match[bytes]) -> bytes:
-    escape = found.group()
-    return b"\\ufffd" if len(escape) == 6 and escape[1:3].lower() == b"ud" else escape
 
 
 class GeminiStreamDecoder(StreamDecoder):

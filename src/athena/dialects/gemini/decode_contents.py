@@ -57,9 +57,63 @@ def decode_contents(body: EitherCase) -> tuple[Turn, ...]:
         raise InvalidRequest(f"{path}: field required", path=path)
     single = not isinstance(value, list)
     calls = _Calls()
-    return tuple(
-        _content(item, path if single else f"{path}[{index}]", calls) for index, item in enumerate([value] if single else value)
+    turns: list[Turn] = []
+    answer: list[_Content] = []
+    for index, item in enumerate([value] if single else value):
+        content = _content(item, path if single else f"{path}[{index}]", calls)
+        if content.role == "assistant":
+            answer.append(content)
+            continue
+        _end_answer(turns, answer)
+        turns.append(
+            Turn(
+                role=content.role,
+                parts=tuple(map(_unowed, content.parts)),
+                hint=content.hint,
+                raw=None if content.has_envelope else item,
+                extras=content.extras,
+            )
+        )
+    _end_answer(turns, answer)
+    return tuple(turns)
+
+
+class _Content(msgspec.Struct):
+    """One element of `contents`, read but not yet a turn."""
+
+    role: Role
+    parts: list[Any]
+    raw: Any
+    hint: str | None = None
+    extras: dict[str, Any] | None = None
+
+    @property
+    def has_envelope(self) -> bool:
+        """Our own envelope must never reach an upstream: a content that carries one is written anew."""
+        return any(isinstance(part, _Owed) for part in self.parts)
+
+
+class RawContents(list[Any]):
+    """The JSON of several contents that make one turn: the SDK's chats replay every streamed chunk as a content of its own."""
+
+
+def _end_answer(turns: list[Turn], answer: list[_Content]) -> None:
+    """All model contents in a row as one turn."""
+    if not answer:
+        return
+    extras: dict[str, Any] = {}
+    for content in answer:
+        extras.update(content.extras or {})
+    raw = answer[0].raw if len(answer) == 1 else RawContents(content.raw for content in answer)
+    turns.append(
+        Turn(
+            role="assistant",
+            parts=tuple(_joined([part for content in answer for part in content.parts])),
+            raw=None if any(content.has_envelope for content in answer) else raw,
+            extras=extras or None,
+        )
     )
+    answer.clear()
 
 
 def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
@@ -78,9 +132,9 @@ def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
     return tuple(decoded)
 
 
-def _content(item: Any, path: str, calls: _Calls) -> Turn:
+def _content(item: Any, path: str, calls: _Calls) -> _Content:
     if isinstance(item, str):
-        return Turn(role="user", parts=(Text(text=item),), raw=item)
+        return _Content("user", [Text(text=item)], item)
     fields = EitherCase(item, path)
     word = (fields.text("role") or "").lower()
     role = _ROLES.get(word)
@@ -90,14 +144,8 @@ def _content(item: Any, path: str, calls: _Calls) -> Turn:
     if role == "assistant":
         calls.step()
     parts = [_part(value, where, calls, role) for value, where in _parts_of(item, path)]
-    return Turn(
-        role=role,
-        parts=tuple(_joined(parts) if role == "assistant" else map(_unowed, parts)),
-        hint=word if word in ("function", "tool", "developer") else None,
-        # Our own envelope must never reach an upstream: a content that carries one is written anew.
-        raw=None if any(isinstance(part, _Owed) for part in parts) else item,
-        extras=fields.rest(),
-    )
+    hint = word if word in ("function", "tool", "developer") else None
+    return _Content(role, parts, item, hint, fields.rest())
 
 
 def _parts_of(content: Any, path: str) -> list[tuple[Any, str]]:
@@ -359,10 +407,10 @@ def _unowed(entry: Part | _Owed) -> Part:
 
 
 def _flush(joined: list[Part], pieces: list[Text | Thinking]) -> None:
-    if len(pieces) == 1:
-        joined.append(pieces[0])
-    elif pieces:
-        joined.append(changed(pieces[0], text="".join(piece.text for piece in pieces)))
+    """The pieces so far as one part; the empty last chunk of a stream is none."""
+    text = "".join(piece.text for piece in pieces)
+    if text:
+        joined.append(pieces[0] if len(pieces) == 1 else changed(pieces[0], text=text))
     pieces.clear()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from athena.calls.arguments import arguments_object
 from athena.dialects.base import Target
-from athena.dialects.gemini.decode_contents import NAME
+from athena.dialects.gemini.decode_contents import NAME, RawContents
 from athena.dialects.gemini.signatures import PLACEHOLDER
 from athena.dialects.gemini.spelling import EitherCase, spelled
 from athena.errors import UnsupportedFeature
@@ -59,7 +59,7 @@ class ContentsEncoder:
         contents: list[Any] = []
         for position, turn in enumerate(self._turns):
             if self._home and turn.raw is not None:
-                contents.append(turn.raw)
+                contents.extend(turn.raw if isinstance(turn.raw, RawContents) else [turn.raw])
                 continue
             parts = self._parts(turn, f"turns[{position}]")
             if parts:
@@ -67,7 +67,7 @@ class ContentsEncoder:
         if not self._home:
             self._check_ends(contents)
         if self._target.profile.signed_calls:
-            sign_current_calls(contents, [turn.raw for turn in self._turns if self._home and turn.raw is not None])
+            sign_current_calls(contents, home=self._home)
         return contents
 
     def _add(self, contents: list[Any], role: str, parts: list[Any], turn: Turn) -> None:
@@ -75,7 +75,7 @@ class ContentsEncoder:
         if not self._home and last is not None and last["role"] == role:
             last["parts"].extend(parts)
         else:
-            contents.append({"role": role, "parts": parts, **((turn.extras or {}) if self._home else {})})
+            contents.append(_Written(role=role, parts=parts, **((turn.extras or {}) if self._home else {})))
 
     def _check_ends(self, contents: list[Any]) -> None:
         if not contents or contents[0]["role"] == "model":
@@ -222,23 +222,26 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
     return frozenset(bare)
 
 
-def sign_current_calls(contents: list[Any], untouched: list[Any]) -> None:
+def sign_current_calls(contents: list[Any], *, home: bool) -> None:
     """Give the first call of each step since the last user text the placeholder, if nobody signed it (1.4.2).
 
     What a Gemini client wrote and nobody changed is its own business.
     """
-    written_by_client = {id(raw) for raw in untouched}
     for position in range(len(contents) - 1, -1, -1):
         content = contents[position]
         parts = content.get("parts") if isinstance(content, dict) else None
         if not isinstance(parts, list):
             return
         if content.get("role") == "model":
-            signed = None if id(content) in written_by_client else _signed(parts)
+            signed = None if home and not isinstance(content, _Written) else _signed(parts)
             if signed is not None:
                 contents[position] = {**content, "parts": signed}
         elif any(isinstance(part, dict) and spelled(part, "functionResponse") not in part for part in parts):
             return
+
+
+class _Written(dict[str, Any]):
+    """A content of ours, as opposed to one that a client wrote."""
 
 
 def _signed(parts: list[Any]) -> list[Any] | None:

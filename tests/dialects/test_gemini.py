@@ -1,0 +1,1156 @@
+"""Gemini beyond the generic runners: the vendor's SDK as judge of our bytes, and what real clients send (`clients.md` 5)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+import pytest
+from google import genai
+from google.genai import errors as genai_errors
+from google.genai import types as genai_types
+
+from athena.dialects.base import DecodeContext, EncodeContext, ModelEntry, Target
+from athena.dialects.gemini import DIALECT
+from athena.dialects.gemini.encode_answer import DECLINED
+from athena.dialects.gemini.partial_arguments import steps_of
+from athena.dialects.gemini.signatures import PLACEHOLDER, ThinkingState, digest_of, read_slot
+from athena.errors import InvalidRequest, UnsupportedFeature, UpstreamProtocol
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Finish,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+    WholePart,
+)
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Citation,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    InlineText,
+    Opaque,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
+from athena.model.profile import Profile
+from athena.model.request import Output, Reasoning, Request, Tool, ToolChoice, Turn
+from athena.opaque import Envelope
+from support.grammar import check_grammar
+
+# -- a server that says what it is told ----------------------------------------------------------------------------------------
+
+
+class Stage:
+    """One scripted answer after another; the requests are kept."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.answers: list[tuple[int, str, bytes]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.client = genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url))
+
+    def will_say(self, body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> None:
+        self.answers.append((status, kind, body))
+
+    def stream(self) -> list[genai_types.GenerateContentResponse]:
+        return list(self.client.models.generate_content_stream(model="m", contents="Hi"))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Stage]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            pass
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            stage.requests.append((self.path, body))
+            self._answer()
+
+        def do_GET(self) -> None:
+            stage.requests.append((self.path, {}))
+            self._answer()
+
+        def _answer(self) -> None:
+            status, kind, body = stage.answers.pop(0)
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    stage = Stage(f"http://127.0.0.1:{server.server_address[1]}")
+    yield stage
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def stage(served: Stage) -> Stage:
+    served.answers.clear()
+    served.requests.clear()
+    return served
+
+
+REQUEST = Request(dialect="gemini", model="gemini-x", stream=True)
+ENVELOPE = Envelope(b"key")
+
+
+def call(number: int, name: str, arguments: str, *, signature: Opaque | None = None) -> list[Event]:
+    call_id = f"call_{number}"
+    return [
+        ToolCallStart(number, call_id, name, signature=signature),
+        ToolCallDelta(number, arguments),
+        ToolCallComplete(number, call_id, name, arguments, signature=signature),
+    ]
+
+
+def encoded(events: list[Event], *, stream: bool = True, **context: Any) -> bytes:
+    encoder = DIALECT.encoder(EncodeContext(request=REQUEST, seed="seed", **context), stream=stream)
+    return b"".join(encoder.feed([event]) for event in events)
+
+
+def sealed(payload: str, family: str = "anthropic") -> Opaque:
+    state = Opaque(family=family, kind="signature", payload=payload)
+    return Opaque(family=family, kind="signature", payload=ENVELOPE.seal(state))
+
+
+ANSWER: list[Event] = [
+    Start(id="msg_1", model="claude"),
+    ThinkingDelta("Let me "),
+    ThinkingDelta("think."),
+    TextDelta("I will "),
+    TextDelta("look.\u2028\u2029\x85 \U0001f600"),
+    *call(0, "get_weather", '{"city": "Par\u2028is",\n "days": 1.0}'),
+    *call(1, "list_files", "{}"),
+    Done(Finish("tool", "tool_use"), usage=Usage(input_total=30, output_total=12, cache_read=10, reasoning=5)),
+]
+
+# -- the SDK reads what we write -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_sdk_holds_the_whole_answer(stage: Stage, streamed: bool) -> None:
+    stage.will_say(encoded(ANSWER, stream=streamed), kind="text/event-stream" if streamed else "application/json")
+    chunks = stage.stream() if streamed else [stage.client.models.generate_content(model="m", contents="Hi")]
+    parts = [
+        part
+        for chunk in chunks
+        for candidate in chunk.candidates or ()
+        for part in (candidate.content.parts if candidate.content else None) or ()
+    ]
+    assert "".join(part.text or "" for part in parts if part.thought) == "Let me think."
+    assert "".join(part.text or "" for part in parts if not part.thought) == "I will look.\u2028\u2029\x85 \U0001f600"
+    calls = [part.function_call for part in parts if part.function_call is not None]
+    assert [(each.id, each.name, each.args) for each in calls] == [
+        ("call_0", "get_weather", {"city": "Par\u2028is", "days": 1.0}),
+        ("call_1", "list_files", {}),
+    ]
+    last = chunks[-1]
+    assert last.candidates is not None
+    assert last.candidates[0].finish_reason == genai_types.FinishReason.STOP
+    assert last.candidates[0].index == 0
+    assert last.model_version == "gemini-x"
+    assert last.response_id
+    usage = last.usage_metadata
+    assert usage is not None
+    assert (usage.prompt_token_count, usage.cached_content_token_count) == (30, 10)
+    assert (usage.candidates_token_count, usage.thoughts_token_count, usage.total_token_count) == (7, 5, 42)
+
+
+def test_every_line_is_data_or_blank() -> None:
+    """What SDKs refuse or drop: comments, event lines, [DONE], `data:` without its space, an unterminated last event."""
+    written = encoded(ANSWER)
+    assert re.fullmatch(rb'(data: \{"[^\r\n]*\}\r\n\r\n)+', written)
+    assert not set("\x85\u2028\u2029") & set(written.decode())
+
+
+@pytest.mark.parametrize("keep_alive", [DIALECT.keep_alive(), DIALECT.keep_alive() * 3])
+def test_keep_alives_are_invisible(stage: Stage, keep_alive: bytes) -> None:
+    whole = encoded(ANSWER)
+    stage.will_say(whole)
+    plain = stage.stream()
+    stage.will_say(keep_alive + whole.replace(b"\r\n\r\n", b"\r\n\r\n" + keep_alive))
+    assert [chunk.model_dump(exclude={"sdk_http_response"}) for chunk in stage.stream()] == [
+        chunk.model_dump(exclude={"sdk_http_response"}) for chunk in plain
+    ]
+
+
+@pytest.mark.parametrize(
+    "poison", [b": ping\r\n\r\n", b"event: ping\r\ndata: {}\r\n\r\n", b"data: [DONE]\r\n\r\n", b'data:{"a":1}\r\n\r\n']
+)
+def test_what_we_never_write_breaks_the_sdk(stage: Stage, poison: bytes) -> None:
+    """The recorded facts behind the rule above; should an SDK become lenient, nothing of ours changes."""
+    stage.will_say(encoded([TextDelta("Hi")]) + poison + encoded([TextDelta("!"), Done(Finish())]))
+    with pytest.raises((genai_errors.APIError, ValueError)):
+        stage.stream()
+
+
+def test_error_chunk_raises(stage: Stage) -> None:
+    error = Error("too busy", kind="overloaded", code="upstream_status", retry_after=12)
+    written = encoded([TextDelta("Half"), error])
+    assert written.rpartition(b"data: ")[2].startswith(b'{"error":')
+    stage.will_say(written)
+    chunks = stage.client.models.generate_content_stream(model="m", contents="Hi")
+    assert next(chunks).text == "Half"
+    with pytest.raises(genai_errors.APIError) as caught:
+        next(chunks)
+    assert caught.value.code == 503
+    assert caught.value.status == "UNAVAILABLE"
+    assert caught.value.message == "too busy"
+
+
+def test_nothing_follows_an_error() -> None:
+    encoder = DIALECT.encoder(EncodeContext(request=REQUEST), stream=True)
+    assert encoder.feed([Error("x")])
+    assert encoder.feed([TextDelta("late"), Done(Finish())]) == b""
+    whole = DIALECT.encoder(EncodeContext(request=REQUEST), stream=False)
+    assert json.loads(whole.feed([TextDelta("half"), Error("x")]))["error"]["code"] == 502
+    assert whole.feed([Done(Finish())]) == b""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "word", "raised"),
+    [
+        (Error("bad", kind="invalid", param="contents"), 400, "INVALID_ARGUMENT", genai_errors.ClientError),
+        (Error("who?", kind="auth"), 401, "UNAUTHENTICATED", genai_errors.ClientError),
+        (Error("slow down", kind="rate_limit", retry_after=1.5), 429, "RESOURCE_EXHAUSTED", genai_errors.ClientError),
+        (Error("gone", kind="not_found"), 404, "NOT_FOUND", genai_errors.ClientError),
+        (Error("late", kind="timeout"), 504, "DEADLINE_EXCEEDED", genai_errors.ServerError),
+        (Error("broken", kind="server"), 500, "INTERNAL", genai_errors.ServerError),
+    ],
+)
+def test_http_errors(stage: Stage, error: Error, status: int, word: str, raised: type[Exception]) -> None:
+    answer = DIALECT.encode_error(error, "req_1")
+    assert answer.status == status
+    stage.will_say(answer.body, status=status, kind="application/json")
+    with pytest.raises(raised) as caught:
+        stage.stream()
+    assert isinstance(caught.value, genai_errors.APIError)
+    assert (caught.value.code, caught.value.status, caught.value.message) == (status, word, error.message)
+    again = DIALECT.decode_error(status, {}, answer.body)
+    assert again.kind == ("upstream" if error.kind == "server" else error.kind)
+    assert again.retry_after == error.retry_after
+
+
+RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}
+OVERFLOW = "The input token count (9) exceeds the maximum number of tokens allowed (8)."
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "message", "details", "kind", "wait"),
+    [
+        (400, "INVALID_ARGUMENT", OVERFLOW, [], "context_length", None),
+        (400, "INVALID_ARGUMENT", "API key not valid.", [{"reason": "API_KEY_INVALID"}], "auth", None),
+        (429, "RESOURCE_EXHAUSTED", "Quota", [RETRY], "rate_limit", 12.0),
+        (400, "FAILED_PRECONDITION", "x", [], "invalid", None),
+        (413, "INVALID_ARGUMENT", "big", [], "too_large", None),
+    ],
+)
+def test_errors_of_upstreams(code: int, word: str, message: str, details: list[Any], kind: str, wait: float | None) -> None:
+    body = {"error": {"code": code, "message": message, "status": word, "details": details}}
+    for shape in (body, [body]):
+        error = DIALECT.decode_error(code, {}, msgspec.json.encode(shape))
+        assert (error.kind, error.message, error.retry_after) == (kind, message, wait)
+
+
+def test_errors_that_are_not_json() -> None:
+    assert DIALECT.decode_error(503, {}, b"<html>").kind == "overloaded"
+    assert DIALECT.decode_error(502, {}, b"").kind == "upstream"
+
+
+def test_array_stream_is_one_json_array() -> None:
+    events = [*ANSWER[:-1], WholePart(Image(source=Base64("image/png", "AAAA"))), ANSWER[-1]]
+    written = encoded(events, array=True)
+    chunks = json.loads(written)
+    assert written.startswith(b"[{")
+    assert b"},\r\n{" in written
+    assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
+    assert chunks[-2]["candidates"][0]["content"]["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]
+    assert json.loads(encoded([TextDelta("Hi"), Error("x")], array=True))[-1]["error"]["code"] == 502
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_refusal_without_words_gets_some(streamed: bool) -> None:
+    """Clients ask again for an answer without text; a refusal is final."""
+    written = encoded([Start(), Done(Finish("refusal"))], stream=streamed)
+    decoder = DIALECT.decoder(DecodeContext(), stream=streamed)
+    events = decoder.feed(written) + decoder.close()
+    assert TextDelta(DECLINED) in events
+    said = encoded([TextDelta("No.", refusal=True), Done(Finish("refusal"))], stream=streamed)
+    assert DECLINED.encode() not in said
+    assert b'"text":"No."' in said
+    assert b'"finishReason":"SAFETY"' in said
+
+
+def test_choices_end_one_by_one() -> None:
+    events: list[Event] = [
+        TextDelta("a"),
+        TextDelta("b", choice=1),
+        Done(Finish("stop"), 0, last=False),
+        Done(Finish("length"), 1, usage=Usage(input_total=1, output_total=2)),
+    ]
+    for streamed in (True, False):
+        decoder = DIALECT.decoder(DecodeContext(), stream=streamed)
+        again = decoder.feed(encoded(events, stream=streamed)) + decoder.close()
+        check_grammar(again)
+        assert [event for event in again if isinstance(event, TextDelta)] == [TextDelta("a"), TextDelta("b", 1)]
+        assert [(event.choice, event.finish.kind) for event in again if isinstance(event, Done)] == [(0, "stop"), (1, "length")]
+
+
+def test_citations_become_grounding() -> None:
+    events: list[Event] = [
+        TextDelta("It rains."),
+        WholePart(Citation(url="https://a.example", title="A", quote="It rains.")),
+        WholePart(Citation(url="https://b.example")),
+        Done(Finish()),
+    ]
+    for streamed in (True, False):
+        decoder = DIALECT.decoder(DecodeContext(), stream=streamed)
+        again = decoder.feed(encoded(events, stream=streamed)) + decoder.close()
+        cited = [event.part for event in again if isinstance(event, WholePart)]
+        assert cited == [Citation(url="https://a.example", title="A", quote="It rains."), Citation(url="https://b.example")]
+
+
+def test_models_and_counts(stage: Stage) -> None:
+    models = DIALECT.encode_models([ModelEntry("a/b", max_input=10, max_output=5), ModelEntry("c", display_name="See")])
+    stage.will_say(msgspec.json.encode(models), kind="application/json")
+    listed = list(stage.client.models.list())
+    assert [(model.name, model.display_name, model.input_token_limit) for model in listed] == [
+        ("models/a/b", "a/b", 10),
+        ("models/c", "See", None),
+    ]
+    stage.will_say(msgspec.json.encode(DIALECT.encode_count(42)), kind="application/json")
+    assert stage.client.models.count_tokens(model="m", contents="Hi").total_tokens == 42
+    _, body = stage.requests[-1]
+    assert DIALECT.decode_count_request(body, model="m").turns[0].parts[0] == Text(text="Hi", raw={"text": "Hi"})
+    inner = {"generateContentRequest": {"model": "models/x", "contents": [{"parts": [{"text": "Hi"}]}]}}
+    assert DIALECT.decode_count_request(inner).model == "x"
+
+
+# -- reasoning state through the client ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_foreign_state_comes_back_through_the_sdk(stage: Stage, streamed: bool) -> None:
+    """The SDK insists on base64, rewrites it URL-safe and replays streamed pieces one by one: the state must survive."""
+    state = sealed("sig-of-claude" + "?>" * 20)
+    events: list[Event] = [
+        ThinkingDelta("Let me "),
+        ThinkingDelta("think."),
+        ThinkingDelta("", signature=state),
+        *call(0, "get_weather", '{"city":"Paris"}'),
+        Done(Finish("tool")),
+    ]
+    stage.will_say(encoded(events, stream=streamed), kind="text/event-stream" if streamed else "application/json")
+    chat = stage.client.chats.create(model="m")
+    if streamed:
+        list(chat.send_message_stream("Weather?"))
+    else:
+        chat.send_message("Weather?")
+    stage.will_say(encoded([TextDelta("Sunny"), Done(Finish())], stream=False), kind="application/json")
+    answer = genai_types.Part.from_function_response(name="get_weather", response={"output": "sunny"})
+    chat.send_message(answer)
+    _, body = stage.requests[-1]
+    turns = DIALECT.decode_request(body, model="m").turns
+    thinking, made = turns[1].parts
+    assert isinstance(thinking, Thinking)
+    assert isinstance(made, ToolCall)
+    assert thinking.text == "Let me think."
+    assert thinking.signature is not None
+    assert thinking.signature.payload == state.payload
+    assert made.signature is None
+    assert turns[1].raw is None, "our envelope must not reach an upstream as it is"
+    # The same turn without its thoughts, as other clients replay it: state that fits nothing is gone.
+    for content in body["contents"]:
+        content["parts"] = [part for part in content["parts"] if not part.get("thought")]
+    assert [type(part) for part in DIALECT.decode_request(body, model="m").turns[1].parts] == [ToolCall]
+
+
+def test_state_of_a_call_stays_on_the_call() -> None:
+    state = sealed("gemini-sig", family="gemini")
+    native = Opaque(family="gemini", kind="thought_signature", payload="bmF0aXZl")
+    for streamed in (True, False):
+        written = encoded(
+            [*call(0, "a", "{}", signature=state), *call(1, "b", "{}", signature=native), Done(Finish())], stream=streamed
+        )
+        slots = re.findall(rb'"thoughtSignature":"([^"]+)"', written)
+        assert [read_slot(slot.decode()) for slot in slots] == [
+            Opaque(family="gemini", kind="thought_signature", payload=state.payload),
+            native,
+        ]
+
+
+def test_two_thoughts_keep_two_signatures() -> None:
+    first, second = sealed("one"), sealed("two")
+    events: list[Event] = [
+        ThinkingDelta("A"), ThinkingDelta("", signature=first), ThinkingDelta("B"), ThinkingDelta("", signature=second),
+        Done(Finish()),
+    ]  # fmt: skip
+    for streamed in (True, False):
+        written = encoded(events, stream=streamed)
+        chunks = [json.loads(line[6:]) for line in written.split(b"\r\n") if line] if streamed else [json.loads(written)]
+        parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"] if part != {"text": ""}]
+        body = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": parts}]}
+        thoughts = DIALECT.decode_request(body, model="m").turns[1].parts
+        assert [(part.text, part.signature and part.signature.payload) for part in thoughts if isinstance(part, Thinking)] == [
+            ("A", first.payload),
+            ("B", second.payload),
+        ]
+
+
+@pytest.mark.parametrize("slot", [PLACEHOLDER, base64.b64encode(PLACEHOLDER.encode()).decode(), "", None])
+def test_placeholders_are_no_signature(slot: str | None) -> None:
+    assert read_slot(slot) is None
+
+
+def test_slots_are_read_in_any_alphabet() -> None:
+    envelope = sealed("x" * 100).payload
+    for text in (envelope, base64.b64encode(envelope.encode()).decode(), base64.urlsafe_b64encode(envelope.encode()).decode()):
+        read = read_slot(text)
+        assert isinstance(read, Opaque)
+        assert read.payload == envelope
+    owed = read_slot(base64.b64encode(f"thinking.{digest_of('t')}.{envelope}".encode()).decode())
+    assert isinstance(owed, ThinkingState)
+    assert owed.fits("t")
+    assert read_slot("c2hvcnQ") == Opaque(family="gemini", kind="thought_signature", payload="c2hvcnQ")
+
+
+# -- what clients send ---------------------------------------------------------------------------------------------------------
+
+
+def decode(body: dict[str, Any], **options: Any) -> Request:
+    return DIALECT.decode_request(body, model=options.pop("model", "m"), **options)
+
+
+def user(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": list(parts)}]}
+
+
+def test_the_python_sdk_request(stage: Stage) -> None:
+    """Snake case beside camel case, URL-safe base64: what the SDK really writes."""
+    stage.will_say(encoded([TextDelta("Hi"), Done(Finish())], stream=False), kind="application/json")
+    declaration = genai_types.FunctionDeclaration(name="f", parameters_json_schema={"type": "object", "properties": {}})
+    picture = bytes([251, 255, 191, 254])
+    stage.client.models.generate_content(
+        model="m",
+        contents=[genai_types.Part.from_bytes(data=picture, mime_type="image/png"), "What?"],
+        config=genai_types.GenerateContentConfig(
+            thinking_config=genai_types.ThinkingConfig(include_thoughts=True, thinking_budget=100),
+            system_instruction="Be brief.",
+            tools=[genai_types.Tool(function_declarations=[declaration])],
+            automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
+        ),
+    )
+    _, body = stage.requests[-1]
+    request = decode(body)
+    image = request.turns[0].parts[0]
+    assert isinstance(image, Image)
+    assert isinstance(image.source, Base64)
+    assert base64.b64decode(image.source.data, validate=True) == picture
+    assert request.reasoning == Reasoning(mode="on", budget=100, visible=True)
+    assert [part.text for part in request.system if isinstance(part, Text)] == ["Be brief."]
+    assert request.tools[0].schema == {"type": "object", "properties": {}}
+
+
+def test_settings() -> None:
+    request = decode(
+        {
+            **user({"text": "Hi"}),
+            "toolConfig": {"functionCallingConfig": {"mode": "any", "allowedFunctionNames": ["f"]}},
+            "safetySettings": [{"category": "X"}],
+            "cachedContent": "cachedContents/1",
+            "labels": {"a": "b"},
+            "serviceTier": "FLEX",
+            "generationConfig": {
+                "temperature": 1, "top_p": 0.5, "topK": 3, "candidateCount": 2, "max_output_tokens": "9",
+                "stopSequences": ["X"], "seed": 1,
+                "presencePenalty": 0.1, "frequencyPenalty": 0.2, "responseLogprobs": True, "logprobs": 4,
+                "responseMimeType": "application/json", "responseSchema": {"type": "OBJECT"}, "responseModalities": ["TEXT"],
+                "imageConfig": {}, "unheardOf": 1,
+            },
+            "alsoUnheardOf": 2,
+        },
+        stream=True,
+        model="models/gemini-x",
+    )  # fmt: skip
+    assert (request.model, request.stream) == ("gemini-x", True)
+    assert request.tool_choice == ToolChoice("named", ("f",))
+    assert (request.temperature, request.top_p, request.top_k, request.n, request.max_output) == (1, 0.5, 3, 2, 9)
+    assert (request.stop, request.seed, request.presence_penalty, request.frequency_penalty) == (("X",), 1, 0.1, 0.2)
+    assert (request.logprobs, request.tier, request.metadata) == (4, "flex", {"a": "b"})
+    assert request.output == Output(kind="schema", schema={"type": "object"}, modalities=("text",))
+    assert request.server == {"safetySettings": [{"category": "X"}], "cachedContent": "cachedContents/1", "imageConfig": {}}
+    assert request.extras == {"alsoUnheardOf": 2, "generationConfig": {"unheardOf": 1}}
+
+
+@pytest.mark.parametrize(
+    ("config", "choice"),
+    [
+        ({"mode": "AUTO"}, ToolChoice("auto")),
+        ({"mode": "NONE"}, ToolChoice("none")),
+        ({"mode": "ANY"}, ToolChoice("required")),
+        ({"mode": "ANY", "allowedFunctionNames": ["a", "b"]}, ToolChoice("allowed", ("a", "b"), required=True)),
+        ({"mode": "VALIDATED"}, ToolChoice("auto")),
+        ({"mode": "VALIDATED", "allowedFunctionNames": ["a"]}, ToolChoice("allowed", ("a",))),
+        ({"mode": "MODE_UNSPECIFIED"}, None),
+        ({}, None),
+    ],
+)
+def test_tool_modes(config: dict[str, Any], choice: ToolChoice | None) -> None:
+    assert decode({**user({"text": "Hi"}), "toolConfig": {"functionCallingConfig": config}}).tool_choice == choice
+
+
+@pytest.mark.parametrize(
+    ("config", "reasoning"),
+    [
+        ({"thinkingBudget": 0}, Reasoning(mode="off")),
+        ({"thinkingBudget": -1, "includeThoughts": True}, Reasoning(mode="adaptive", visible=True)),
+        ({"thinking_level": "high"}, Reasoning(mode="on", effort="high")),
+        ({"thinkingLevel": "THINKING_LEVEL_UNSPECIFIED"}, Reasoning()),
+    ],
+)
+def test_thinking_settings(config: dict[str, Any], reasoning: Reasoning) -> None:
+    assert decode({**user({"text": "Hi"}), "generationConfig": {"thinkingConfig": config}}).reasoning == reasoning
+
+
+def test_schemas_become_json_schema() -> None:
+    """Only schema positions are read: properties called like keywords stay."""
+    parameters = {
+        "type": "OBJECT",
+        "properties": {
+            "type": {"type": "STRING", "nullable": True, "enum": ["STRING", "X"]},
+            "any_of": {"any_of": [{"type": "INTEGER"}, {"type": "NUMBER"}], "nullable": True},
+            "list": {"type": "ARRAY", "items": {"type": "TYPE_UNSPECIFIED"}, "minItems": "1"},
+        },
+        "required": ["type"],
+        "propertyOrdering": ["list", "type"],
+    }
+    tool = decode(
+        {**user({"text": "Hi"}), "tools": [{"functionDeclarations": [{"name": "f", "parameters": parameters}]}]}
+    ).tools[0]
+    assert tool.schema == {
+        "type": "object",
+        "properties": {
+            "type": {"type": ["string", "null"], "enum": ["STRING", "X", None]},
+            "any_of": {"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]},
+            "list": {"type": "array", "items": {}, "minItems": 1},
+        },
+        "required": ["type"],
+    }
+
+
+def conversation(*contents: tuple[str, list[dict[str, Any]]]) -> tuple[Turn, ...]:
+    return decode({"contents": [{"role": role, "parts": parts} for role, parts in contents]}).turns
+
+
+def ids(turns: tuple[Turn, ...]) -> list[str]:
+    return [
+        part.id if isinstance(part, ToolCall) else part.call_id
+        for turn in turns
+        for part in turn.parts
+        if isinstance(part, ToolCall | ToolResult)
+    ]
+
+
+def fcall(name: str, call_id: str | None = None) -> dict[str, Any]:
+    return {"functionCall": {"name": name, **({"id": call_id} if call_id else {})}}
+
+
+def fresponse(name: str, call_id: str | None = None) -> dict[str, Any]:
+    return {"functionResponse": {"name": name, "response": {"output": "x"}, **({"id": call_id} if call_id else {})}}
+
+
+def test_ids_are_made_once_and_stay() -> None:
+    turns = conversation(
+        ("user", [{"text": "Go"}]), ("model", [fcall("a"), fcall("a"), fcall("b")]),
+        ("user", [fresponse("b"), fresponse("a"), fresponse("a")]),
+    )  # fmt: skip
+    made = ids(turns)
+    assert made[3:] == [made[2], made[0], made[1]]
+    assert len(set(made)) == 3
+    longer = conversation(
+        ("user", [{"text": "Go"}]), ("model", [fcall("a"), fcall("a"), fcall("b")]),
+        ("user", [fresponse("b"), fresponse("a"), fresponse("a")]), ("model", [fcall("a")]), ("user", [fresponse("a")]),
+    )  # fmt: skip
+    assert ids(longer)[:6] == made
+    assert ids(longer)[6] == ids(longer)[7]
+    assert ids(longer)[6] not in made
+
+
+def test_results_find_their_calls() -> None:
+    by_id = conversation(("model", [fcall("a", "1"), fcall("a", "2")]), ("user", [fresponse("a", "2"), fresponse("a", "1")]))
+    assert ids(by_id) == ["1", "2", "2", "1"]
+    only_result = conversation(("model", [fcall("a")]), ("user", [fresponse("a", "client-made")]))
+    assert ids(only_result)[0] == ids(only_result)[1]
+    by_order = conversation(("model", [fcall("a"), fcall("b")]), ("user", [fresponse("renamed"), fresponse("b")]))
+    assert ids(by_order)[2:] == ids(by_order)[:2]
+    orphan = conversation(("user", [fresponse("a", "lost")]))
+    assert ids(orphan) == ["lost"]
+    assert ids(conversation(("user", [fresponse("a")])))[0].startswith("call_")
+
+
+@pytest.mark.parametrize(
+    ("response", "texts", "is_error"),
+    [
+        ({"output": "plain"}, ["plain"], False),
+        ({"output": ""}, [], False),
+        ({"result": "plain"}, ["plain"], False),
+        ({"content": {"text": "goose"}}, ["goose"], False),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, ["a", "b"], False),
+        ({"content": [{"type": "text", "text": "a"}], "isError": True}, ["a"], True),
+        ({"error": "broken"}, ["broken"], True),
+        ({"error": {"message": "broken"}}, ["broken"], True),
+        ({"error": {"code": 1}}, ['{"code":1}'], True),
+        ({"output": "fine", "error": None}, ["fine"], False),
+        ({"temperature": 20, "sky": ["blue"]}, ['{"temperature":20,"sky":["blue"]}'], False),
+        ({"output": {"a": 1}}, ['{"output":{"a":1}}'], False),
+        (None, [], False),
+    ],
+)
+def test_shapes_of_results(response: Any, texts: list[str], is_error: bool) -> None:
+    part = {"functionResponse": {"name": "f", "response": response}}
+    result = decode(user(part)).turns[0].parts[0]
+    assert isinstance(result, ToolResult)
+    assert [part.text for part in result.parts if isinstance(part, Text)] == texts
+    assert result.is_error is is_error
+    assert result.structured == response
+
+
+def test_media() -> None:
+    parts = (
+        decode(
+            user(
+                {"inlineData": {"mimeType": "image/png", "data": "-_8"}},
+                {"inlineData": {"mimeType": "application/pdf", "data": "AAAA", "displayName": "p.pdf"}},
+                {"inline_data": {"mime_type": "audio/mpeg", "data": "AAAA"}},
+                {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://b/v.mp4"}},
+                {"fileData": {"fileUri": "https://youtu.be/x"}},
+                {"fileData": {"mimeType": "image/png", "fileUri": "https://example.com/a.png"}},
+                {"toolCall": {"id": "x"}},
+            )
+        )
+        .turns[0]
+        .parts
+    )
+    assert [msgspec.structs.replace(part, raw=None) for part in parts] == [
+        Image(source=Base64("image/png", "+/8=")),
+        Document(source=Base64("application/pdf", "AAAA"), title="p.pdf"),
+        Audio(source=Base64("audio/mpeg", "AAAA"), format="mp3"),
+        Video(source=FileRef("gs://b/v.mp4")),
+        Video(source=Url("https://youtu.be/x")),
+        Image(source=Url("https://example.com/a.png", "image/png")),
+        Foreign(kind="toolCall", dialect="gemini"),
+    ]
+
+
+def test_streamed_pieces_are_joined_and_signed_ones_are_not() -> None:
+    turn = conversation(
+        ("model", [
+            {"text": "a", "thought": True}, {"text": "b", "thought": True}, {"text": "I "}, {"text": "go"},
+            {"text": "!", "thoughtSignature": "c2ln"}, {"text": "?"},
+        ])
+    )[0]  # fmt: skip
+    assert [part.text for part in turn.parts if isinstance(part, Text | Thinking)] == ["ab", "I go", "!", "?"]
+    assert turn.raw is not None
+
+
+def test_streamed_chunks_that_come_back_as_contents() -> None:
+    """The SDK's chats keep every chunk of a streamed answer as a content of its own."""
+    body = {
+        "contents": [
+            {"role": "user", "parts": [{"text": "Go"}]},
+            {"role": "model", "parts": [{"text": "I "}]},
+            {"role": "model", "parts": [{"text": "go"}, fcall("a")]},
+            {"role": "model", "parts": [{"text": ""}]},
+            {"role": "user", "parts": [fresponse("a")]},
+        ]
+    }
+    request = decode(body)
+    assert [turn.role for turn in request.turns] == ["user", "assistant", "user"]
+    assert [part.text for part in request.turns[1].parts if isinstance(part, Text)] == ["I go"]
+    assert encode(request)[0] == body
+
+
+def test_too_deep_a_schema_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(200):
+        schema = {"items": schema}
+    with pytest.raises(InvalidRequest):
+        decode({**user({"text": "Hi"}), "tools": [{"functionDeclarations": [{"name": "f", "parameters": schema}]}]})
+
+
+# -- what upstreams get --------------------------------------------------------------------------------------------------------
+
+PROFILE = Profile(dialect="gemini", family="gemini", ids="any", images_in_results=True, signed_calls=True, hosted_tools=True)
+
+
+def encode(request: Request, profile: Profile = PROFILE, *, strict: bool = False) -> tuple[dict[str, Any], list[str]]:
+    written = DIALECT.encode_request(request, Target("gemini-x", profile, strict))
+    return written.body, [loss.path for loss in written.losses]
+
+
+def foreign(*turns: Turn, **fields: Any) -> Request:
+    return Request(dialect="openai_chat", model="m", turns=turns, **fields)
+
+
+def said(role: Any, *parts: Part) -> Turn:
+    return Turn(role=role, parts=parts)
+
+
+def test_paths() -> None:
+    request = foreign(said("user", Text(text="Hi")))
+    assert DIALECT.encode_request(request, Target("a b/c")).path == "/v1beta/models/a%20b/c:generateContent"
+    streamed = msgspec.structs.replace(request, stream=True)
+    assert DIALECT.encode_request(streamed, Target("tunedModels/x")).path == (
+        "/v1beta/tunedModels/x:streamGenerateContent?alt=sse"
+    )
+
+
+def test_a_tool_loop() -> None:
+    signature = Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+    body, losses = encode(
+        foreign(
+            said("user", Text(text="Old")),
+            said("assistant", ToolCall(id="0", name="f", arguments="{}")),
+            said("user", ToolResult(call_id="0", name="f")),
+            said("assistant", Text(text="Done")),
+            said("user", Text(text="New")),
+            said("user", Text(text="er")),
+            said(
+                "assistant", Thinking(text="hm"), ToolCall(id="1", name="f", arguments='{"a":1}'),
+                ToolCall(id="2", name="g", arguments="[1"),
+            ),
+            said(
+                "user", ToolResult(call_id="1", parts=(Text(text="x"), Text(text="y"))),
+                ToolResult(call_id="2", is_error=True, parts=(Text(text="bad"),)),
+            ),
+            said("assistant", Text(text=""), ToolCall(id="3", name="f", arguments="", signature=signature)),
+            said("user", ToolResult(call_id="3", parts=(Image(source=Base64("image/png", "AAAA")),))),
+            system=(Text(text="One"), Text(text=""), Text(text="Two")),
+        )
+    )  # fmt: skip
+    assert body["systemInstruction"] == {"parts": [{"text": "One"}, {"text": "Two"}]}
+    contents = body["contents"]
+    assert [content["role"] for content in contents] == ["user", "model"] * 4 + ["user"]
+    assert contents[1]["parts"] == [{"functionCall": {"id": "0", "name": "f", "args": {}}}], "an old turn needs no signature"
+    assert contents[4]["parts"] == [{"text": "New"}, {"text": "er"}]
+    assert contents[5]["parts"] == [
+        {"functionCall": {"id": "1", "name": "f", "args": {"a": 1}}, "thoughtSignature": PLACEHOLDER},
+        {"functionCall": {"id": "2", "name": "g", "args": {"_raw_arguments": "[1"}}},
+    ]
+    assert contents[6]["parts"] == [
+        {"functionResponse": {"id": "1", "name": "f", "response": {"output": "x\ny"}}},
+        {"functionResponse": {"id": "2", "name": "g", "response": {"error": "bad"}}},
+    ]
+    assert contents[7]["parts"] == [{"functionCall": {"id": "3", "name": "f", "args": {}}, "thoughtSignature": "c2ln"}]
+    assert contents[8]["parts"] == [
+        {
+            "functionResponse": {
+                "id": "3", "name": "f", "response": {"output": ""},
+                "parts": [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}],
+            }
+        }
+    ]  # fmt: skip
+    assert losses == []
+
+
+def test_older_models_get_no_ids_and_images_behind_results() -> None:
+    old = Profile(dialect="gemini", family="gemini", ids="none")
+    body, _ = encode(
+        foreign(
+            said("user", Text(text="Hi")),
+            said("assistant", ToolCall(id="1", name="f", arguments="{}"), ToolCall(id="2", name="f", arguments="{}")),
+            said(
+                "user", ToolResult(call_id="1", parts=(Image(source=Base64("image/png", "AAAA")),)), ToolResult(call_id="2"),
+                Text(text="So?"),
+            ),
+        ),
+        old,
+    )  # fmt: skip
+    assert body["contents"][1]["parts"][0] == {"functionCall": {"name": "f", "args": {}}}
+    assert [next(iter(part)) for part in body["contents"][2]["parts"]] == [
+        "functionResponse",
+        "functionResponse",
+        "text",
+        "inlineData",
+        "text",
+    ]
+
+
+def test_ids_on_both_halves_or_neither() -> None:
+    """A client without ids, of whose call only one half had to be written anew."""
+    request = decode({"contents": [{"role": "model", "parts": [fcall("a")]}, {"role": "user", "parts": [fresponse("a")]}]})
+    made = request.turns[0].parts[0]
+    assert isinstance(made, ToolCall)
+    renewed = Turn(role="assistant", parts=(msgspec.structs.replace(made, raw=None, arguments='{"b":2}'),))
+    body, _ = encode(msgspec.structs.replace(request, turns=(renewed, request.turns[1])), Profile(ids="any"))
+    assert body["contents"][0]["parts"] == [{"functionCall": {"name": "a", "args": {"b": 2}}}]
+    assert body["contents"][1] == {"role": "user", "parts": [fresponse("a")]}
+
+
+def test_thinking_state_moves_to_the_next_part() -> None:
+    state = Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+    body, _ = encode(
+        foreign(
+            said("user", Text(text="Hi")),
+            said("assistant", Thinking(text="hm", signature=state), Text(text="Yes")),
+            said("user", Text(text="Sure?")),
+            said("assistant", Text(text="Yes"), Thinking(signature=state)),
+            said("user", Text(text="OK")),
+        )
+    )
+    assert body["contents"][1]["parts"] == [{"text": "Yes", "thoughtSignature": "c2ln"}]
+    assert body["contents"][3]["parts"] == [{"text": "Yes"}, {"text": "", "thoughtSignature": "c2ln"}]
+
+
+def test_ends_of_a_conversation() -> None:
+    body, losses = encode(foreign(said("assistant", Text(text="Hi")), said("user", Text(text="Yo"))))
+    assert [content["role"] for content in body["contents"]] == ["user", "model", "user"]
+    assert losses == ["turns[0]"]
+    begun = foreign(said("user", Text(text="Count")), said("assistant", Text(text="One,")))
+    with pytest.raises(UnsupportedFeature):
+        encode(begun, Profile(prefill=False))
+    assert encode(begun, Profile(prefill=True))[0]["contents"][-1]["role"] == "model"
+
+
+def test_media_for_upstreams() -> None:
+    body, _ = encode(
+        foreign(
+            said(
+                "user",
+                Image(source=Base64("image/png", "AAAA"), detail="low"),
+                Image(source=Url("gs://b/x.png", "image/png")),
+                Document(source=Base64("application/pdf", "AAAA")),
+                Document(source=InlineText("body"), title="Title"),
+                Audio(source=Base64("audio/wav", "AAAA")),
+                Audio(source=Base64("", "AAAA"), format="mp3"),
+            )
+        )
+    )
+    assert body["contents"][0]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/x.png"}},
+        {"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}},
+        {"text": "Title\nbody"},
+        {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
+        {"inlineData": {"mimeType": "audio/mpeg", "data": "AAAA"}},
+    ]
+    assert body["generationConfig"] == {"mediaResolution": "MEDIA_RESOLUTION_LOW"}
+    for part in (Image(source=Url("https://example.com/a.png")), Image(source=FileRef("file-1")), Audio(id="audio_1")):
+        with pytest.raises(UnsupportedFeature) as caught:
+            encode(foreign(said("user", part)))
+        assert caught.value.path == "turns[0].parts[0]"
+
+
+def test_tools_for_upstreams() -> None:
+    tools = (
+        Tool(name="f", description="F", schema={"type": "object", "properties": {"a": {"type": "string"}}}, strict=True),
+        Tool(name="web_search", kind="hosted", hosted="web_search_20250305", config={"max_uses": 3}),
+        Tool(name="bash", kind="hosted", hosted="bash_20250124"),
+    )
+    request = foreign(said("user", Text(text="Hi")), tools=tools)
+    body, losses = encode(request)
+    assert body["tools"] == [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "f",
+                    "description": "F",
+                    "parametersJsonSchema": {"type": "object", "properties": {"a": {"type": "string"}}},
+                }
+            ]
+        },
+        {"googleSearch": {}},
+    ]
+    assert losses == ["tools[0].strict", "tools[1]", "tools[2]"]
+    openapi, _ = encode(request, Profile(json_schema_tools=False))
+    assert "parameters" in openapi["tools"][0]["functionDeclarations"][0]
+    with pytest.raises(UnsupportedFeature):
+        encode(request, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("choice", "config"),
+    [
+        (ToolChoice("auto"), {"mode": "AUTO"}),
+        (ToolChoice("none"), {"mode": "NONE"}),
+        (ToolChoice("required"), {"mode": "ANY"}),
+        (ToolChoice("named", ("f",)), {"mode": "ANY", "allowedFunctionNames": ["f"]}),
+        (ToolChoice("allowed", ("f", "g")), {"mode": "VALIDATED", "allowedFunctionNames": ["f", "g"]}),
+        (ToolChoice("allowed", ("f", "g"), required=True), {"mode": "ANY", "allowedFunctionNames": ["f", "g"]}),
+    ],
+)
+def test_tool_choice_for_upstreams(choice: ToolChoice, config: dict[str, Any]) -> None:
+    body, _ = encode(foreign(said("user", Text(text="Hi")), tools=(Tool(name="f"),), tool_choice=choice))
+    assert body["toolConfig"] == {"functionCallingConfig": config}
+
+
+LEVELS = Profile(thinking_budget=False, efforts=("minimal", "low", "medium", "high"))
+BUDGETS = Profile(thinking_budget=True)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "levels", "budgets"),
+    [
+        (Reasoning(), None, None),
+        (Reasoning(mode="off"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 0}),
+        (Reasoning(mode="off", visible=True), {"thinkingLevel": "MINIMAL", "includeThoughts": True}, {"thinkingBudget": 0}),
+        (Reasoning(effort="minimal"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 512}),
+        (Reasoning(effort="low"), {"thinkingLevel": "LOW"}, {"thinkingBudget": 2048}),
+        (Reasoning(effort="medium"), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 8192}),
+        (Reasoning(effort="high"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": 24576}),
+        (Reasoning(effort="max"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": -1}),
+        (Reasoning(mode="on", budget=5000), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 5000}),
+        (Reasoning(mode="adaptive", visible=True), {"includeThoughts": True}, {"thinkingBudget": -1, "includeThoughts": True}),
+        (Reasoning(summary="auto"), {"includeThoughts": True}, {"includeThoughts": True}),
+    ],
+)
+def test_thinking_for_upstreams(reasoning: Reasoning, levels: Any, budgets: Any) -> None:
+    request = foreign(said("user", Text(text="Hi")), reasoning=reasoning)
+    for profile, expected in ((LEVELS, levels), (BUDGETS, budgets)):
+        assert encode(request, profile)[0].get("generationConfig", {}).get("thinkingConfig") == expected
+    assert "generationConfig" not in encode(request, Profile(reasoning_control="none"))[0]
+
+
+def test_thinking_that_can_not_be_switched_off() -> None:
+    request = foreign(said("user", Text(text="Hi")), reasoning=Reasoning(mode="off"))
+    pro = Profile(thinking_budget=True, thinking_off="effort", efforts=("low", "high"))
+    assert encode(request, pro)[0]["generationConfig"]["thinkingConfig"] == {"thinkingBudget": 2048}
+
+
+def test_controls_for_upstreams() -> None:
+    body, losses = encode(
+        foreign(
+            said("user", Text(text="Hi")), temperature=0.5, top_p=0.9, top_k=5, max_output=10, seed=1, presence_penalty=0.1,
+            frequency_penalty=0.2, stop=("A", "B"), n=2, logprobs=3, tier="flex", metadata={"a": 1}, parallel=False, min_p=0.1,
+            output=Output(kind="schema", schema={"type": "object", "properties": {"a": {"type": "string"}}}, verbosity="low"),
+            end_user="u", extras={"odd": 1}, server={"container": "c"},
+        )
+    )  # fmt: skip
+    assert body["generationConfig"] == {
+        "temperature": 0.5, "topP": 0.9, "topK": 5, "maxOutputTokens": 10, "seed": 1, "presencePenalty": 0.1,
+        "frequencyPenalty": 0.2, "stopSequences": ["A", "B"], "candidateCount": 2, "responseLogprobs": True, "logprobs": 3,
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {"type": "object", "properties": {"a": {"type": "string"}}},
+    }  # fmt: skip
+    assert body["serviceTier"] == "flex"
+    assert set(losses) == {"output.verbosity", "metadata", "min_p", "user", "parallel_tool_calls", "odd", "container"}
+
+
+def test_only_what_changed_is_rewritten() -> None:
+    body = {
+        **user({"text": "Hi", "partMetadata": {"a": 1}}),
+        "generation_config": {"top_p": 0.9, "topK": 3, "odd": 1, "thinkingConfig": {"thinkingBudget": 5}},
+        "tools": [{"functionDeclarations": [{"name": "f", "odd": 1}]}, {"googleSearch": {}}],
+        "tool_config": {"functionCallingConfig": {"mode": "ANY", "odd": 2}},
+        "safetySettings": [],
+    }
+    request = decode(body)
+    tool = msgspec.structs.replace(request.tools[0], raw=None, name="g")
+    changed = msgspec.structs.replace(
+        request, top_p=0.5, top_k=None, tool_choice=ToolChoice("auto"), tools=(tool, request.tools[1])
+    )
+    written, losses = encode(changed)
+    assert written == {
+        **body,
+        "generation_config": {"top_p": 0.5, "odd": 1, "thinkingConfig": {"thinkingBudget": 5}},
+        "tools": [{"functionDeclarations": [{"name": "g", "odd": 1}]}, {"googleSearch": {}}],
+        "tool_config": {"functionCallingConfig": {"mode": "AUTO", "odd": 2}},
+    }
+    assert written["contents"] is body["contents"]
+    assert losses == []
+
+
+def test_profile_fields() -> None:
+    profile = Profile(body={"store": False}, drop_fields=("safetySettings",), headers={"x-a": "b"})
+    request = decode({**user({"text": "Hi"}), "safety_settings": [{"category": "X"}]})
+    written = DIALECT.encode_request(request, Target("m", profile))
+    assert written.body == {**user({"text": "Hi"}), "store": False}
+    assert written.headers == {"x-a": "b"}
+
+
+# -- answers of upstreams ------------------------------------------------------------------------------------------------------
+
+
+def events_of(*chunks: Any, stream: bool = True, **context: Any) -> list[Event]:
+    decoder = DIALECT.decoder(DecodeContext(**context), stream=stream)
+    data = b"".join(
+        b"data: %b\r\n\r\n" % (chunk if isinstance(chunk, bytes) else msgspec.json.encode(chunk)) for chunk in chunks
+    )
+    events = decoder.feed(data) + decoder.close()
+    assert decoder.close() == []
+    check_grammar(events)
+    return events
+
+
+def candidate(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": list(parts), "role": "model"}, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("STOP", "stop"), ("stop", "stop"), ("MAX_TOKENS", "length"), ("SAFETY", "filter"), ("RECITATION", "filter"),
+        ("SPII", "filter"), ("BLOCKLIST", "filter"), ("IMAGE_SAFETY", "filter"), ("UNEXPECTED_TOOL_CALL", "malformed"),
+        ("TOO_MANY_TOOL_CALLS", "malformed"), ("MALFORMED_RESPONSE", "malformed"), ("CONTINUATION", "continuation"),
+        ("A_REASON_OF_THE_FUTURE", "stop"),
+    ],
+)  # fmt: skip
+def test_finish_reasons(reason: str, kind: str) -> None:
+    done = events_of(candidate({"text": "Hi"}, finishReason=reason, continuationToken="dG9r"))[-1]
+    assert isinstance(done, Done)
+    assert done.finish.kind == kind
+    assert done.finish.raw == reason.upper()
+    assert done.finish.details == ("dG9r" if kind == "continuation" else None)
+
+
+def test_a_signature_behind_calls_signs_the_first() -> None:
+    signed = {"text": "", "thoughtSignature": "c2ln"}
+    events = events_of(
+        candidate({"functionCall": {"name": "a"}}),
+        candidate({"functionCall": {"name": "b"}}),
+        candidate(signed, finishReason="STOP"),
+    )
+    calls = [event for event in events if isinstance(event, ToolCallComplete)]
+    assert [(event.name, event.signature is not None) for event in calls] == [("a", True), ("b", False)]
+
+
+def test_a_signature_on_the_call_is_there_from_its_start() -> None:
+    signed = {"functionCall": {"name": "a", "args": {}}, "thoughtSignature": "c2ln"}
+    start = events_of(candidate(signed, finishReason="STOP"))[1]
+    assert isinstance(start, ToolCallStart)
+    assert start.signature == Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+
+
+def test_lone_surrogates_cost_one_character() -> None:
+    chunk = rb'{"candidates":[{"content":{"parts":[{"text":"a\ud800b \\ud800 \ud83d\ude00"}]},"finishReason":"STOP"}]}'
+    assert TextDelta("a\ufffdb \\ud800 \U0001f600") in events_of(chunk)
+    written = encoded([TextDelta("a\ud800b"), Done(Finish())])
+    assert "a\ufffdb".encode() in written
+
+
+def test_junk_between_records_is_skipped() -> None:
+    events = events_of(candidate({"text": "a"}), b"not json", candidate({"text": "b"}, finishReason="STOP"))
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["a", "b"]
+    wrong = events_of({"candidates": "none"})
+    assert isinstance(wrong[-1], Error)
+    assert wrong[-1].code == "upstream_protocol"
+
+
+def test_grounding_becomes_citations() -> None:
+    metadata = {
+        "groundingChunks": [
+            {"web": {"uri": "https://a.example", "title": "A"}},
+            {"web": {"uri": "https://b.example"}},
+            {"x": 1},
+        ],
+        "groundingSupports": [{"segment": {"text": "It rains.", "endIndex": 9}, "groundingChunkIndices": [0, 7]}],
+    }
+    sources = {"citationSources": [{"uri": "https://c.example", "startIndex": 0}, {"license": "MIT"}]}
+    chunk = candidate({"text": "It rains."}, finishReason="STOP", groundingMetadata=metadata, citationMetadata=sources)
+    cited = [event.part for event in events_of(chunk, candidate(groundingMetadata=metadata)) if isinstance(event, WholePart)]
+    assert cited == [
+        Citation(url="https://a.example", title="A", quote="It rains."),
+        Citation(url="https://b.example"),
+        Citation(url="https://c.example"),
+    ]
+
+
+def test_extras_stay_at_home() -> None:
+    chunk = candidate({"text": "Hi"}, finishReason="STOP", safetyRatings=[{"category": "X"}], avgLogprobs=-0.5, index=0)
+    events = events_of(chunk, keep_extras=True)
+    for streamed in (True, False):
+        written = encoded(events, stream=streamed, same_dialect=True)
+        assert b'"safetyRatings":[{"category":"X"}]' in written
+        assert b'"avgLogprobs":-0.5' in written
+        assert b"safetyRatings" not in encoded(events, stream=streamed)
+
+
+def test_generated_media_and_unknown_parts() -> None:
+    events = events_of(
+        candidate({"inlineData": {"mimeType": "image/png", "data": "AAAA"}}, {"thing": {}}, {}, finishReason="STOP")
+    )
+    parts = [msgspec.structs.replace(event.part, raw=None) for event in events if isinstance(event, WholePart)]
+    assert parts == [Image(source=Base64("image/png", "AAAA")), Foreign(kind="thing", dialect="gemini")]
+
+
+def test_a_lenient_upstream_may_forget_its_finish() -> None:
+    assert isinstance(events_of(candidate({"text": "Hi"}))[-1], Error)
+    assert isinstance(events_of(candidate({"text": "Hi"}), profile=Profile(lenient_end=True))[-1], Done)
+
+
+def test_an_array_for_a_whole_answer() -> None:
+    body = msgspec.json.encode([candidate({"text": "a"}), candidate({"text": "b"}, finishReason="STOP")])
+    decoder = DIALECT.decoder(DecodeContext(), stream=False)
+    assert decoder.feed(body) == []
+    events = decoder.close()
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["a", "b"]
+    assert isinstance(events[-1], Done)
+
+
+def test_ids_are_made_from_the_seed() -> None:
+    chunk = candidate({"functionCall": {"name": "a"}}, {"functionCall": {"name": "a"}}, finishReason="STOP")
+    made = [[event.id for event in events_of(chunk, seed=seed) if isinstance(event, ToolCallComplete)] for seed in "xxy"]
+    assert made[0] == made[1]
+    assert len({*made[0], *made[2]}) == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("$.a.b[0].c", ["a", "b", 0, "c"]),
+        ("a.b", ["a", "b"]),
+        ("$['a b'][\"c.d\"][2]", ["a b", "c.d", 2]),
+        (r"$['it\'s']", ["it's"]),
+    ],
+)
+def test_json_paths(path: str, steps: list[str | int]) -> None:
+    assert steps_of(path) == steps
+
+
+@pytest.mark.parametrize("path", ["", "$", "$[0]", "$..a", "$.a[*]", "$.a[-1]", "$['a"])
+def test_unreadable_paths_end_the_answer(path: str) -> None:
+    with pytest.raises(UpstreamProtocol):
+        steps_of(path)
+    piece = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": path, "boolValue": True}]}}
+    last = events_of(candidate(piece, finishReason="STOP"))[-1]
+    assert isinstance(last, Error)
+    assert last.fatal
+
+
+@pytest.mark.parametrize("paths", [("$.a", "$.a.b"), ("$.a[1]",), ("$.a.b", "$.a[0]"), ("$.a[99999]",)])
+def test_contradicting_values_end_the_answer(paths: tuple[str, ...]) -> None:
+    pieces = [{"jsonPath": path, "boolValue": True} for path in paths]
+    last = events_of(candidate({"functionCall": {"name": "f", "partialArgs": pieces}}, finishReason="STOP"))[-1]
+    assert isinstance(last, Error)
+    assert last.code == "upstream_protocol"
