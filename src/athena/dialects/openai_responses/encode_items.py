@@ -242,7 +242,11 @@ class ItemEncoder:
     def _flush_said(self, items: list[Item], texts: list[Item], turn: Turn) -> None:
         if not texts:
             return
-        item: Item = {"type": "message", "role": "assistant", "content": texts.copy()}
+        content: str | list[Item] = texts.copy()
+        if all(text.keys() == {"type", "text", "annotations"} and not text["annotations"] for text in texts):
+            # Parts of output are typed as items with an id, and ids are not ours to make up: plain text goes as a string.
+            content = "".join(text["text"] for text in texts)
+        item: Item = {"type": "message", "role": "assistant", "content": content}
         if turn.phase is not None:
             item["phase"] = turn.phase
         items.append(item)

@@ -75,9 +75,9 @@ def _overlay_conversation(request: Request, target: Target, losses: Losses, body
     system = said[: before.leading] if same_system else []
     if not same_system:
         system = _write_system(request, body, encoder)
-    turns = encoder.turns()
-    if not (same_system and turns == said[before.leading :] and (same_tools or not declared)):
-        body["input"] = [*(declared if same_tools else ()), *system, *turns]
+    spoken = [*system, *encoder.turns()]
+    if spoken != said or (declared and not same_tools):
+        body["input"] = [*(declared if same_tools else ()), *spoken]
     if not same_tools:
         _write_tools(request, target, body, losses)
 
