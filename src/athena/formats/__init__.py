@@ -1,0 +1,47 @@
+"""Text formats: how models write tool calls as text. One file per format, found by name; the folder is the registry.
+
+`TextParser` (engine) reads, each `FORMAT` declares, `FormatStage` (stage) runs parsers over an answer's events.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from athena.errors import UsageError
+from athena.formats.base import Format
+
+__all__ = ["ALIASES", "all_formats", "format_names", "get_format"]
+
+ALIASES = {"kimi": "kimi_k2", "qwen": "hermes", "deepseek": "deepseek_v3"}
+"""The enum names of source system A, accepted wherever a format is configured."""
+
+_MACHINERY = frozenset({
+    "base", "code_spans", "detect", "engine", "policies", "recognizer", "render", "repair", "scanner", "stage", "value_types",
+    "writer",
+})  # fmt: skip
+
+
+@cache
+def get_format(name: str) -> Format:
+    """The format of that id, or of A's name for it."""
+    name = ALIASES.get(name, name)
+    if name not in format_names():
+        raise UsageError(f"unknown format {name!r}; known: auto, standard, {', '.join(format_names())}")
+    found: Format = import_module(f"athena.formats.{name}").FORMAT
+    if found.id != name:
+        raise UsageError(f"formats/{name}.py declares the id {found.id!r}")
+    return found
+
+
+@cache
+def format_names() -> tuple[str, ...]:
+    """All format ids, sorted."""
+    return tuple(sorted(module.name for module in iter_modules(__path__) if not module.ispkg and module.name not in _MACHINERY))
+
+
+@cache
+def all_formats() -> tuple[Format, ...]:
+    """Every format, sorted by id."""
+    return tuple(get_format(name) for name in format_names())

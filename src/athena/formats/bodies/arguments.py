@@ -1,0 +1,145 @@
+"""JSON arguments of an open call, passed on as they arrive.
+
+The scanner inside `JsonPipe`, not an end marker, decides where they end: a marker inside a string is data (requirements, trap
+36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from athena.formats.bodies.json_text import JsonPipe, strict_json
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.wire.json_span import is_json_object
+
+_FENCE_END = Lexer(("\n", "{"))
+
+
+def pump(scan: Scanner, pipe: JsonPipe, sink: Callable[[str], None]) -> Steps[None]:
+    """Let one JSON value through, until the pipe is done or stuck."""
+    out: list[str] = []
+    while True:
+        start = scan.at
+        stop = pipe.feed(scan.text, start, scan.final, out)
+        if stop > start:
+            scan.take(stop - start)
+        if out:
+            sink("".join(out))
+            out.clear()
+        if pipe.done or pipe.stuck:
+            return
+        if scan.final:
+            raise Cut
+        yield
+
+
+def json_value(scan: Scanner, calls: CallWriter) -> Steps[str | None]:
+    """One whole JSON value as text; None when it is none."""
+    pieces: list[str] = []
+    pipe = JsonPipe(lenient=calls.lenient, depth_limit=calls.limits.json_depth)
+    yield from pump(scan, pipe, pieces.append)
+    calls.repaired_later(pipe.repairs)
+    return "".join(pieces) if pipe.done else None
+
+
+def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ()) -> Steps[bool]:
+    """The arguments of the open call; the call is closed when they end. False when they are unusable.
+
+    `ends` are the markers that may stand behind them, or in their place when there are none.
+    """
+    yield from scan.space()
+    if (yield from scan.found("```")):
+        yield from _fence_language(scan)
+    if (yield from scan.follows(0, ends, end=False)) is not None:
+        calls.close()
+        return True
+    head = yield from scan.peek(1)
+    if not head:
+        raise Cut
+    if head != "{" and not (yield from _odd_arguments(scan, calls, ends, head)):
+        return not calls.is_open
+    if not calls.is_open:
+        return True
+    pipe = JsonPipe(lenient=calls.lenient, depth_limit=calls.limits.json_depth)
+    yield from pump(scan, pipe, calls.write)
+    if pipe.stuck and (yield from scan.follows(0, ends, end=False)) is not None:
+        missing: list[str] = []
+        if pipe.close_open(missing):
+            calls.write("".join(missing))
+    calls.repaired(pipe.repairs)
+    if not pipe.done:
+        calls.fail(f"the arguments of {calls.name or 'a call'} are {'nested too deep' if pipe.too_deep else 'not JSON'}")
+        return False
+    calls.close()
+    return True
+
+
+def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
+    """Drop the rest of a call that can not be used, up to the next marker; the marker stays. "" is the end of the text."""
+    while True:
+        text, marker = yield from scan.piece(lexer)
+        calls.noise(text)
+        calls.settle()
+        if marker is not None:
+            return marker
+
+
+def _fence_language(scan: Scanner) -> Steps[None]:
+    try:
+        _, marker = yield from scan.upto(_FENCE_END, 16)
+    except Declined:
+        return
+    if marker == "\n":
+        scan.take(1)
+    yield from scan.space()
+
+
+def _odd_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...], head: str) -> Steps[bool]:
+    """Arguments that do not begin with a brace. True when an object follows after all; else the call is closed or failed."""
+    if (yield from scan.found("null", "None")):
+        calls.close()
+        return False
+    if head in "\"'":
+        text = yield from json_value(scan, calls)
+        inner = None if text is None else decoded_arguments(text, lenient=calls.lenient)
+        if inner is None:
+            calls.fail(f"the arguments of {calls.name or 'a call'} are a string that holds no object")
+        else:
+            calls.repaired()
+            calls.write(inner)
+            calls.close()
+        return False
+    if calls.lenient:
+        try:
+            text, marker = yield from scan.upto(Lexer(("{", *ends)), LOOK_AHEAD)
+        except Declined:
+            marker = ""
+        if marker == "{":
+            calls.repaired()
+            return True
+    calls.fail(f"the arguments of {calls.name or 'a call'} are not a JSON object")
+    return False
+
+
+def decoded_arguments(value: str, *, lenient: bool) -> str | None:
+    """A collected arguments value as the text of an object: an object as it is, null as an empty one, a string decoded once."""
+    stripped = value.strip()
+    if stripped in ("", "null"):
+        return "{}"
+    if stripped.startswith("{"):
+        return stripped
+    if not stripped.startswith('"') or not lenient:
+        return None
+    try:
+        inner = msgspec.json.decode(stripped, type=str)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    if inner.strip() in ("", "null"):
+        return "{}"
+    if is_json_object(inner):
+        return inner.strip()
+    mended = strict_json(inner.strip())
+    return mended if mended is not None and mended.startswith("{") else None

@@ -1,0 +1,191 @@
+"""JSON that holds a call's name and its arguments: `{"name": ..., "arguments": {...}}`, alone, in an array, or several in a row.
+
+Fields come in any order. Once the name is known the arguments pass through as they arrive; arguments that come first wait for it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
+from athena.formats.scanner import Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """Which keys mean what."""
+
+    name: tuple[str, ...] = ("name", "tool_name", "function", "tool", "recipient_name")
+    arguments: tuple[str, ...] = ("arguments", "parameters", "args", "input", "arguments_json", "action_input")
+    id: tuple[str, ...] = ("id", "tool_call_id", "call_id")
+    wrappers: tuple[str, ...] = ("function", "function_call", "tool_call")
+    """Keys under which the object with name and arguments may stand."""
+    others: tuple[str, ...] | None = None
+    """Other keys a call may have; None: any, and they are ignored. A key outside makes it no call."""
+    needs_arguments: bool = False
+    """Without an arguments key it is no call."""
+    name_is_key: bool = False
+    """`{"NAME": {arguments}}`."""
+
+
+ANY_FIELDS = Fields()
+
+
+class _Unreadable(Exception):
+    """Not JSON, or JSON that is no call."""
+
+
+class _Call:
+    __slots__ = ("arguments", "closed", "failed", "id", "name", "seen")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.id = ""
+        self.arguments: str | None = None
+        self.closed = False
+        self.failed = False
+        self.seen = False
+
+
+def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (), fields: Fields = ANY_FIELDS) -> Steps[int]:
+    """All calls that stand here: objects and arrays of them, with white space, commas or semicolons between.
+
+    Answers how many there were. Stops before anything else; what is behind a broken call is dropped up to one of `ends`.
+    """
+    depth = 0
+    found = 0
+    while True:
+        yield from scan.space()
+        head = yield from scan.peek(1)
+        if head == "[" and not depth and not (yield from _is_end(scan, ends)):
+            scan.take(1)
+            depth += 1
+        elif head == "]" and depth:
+            scan.take(1)
+            depth -= 1
+            if found:
+                calls.settle()
+        elif head and head in ",;" and found:
+            scan.take(1)
+        elif head == "{":
+            try:
+                yield from _object(scan, calls, fields, ends)
+            except _Unreadable:
+                calls.bad_head("a tool call that can not be read", scan.recorded)
+                yield from skip_to(scan, calls, Lexer(ends))
+                return found + 1
+            found += 1
+        else:
+            return found
+
+
+def _is_end(scan: Scanner, ends: tuple[str, ...]) -> Steps[bool]:
+    return (yield from scan.follows(0, ends, end=False)) is not None if ends else False
+
+
+def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, ...]) -> Steps[None]:
+    call = _Call()
+    yield from _fields(scan, calls, fields, call, ends)
+    if call.failed:
+        yield from skip_to(scan, calls, Lexer(ends))
+    elif not call.closed:
+        _late(calls, fields, call)
+
+
+def _late(calls: CallWriter, fields: Fields, call: _Call) -> None:
+    """The object ended and its arguments were not streamed: they came before the name, or there are none."""
+    if not call.name or (fields.needs_arguments and not call.seen):
+        raise _Unreadable
+    calls.open(call.name, call.id)
+    if call.arguments is not None:
+        arguments = decoded_arguments(call.arguments, lenient=calls.lenient)
+        if arguments is None:
+            calls.fail(f"the arguments of {call.name} are not a JSON object")
+            return
+        if not call.arguments.lstrip().startswith("{"):
+            calls.repaired()
+        calls.write(arguments)
+    calls.close()
+
+
+def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+    """The fields of one object, to its closing brace."""
+    scan.take(1)
+    yield from scan.space()
+    doubled = calls.lenient and (yield from scan.found("{")) == "{"
+    while not call.failed:
+        yield from scan.space()
+        head = yield from scan.peek(1)
+        if head == "}":
+            scan.take(1)
+            if doubled:
+                yield from scan.space()
+                yield from scan.found("}")
+            return
+        if head == ",":
+            scan.take(1)
+            continue
+        if call.closed and head not in ("", '"', "'"):
+            # The call is whole; what its object lacks at the end does not matter.
+            return
+        key = yield from _key(scan, calls)
+        yield from _field(scan, calls, fields, call, key, ends)
+
+
+def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
+    text = yield from json_value(scan, calls)
+    if text is None or not text.startswith('"'):
+        raise _Unreadable
+    yield from scan.space()
+    if not (yield from scan.found(":")):
+        raise _Unreadable
+    yield from scan.space()
+    return _string(text)
+
+
+def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: str, ends: tuple[str, ...]) -> Steps[None]:
+    head = yield from scan.peek(1)
+    if head == "{" and key in fields.wrappers:
+        yield from _fields(scan, calls, fields, call, ends)
+        return
+    if key in fields.arguments and not call.closed:
+        yield from _arguments(scan, calls, call, ends)
+        return
+    if fields.name_is_key and not call.name and head == "{" and key not in fields.name:
+        call.name = key
+        yield from _arguments(scan, calls, call, ends)
+        return
+    text = yield from json_value(scan, calls)
+    if text is None:
+        raise _Unreadable
+    if key in fields.name and not call.name:
+        if not text.startswith('"'):
+            raise _Unreadable
+        call.name = _string(text)
+        if not calls.admits(call.name):
+            raise Declined
+    elif key in fields.id:
+        call.id = _string(text) if text.startswith('"') else text
+    elif fields.others is not None and key not in fields.others:
+        raise _Unreadable
+
+
+def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+    call.seen = True
+    if not call.name:
+        call.arguments = yield from json_value(scan, calls)
+        if call.arguments is None:
+            raise _Unreadable
+        return
+    calls.open(call.name, call.id)
+    if (yield from json_arguments(scan, calls, ends)):
+        call.closed = True
+    else:
+        call.failed = True
+
+
+def _string(text: str) -> str:
+    try:
+        return msgspec.json.decode(text, type=str)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise _Unreadable from None

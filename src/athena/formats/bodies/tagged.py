@@ -1,0 +1,252 @@
+"""Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (`formats.md` 1.5).
+
+A value has no escapes, so its end is a matter of judgement: a closing tag counts when something legal follows it (another
+parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that the
+tool declares and the call does not have yet, or by the end of the call.
+
+The tags can not say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is known
+to have stopped by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from athena.formats.bodies.arguments import json_arguments
+from athena.formats.bodies.json_text import quoted
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.value_types import ValueType, is_json, typed_json
+from athena.formats.writer import CallWriter
+
+TEXT = ValueType(frozenset({"string"}))
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """What a parameter's tag says."""
+
+    key: str
+    type: ValueType | None = None
+    """A type the markup itself declares."""
+    is_json: bool = False
+    """The markup says that this is JSON; where it is not, the schema decides."""
+
+
+class Tags(msgspec.Struct, frozen=True):
+    """The tags of one format. Each tuple holds the accepted spellings of one thing."""
+
+    parameter: tuple[str, ...]
+    """How a parameter's tag begins; what stands between that and `tag_end` goes to `read_tag`."""
+    parameter_end: tuple[str, ...]
+    call_end: tuple[str, ...]
+    section_end: tuple[str, ...] = ()
+    next_call: tuple[str, ...] = ()
+    """How another call begins: it ends this one."""
+    tag_end: str = ">"
+    value_begin: tuple[str, ...] = ()
+    """A tag between the parameter's own and its value (`<arg_value>`)."""
+    newline: bool = False
+    """One line break at each end of a value belongs to the markup, when there is one at its beginning."""
+    read_tag: Callable[[str], Parameter | None] = lambda text: Parameter(text.strip()) if text.strip() else None
+    cdata: bool = False
+    """A value may be wrapped in `<![CDATA[` `]]>`."""
+
+
+class TaggedArguments:
+    """The reader of the parameters of one open call; made once per format."""
+
+    def __init__(self, tags: Tags) -> None:
+        self._tags = tags
+        self._boundary = (*tags.call_end, *tags.section_end, *tags.next_call)
+        self._gap = Lexer((*tags.parameter, *tags.parameter_end, *self._boundary))
+        self._tag = Lexer((tags.tag_end,))
+        stops = (*tags.parameter_end, *self._boundary, *tags.parameter)
+        self._value = Lexer(stops)
+        self._value_in_lines = Lexer((*stops, *("\n" + stop for stop in stops), *("\r\n" + stop for stop in stops)))
+        self._after_value = (*tags.parameter, *tags.parameter_end, *self._boundary)
+        self._after_call = (*tags.section_end, *tags.next_call)
+
+    def read(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        """Parameters to the end of the call, which is closed; its end tag is taken, anything else stays."""
+        tags = self._tags
+        yield from scan.space()
+        if (yield from scan.peek(1)) == "{" and calls.lenient:
+            # A JSON object in place of parameters.
+            yield from json_arguments(scan, calls, self._boundary)
+            yield from self._end_tag(scan)
+            calls.settle()
+            return
+        values = _Values(calls)
+        while True:
+            marker = yield from self._next(scan, calls)
+            if marker in tags.parameter:
+                scan.take(len(marker))
+                yield from self._parameter(scan, calls, values)
+            elif marker in tags.parameter_end:
+                scan.take(len(marker))
+            else:
+                if not marker and not scan.ended_well:
+                    raise Cut
+                values.finish()
+                if marker in tags.call_end:
+                    scan.take(len(marker))
+                calls.settle()
+                return
+
+    def _next(self, scan: Scanner, calls: CallWriter) -> Steps[str]:
+        """Skip to the next tag. What stands between parameters is noise, but not much of it."""
+        while True:
+            try:
+                text, marker = yield from scan.upto(self._gap, LOOK_AHEAD * 4)
+            except Declined:
+                calls.noise(scan.take(LOOK_AHEAD))
+                continue
+            calls.noise(text)
+            return marker
+
+    def _end_tag(self, scan: Scanner) -> Steps[None]:
+        yield from scan.space()
+        yield from scan.found(*self._tags.call_end)
+
+    def _parameter(self, scan: Scanner, calls: CallWriter, values: _Values) -> Steps[None]:
+        tags = self._tags
+        try:
+            text, marker = yield from scan.upto(self._tag, LOOK_AHEAD * 4)
+        except Declined:
+            return
+        if not marker:
+            raise Cut
+        scan.take(len(marker))
+        parameter = tags.read_tag(text)
+        if tags.value_begin:
+            yield from _blanks(scan)
+            if not (yield from scan.found(*tags.value_begin)) and (
+                yield from scan.follows(0, (*tags.parameter, *self._boundary), end=False)
+            ):
+                # A key without a value.
+                return
+        if parameter is None:
+            yield from self._drop_value(scan, calls)
+            return
+        lines = tags.newline and bool((yield from scan.found("\n", "\r\n")))
+        if tags.cdata and (yield from scan.found("<![CDATA[")):
+            values.begin(parameter)
+            yield from self._cdata(scan, values)
+        else:
+            values.begin(parameter)
+            yield from self._text(scan, calls, values, self._value_in_lines if lines else self._value)
+        values.end()
+
+    def _drop_value(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        while True:
+            text, marker = yield from scan.piece(self._value)
+            calls.noise(text)
+            if marker is not None:
+                return
+
+    def _cdata(self, scan: Scanner, values: _Values) -> Steps[None]:
+        while True:
+            text, marker = yield from scan.piece(_CDATA_END)
+            values.add(text)
+            if marker == "":
+                raise Cut
+            if marker is not None:
+                scan.take(len(marker))
+                return
+
+    def _text(self, scan: Scanner, calls: CallWriter, values: _Values, lexer: Lexer) -> Steps[None]:
+        """A value up to its end; the closing tag is taken, a tag that ends it by implication stays."""
+        tags = self._tags
+        while True:
+            text, marker = yield from scan.piece(lexer)
+            values.add(text)
+            if marker is None:
+                continue
+            if not marker:
+                raise Cut
+            tag = marker.lstrip("\r\n")
+            blanks = len(marker) - len(tag)
+            if tag in tags.parameter_end:
+                if (yield from scan.follows(len(marker), self._after_value)) is not None:
+                    scan.take(len(marker))
+                    return
+            elif (yield from self._ends_by_implication(scan, calls, values, marker, tag)):
+                scan.take(blanks)
+                return
+            values.add(scan.take(len(marker)))
+
+    def _ends_by_implication(self, scan: Scanner, calls: CallWriter, values: _Values, marker: str, tag: str) -> Steps[bool]:
+        tags = self._tags
+        if tag in tags.call_end:
+            return (yield from scan.follows(len(marker), self._after_call)) is not None
+        if tag in tags.section_end:
+            return (yield from scan.follows(len(marker), tags.next_call)) is not None
+        if tag in tags.next_call:
+            return False
+        ahead = yield from scan.peek(len(marker) + LOOK_AHEAD * 2)
+        inside, end, _ = ahead[len(marker) :].partition(tags.tag_end)
+        parameter = tags.read_tag(inside) if end else None
+        return parameter is not None and parameter.key not in values.keys and parameter.key in calls.book.parameters(calls.name)
+
+
+_CDATA_END = Lexer(("]]>",))
+_LITERAL_BREAKS = ("\\n",)
+
+
+def _blanks(scan: Scanner) -> Steps[None]:
+    """White space between two tags, also as the two characters backslash and n (GLM)."""
+    while True:
+        yield from scan.space()
+        if not (yield from scan.found(*_LITERAL_BREAKS)):
+            return
+
+
+class _Values:
+    """Writes parameters as the members of one JSON object: strings as they arrive, other values at their end."""
+
+    __slots__ = ("_calls", "_parameter", "_pieces", "_streaming", "_type", "keys")
+
+    def __init__(self, calls: CallWriter) -> None:
+        self._calls = calls
+        self.keys: set[str] = set()
+        self._parameter = Parameter("")
+        self._type = TEXT
+        self._pieces: list[str] = []
+        self._streaming = False
+
+    def begin(self, parameter: Parameter) -> None:
+        self._parameter = parameter
+        self._type = parameter.type or self._calls.value_type(parameter.key)
+        self._streaming = self._type.is_text and not parameter.is_json
+        self._pieces.clear()
+        if self._streaming:
+            self._write_key()
+            self._calls.write('"')
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        if self._streaming:
+            self._calls.write(quoted(text)[1:-1])
+        else:
+            self._pieces.append(text)
+
+    def end(self) -> None:
+        if self._streaming:
+            self._calls.write('"')
+            return
+        text = "".join(self._pieces)
+        stripped = text.strip()
+        value = stripped if self._parameter.is_json and is_json(stripped) else typed_json(text, self._type)
+        if value is not None:
+            self._write_key()
+            self._calls.write(value)
+
+    def finish(self) -> None:
+        self._calls.write("}" if self.keys else "{}")
+        self._calls.close()
+
+    def _write_key(self) -> None:
+        self._calls.write(("," if self.keys else "{") + quoted(self._parameter.key) + ":")
+        self.keys.add(self._parameter.key)

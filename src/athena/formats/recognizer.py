@@ -1,0 +1,110 @@
+"""Which markers are live, and what each may mean: the table the engine looks things up in.
+
+Built once per set of formats and shared by all parsers. Several formats may share a marker; they are asked in turn, and the
+first that does not decline has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, lru_cache
+
+import msgspec
+
+from athena.formats.base import Format, Opener
+from athena.formats.scanner import Lexer
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One reading of a marker."""
+
+    format: Format
+    opener: Opener
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """Everything a marker may be."""
+
+    candidates: tuple[Candidate, ...] = ()
+    opens_thinking: bool = False
+    closes_thinking: bool = False
+    ends: bool = False
+    """An end-of-turn string, or the end marker of a call."""
+    turn_end: bool = False
+
+
+class Table:
+    """The live markers of one phase."""
+
+    __slots__ = ("any", "final", "lexer", "meanings")
+
+    def __init__(self, candidates: Iterable[Candidate], formats: Iterable[Format], *, thinking: bool) -> None:
+        openers: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            openers.setdefault(candidate.opener.marker, []).append(candidate)
+        opens: set[str] = set()
+        closes: set[str] = set()
+        ends: set[str] = set()
+        turn_ends: set[str] = set()
+        for known in formats:
+            for begin, end in known.thinking:
+                opens.add(begin)
+                closes.add(end)
+                if thinking:
+                    # The line break before the closing delimiter belongs to the template.
+                    closes.add("\n" + end)
+            ends.update(known.closers)
+            turn_ends.update(known.turn_ends)
+        markers = sorted(openers.keys() | opens | closes | ends | turn_ends)
+        self.meanings = {
+            marker: Meaning(
+                tuple(sorted(openers.get(marker, ()), key=lambda one: one.opener.rank)),
+                marker in opens,
+                marker in closes,
+                marker in ends or marker in turn_ends,
+                marker in turn_ends,
+            )
+            for marker in markers
+        }
+        self.lexer = Lexer(markers, ticks=True)
+        self.any = self.lexer.any.search
+        self.final = self.lexer.final.search
+
+
+class Recognizer:
+    """The formats one parser looks for: one by name, or all with unmistakable markers, or both."""
+
+    def __init__(self, named: Format | None, others: Iterable[Format] = (), tools: tuple[str, ...] = ()) -> None:
+        self.named = named
+        self.others = tuple(other for other in others if named is None or other.id != named.id)
+        formats = (*((named,) if named is not None else ()), *self.others)
+        candidates = [Candidate(other, opener) for other in self.others for opener in other.openers if opener.auto]
+        if named is not None:
+            own = (*named.openers, *(named.tool_openers(tools) if named.tool_openers else ()))
+            candidates = [*(Candidate(named, opener) for opener in own), *candidates]
+        marked = [candidate for candidate in candidates if candidate.opener.marker]
+        self.starters = tuple(candidate for candidate in candidates if not candidate.opener.marker)
+        """Readings of the answer's beginning."""
+        self.text = Table(marked, formats, thinking=False)
+        self.reasoning = Table([one for one in marked if one.format.read_in_reasoning], formats, thinking=True)
+
+    def for_tools(self, names: tuple[str, ...]) -> Recognizer:
+        """The same with the openers that depend on the declared tools."""
+        if self.named is None or self.named.tool_openers is None:
+            return self
+        return _with_tools(self.named, self.others, names)
+
+
+@lru_cache(maxsize=64)
+def _with_tools(named: Format, others: tuple[Format, ...], names: tuple[str, ...]) -> Recognizer:
+    return Recognizer(named, others, names)
+
+
+@cache
+def recognizer(format_id: str, *, others: bool = False) -> Recognizer:
+    """What to look for: `auto` for everything unmistakable, else one format, with `others` everything unmistakable besides."""
+    from athena.formats import all_formats, get_format  # the registry imports this room's formats
+
+    if format_id in ("auto", "standard"):
+        return Recognizer(None, all_formats())
+    return Recognizer(get_format(format_id), all_formats() if others else ())

@@ -1,0 +1,88 @@
+"""Repairs of a call's whole arguments (`design.md` 3.6, `formats.md` 1.4). Syntax is put right while it streams
+(`bodies/json_text`); this room holds what needs the whole object: a wrapper key to unwrap, strings to coerce to the types the
+schema declares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from athena.formats.value_types import ToolBook, ValueType, typed_json
+from athena.wire.json_span import is_json_object
+
+WRAPPER_KEYS = ("arguments", "input", "parameters", "properties")
+
+_FIRST_KEY = re.compile(r'\s*\{\s*"')
+
+
+def may_be_wrapped(beginning: str, book: ToolBook, name: str) -> bool | None:
+    """Do these arguments begin with a wrapper key the schema does not declare? None: not enough text yet."""
+    found = _FIRST_KEY.match(beginning)
+    if found is None:
+        stripped = beginning.strip()
+        return None if stripped in ("", "{") else False
+    rest = beginning[found.end() :]
+    declared = book.parameters(name)
+    undecided = False
+    for key in WRAPPER_KEYS:
+        if key in declared:
+            continue
+        if rest.startswith(key + '"'):
+            return True
+        undecided = undecided or (key + '"').startswith(rest)
+    return None if undecided else False
+
+
+def unwrapped(arguments: str, book: ToolBook, name: str) -> str | None:
+    """The object under an undeclared wrapper key, when it is the only key and its own keys are declared."""
+    declared = set(book.parameters(name))
+    try:
+        fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    if len(fields) != 1 or not declared:
+        return None
+    key, raw = next(iter(fields.items()))
+    if key not in WRAPPER_KEYS or key in declared:
+        return None
+    inner = bytes(raw).decode("utf-8", "replace").strip()
+    if inner.startswith('"'):
+        inner = msgspec.json.decode(inner, type=str)
+    if not is_json_object(inner):
+        return None
+    try:
+        keys = msgspec.json.decode(inner, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return inner if set(keys) <= declared else None
+
+
+def coerced(arguments: str, book: ToolBook, name: str) -> str | None:
+    """The arguments with strings turned into the declared types where nothing is lost; None when nothing changes."""
+    schema = book.schema(name)
+    if schema is None:
+        return None
+    try:
+        value = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    changed = False
+    parts: list[str] = []
+    for key, raw in value.items():
+        text = bytes(raw).decode("utf-8", "replace").strip()
+        better = _coerced_value(text, book.value_type(name, key))
+        changed = changed or better is not None
+        parts.append(f"{msgspec.json.encode(key).decode()}:{better or text}")
+    return "{" + ",".join(parts) + "}" if changed else None
+
+
+def _coerced_value(text: str, wanted: ValueType) -> str | None:
+    """Another spelling of one value that fits the schema better, if it does not fit as it is."""
+    if wanted.types is None or not text.startswith('"') or "string" in wanted.types:
+        return None
+    inner: Any = msgspec.json.decode(text)
+    found = typed_json(inner, wanted)
+    return found if found is not None and not found.startswith('"') else None

@@ -1,0 +1,255 @@
+"""Text that arrives in pieces, read as if it were there from the beginning.
+
+A format's reader is a generator: it asks the scanner for what it needs and `yield`s where the text ends too early. Every
+question is answered only once the answer can no longer change, whatever comes next, so a reader can not tell how the text was
+cut: equality of streamed and whole parsing is a property of this file, not of fifty formats.
+
+What a reader takes is recorded until it commits to a call; a reader that raises `Declined` gets its text put back, every
+character. Text once taken is never copied again, so the work stays linear while readers consume as they go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable
+from typing import TypeAlias, TypeVar
+
+from athena.errors import LimitExceeded
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""A reader or a part of one: it yields to wait for more text and returns a T."""
+
+LOOK_AHEAD = 64
+"""How far a reader looks before it must know whether this is a call."""
+
+TICKS_AT_ONCE = 16
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Declined(Exception):
+    """This is not a call of the format: the text goes back."""
+
+
+class Cut(Exception):
+    """The text ended inside a call."""
+
+
+class Lexer:
+    """The earliest of several literal markers in a text, or the end of it that may become one.
+
+    A trie of the markers as one regular expression: one branch per character, no repeats, so a search is linear and runs in C.
+    Each complete marker ends in an empty group of its own; a match without a group is a possible beginning at the text's end.
+    """
+
+    __slots__ = ("_markers", "_names", "_with_ticks", "any", "final", "longest")
+
+    def __init__(self, markers: Iterable[str], *, ticks: bool = False) -> None:
+        self._markers = tuple(dict.fromkeys(markers))
+        self._with_ticks = ticks
+        self._names: list[str] = [""]
+        self.any = re.compile(self._pattern(partial=True))
+        self._names = [""]
+        self.final = re.compile(self._pattern(partial=False))
+        self.longest = max(map(len, self._markers), default=0)
+
+    def find(self, text: str, at: int, final: bool) -> tuple[int, str | None]:
+        """(start, marker); marker None: it may begin there. (-1, None): nothing."""
+        found = (self.final if final else self.any).search(text, at)
+        if found is None:
+            return -1, None
+        return found.start(), None if found.lastindex is None else self.name(found)
+
+    def name(self, found: re.Match[str]) -> str:
+        """The marker of a complete match; a run of backticks is its own text."""
+        index = found.lastindex or 0
+        return self._names[index] or found.group()
+
+    def _pattern(self, *, partial: bool) -> str:
+        root = _Node()
+        for marker in self._markers:
+            node = root
+            for character in marker:
+                node = node.children.setdefault(character, _Node())
+            node.marker = marker
+        branches = [re.escape(character) + self._branch(child, partial) for character, child in root.children.items()]
+        if self._with_ticks:
+            self._names.append("")
+            branches.append(f"`(`{{0,{TICKS_AT_ONCE - 1}}})")
+        return "|".join(branches) if branches else r"(?!)"
+
+    def _branch(self, node: _Node, partial: bool) -> str:
+        options = [re.escape(character) + self._branch(child, partial) for character, child in node.children.items()]
+        if partial and options:
+            options.append(r"\Z")
+        if node.marker:
+            self._names.append(node.marker)
+            options.append("()")
+        return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+
+
+class _Node:
+    __slots__ = ("children", "marker")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.marker = ""
+
+
+class Scanner:
+    """The text that no reader has taken yet."""
+
+    __slots__ = ("_held_limit", "_raw", "_raw_size", "at", "ended_well", "final", "text", "work")
+
+    def __init__(self, held_limit: int = 16 * 1024 * 1024) -> None:
+        self.text = ""
+        self.at = 0
+        self.final = False
+        self.ended_well = False
+        """The model stopped by itself: what is missing at the end was forgotten, not cut off."""
+        self.work = 0
+        """Characters copied so far: what tests of linear work count."""
+        self._held_limit = held_limit
+        self._raw: list[str] | None = None
+        self._raw_size = 0
+
+    # -- for the engine ------------------------------------------------------------------------------------------------------
+
+    def push(self, chunk: str) -> None:
+        """More text has arrived."""
+        self.text = self.text[self.at :] + chunk if self.at < len(self.text) else chunk
+        self.at = 0
+        self.work += len(self.text)
+
+    def record(self) -> None:
+        """Keep what is taken from here on, so that it can be put back."""
+        self._raw = []
+        self._raw_size = 0
+
+    def forget(self) -> None:
+        """What was taken will not come back: a call has begun."""
+        self._raw = None
+
+    @property
+    def recorded(self) -> str:
+        """What was taken since `record`."""
+        return "".join(self._raw or ())
+
+    def put_back(self, text: str) -> None:
+        """Let the text go on with `text`."""
+        self.text = text + self.text[self.at :]
+        self.at = 0
+        self.work += len(self.text)
+
+    # -- for readers ---------------------------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> str:
+        """Consume `count` characters that are known to be there."""
+        end = self.at + count
+        piece = self.text[self.at : end]
+        self.at = end
+        if self._raw is not None and piece:
+            self._raw.append(piece)
+            self._raw_size += count
+            if self._raw_size > self._held_limit:
+                raise LimitExceeded("too much text is held back while its meaning is open", code="held_text_too_large")
+        return piece
+
+    def ended(self) -> bool:
+        """Is there nothing left, and nothing to come?"""
+        return self.final and self.at >= len(self.text)
+
+    def wait(self) -> Steps[None]:
+        """One more piece of text, or `Cut` when there is none."""
+        if self.final:
+            raise Cut
+        yield
+
+    def peek(self, count: int) -> Steps[str]:
+        """The next `count` characters, fewer only at the end; nothing is taken."""
+        while len(self.text) - self.at < count and not self.final:
+            yield
+        return self.text[self.at : self.at + count]
+
+    def space(self) -> Steps[str]:
+        """Take white space."""
+        taken = ""
+        while True:
+            end = _end_of_space(self.text, self.at)
+            if end > self.at:
+                taken += self.take(end - self.at)
+            if self.at < len(self.text) or self.final:
+                return taken
+            yield
+
+    def found(self, *options: str) -> Steps[str]:
+        """Take the longest option the text goes on with; empty when it is none of them."""
+        ordered = sorted(options, key=len, reverse=True)
+        while True:
+            left = len(self.text) - self.at
+            waiting = False
+            for option in ordered:
+                if self.text.startswith(option, self.at):
+                    return self.take(len(option))
+                if left < len(option) and not self.final and option.startswith(self.text[self.at :]):
+                    waiting = True
+                    break
+            if not waiting:
+                return ""
+            yield
+
+    def follows(self, offset: int, options: tuple[str, ...], *, end: bool = True) -> Steps[str | None]:
+        """The option that stands `offset` characters and any white space ahead; None: none. The end counts as "" if `end`."""
+        while True:
+            start = _end_of_space(self.text, self.at + offset)
+            left = len(self.text) - start
+            if left <= 0 and self.final:
+                return "" if end else None
+            waiting = left <= 0
+            for option in options:
+                if self.text.startswith(option, start):
+                    return option
+                if left < len(option) and not self.final and option.startswith(self.text[start:]):
+                    waiting = True
+            if not waiting:
+                return None
+            yield
+
+    def piece(self, lexer: Lexer) -> Steps[tuple[str, str | None]]:
+        """Take the text before the next marker. The marker stays; "" is the end, None says that more text may follow."""
+        while True:
+            start, marker = lexer.find(self.text, self.at, self.final)
+            if start < 0:
+                rest = self.take(len(self.text) - self.at)
+                if self.final:
+                    return rest, ""
+                if rest:
+                    return rest, None
+            else:
+                text = self.take(start - self.at) if start > self.at else ""
+                if marker is not None or text:
+                    return text, marker
+            yield
+
+    def upto(self, lexer: Lexer, limit: int = LOOK_AHEAD) -> Steps[tuple[str, str]]:
+        """All text before the next marker, which stays; "" is the end. Declined when it is longer than `limit`."""
+        while True:
+            stop = self.at + limit + lexer.longest
+            beyond = len(self.text) >= stop
+            pattern = lexer.final if self.final or beyond else lexer.any
+            found = pattern.search(self.text, self.at, stop)
+            if found is not None and found.lastindex is not None and found.start() - self.at <= limit:
+                return self.take(found.start() - self.at), lexer.name(found)
+            if beyond or (found is not None and found.start() - self.at > limit):
+                raise Declined
+            if self.final:
+                if len(self.text) - self.at > limit:
+                    raise Declined
+                return self.take(len(self.text) - self.at), ""
+            yield
+
+
+def _end_of_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at

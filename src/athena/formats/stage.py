@@ -1,0 +1,389 @@
+"""The place of text formats in an exchange: between an upstream's decoder and everything behind it.
+
+Text and reasoning of each choice go through a parser of their own; whatever else the upstream says passes in order. Calls
+found in text take their numbers behind native ones, a call that came both ways is shown once (requirement B11), and the
+finish says tool use when a call was found. A call the text was cut in ends the answer with an error, unless the upstream
+itself said that it ran out of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from athena.calls.ids import synthesized_id
+from athena.formats import get_format
+from athena.formats.engine import Channel, TextParser
+from athena.formats.policies import Counts, Policies
+from athena.formats.recognizer import Recognizer, recognizer
+from athena.formats.value_types import ToolBook
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Extra,
+    KeepAlive,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+)  # fmt: skip
+from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.request import Tool
+
+_CUT_BY_UPSTREAM = frozenset({"length", "context"})
+_BECOMES_TOOL = frozenset({"stop", "stop_sequence", "malformed"})
+_ENDED_WELL = frozenset({"stop", "stop_sequence", "tool"})
+
+
+class FormatOptions(msgspec.Struct, frozen=True):
+    """How to look for calls in the text of one route's answers."""
+
+    format: str = "auto"
+    """A format's id or alias, or `auto`."""
+    others: bool = True
+    """Besides the named format look for all with unmistakable markers: routers answer with other models than asked."""
+    policies: Policies = Policies()
+    starts_in_thinking: bool = False
+    """The prompt ends inside an opened reasoning block."""
+    tokens: Mapping[str, str] = {}
+    """Other markers for the named format, by the names of its `tokens`."""
+
+    def recognizer(self) -> Recognizer:
+        """What to look for."""
+        if not self.tokens:
+            return recognizer(self.format, others=self.others)
+        format_ = get_format(self.format)
+        if format_.with_tokens is None:
+            return recognizer(self.format, others=self.others)
+        others = recognizer("auto").others if self.others else ()
+        return Recognizer(format_.with_tokens(self.tokens), others)
+
+
+class _Choice:
+    """One choice of the answer."""
+
+    __slots__ = ("found", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown")
+
+    def __init__(self) -> None:
+        self.parsers: dict[Channel, TextParser] = {}
+        self.found = 0
+        """Calls found in text."""
+        self.native_open: set[int] = set()
+        self.native: list[ToolCallComplete] = []
+        """Native calls that ended and have no double yet."""
+        self.parsed: list[ToolCallComplete] = []
+        """Calls found in text that have no native double yet."""
+        self.held_native: dict[int, list[Event]] = {}
+        self.queue: list[tuple[Channel, Event]] = []
+        """What parsers said while it is open whether a call is a double."""
+        self.shown: dict[tuple[Channel, int], int] = {}
+
+
+class FormatStage:
+    """Feed the events of one answer, get them with the calls of its text."""
+
+    def __init__(
+        self,
+        options: FormatOptions | str = "auto",
+        *,
+        tools: Sequence[Tool],
+        limits: Limits = DEFAULT_LIMITS,
+        seed: str = "",
+    ) -> None:
+        if isinstance(options, str):
+            options = FormatOptions(options)
+        self._options = options
+        self._recognizer = options.recognizer()
+        self._book = ToolBook(tools)
+        self._limits = limits
+        self._seed = seed
+        self._choices: dict[int, _Choice] = {}
+        self._next = 0
+        self._numbers: dict[int, int] = {}
+        self._ids: set[str] = set()
+        self._renamed: dict[int, str] = {}
+        self._ended = False
+        self._off = not len(self._book)
+
+    @property
+    def counts(self) -> Counts:
+        """What was found so far, over all choices and channels."""
+        total = Counts()
+        for choice in self._choices.values():
+            for parser in choice.parsers.values():
+                for name in Counts.__struct_fields__:
+                    setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
+        return total
+
+    @property
+    def notes(self) -> list[Error]:
+        """What happened without being an event: unknown tools passed on."""
+        return [note for choice in self._choices.values() for parser in choice.parsers.values() for note in parser.notes]
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats in which calls were found."""
+        found = {
+            parser.format for choice in self._choices.values() for parser in choice.parsers.values() if parser.counts.calls
+        }
+        return tuple(sorted(found))
+
+    def feed(self, events: Sequence[Event]) -> list[Event]:
+        """The events to show now."""
+        out: list[Event] = []
+        if self._off:
+            out.extend(events)
+            return out
+        for event in events:
+            if self._ended:
+                break
+            kind = type(event)
+            if kind is TextDelta or kind is ThinkingDelta:
+                self._text(event, out)  # type: ignore[arg-type]  # told apart by type() for speed
+            else:
+                self._other(event, out)
+        return out
+
+    # -- text ----------------------------------------------------------------------------------------------------------------
+
+    def _text(self, event: TextDelta | ThinkingDelta, out: list[Event]) -> None:
+        choice = self._choices.get(event.choice)
+        if choice is None:
+            choice = self._choices[event.choice] = _Choice()
+        channel: Channel = "text" if type(event) is TextDelta else "reasoning"
+        parser = choice.parsers.get(channel)
+        if parser is None:
+            parser = self._new_parser(choice, event.choice, channel)
+        if len(choice.parsers) > 1:
+            self._release(choice, out, but=channel)
+        aside = event.refusal if isinstance(event, TextDelta) else event.summary
+        if aside or (not choice.queue and parser.is_plain(event.text)):
+            out.append(event)
+            return
+        self._show(choice, channel, parser.feed(event.text), out)
+        if event.signature is not None:
+            self._show(choice, channel, parser.release(), out)
+            out.append(msgspec.structs.replace(event, text=""))
+
+    def _new_parser(self, choice: _Choice, index: int, channel: Channel) -> TextParser:
+        parser = TextParser(
+            self._recognizer,
+            tools=self._book,
+            channel=channel,
+            starts_in_thinking=self._options.starts_in_thinking,
+            policies=self._options.policies,
+            limits=self._limits,
+            seed=f"{self._seed}/{index}/{channel}",
+            choice=index,
+        )
+        parser.writer.hold_calls = bool(choice.native or choice.native_open)
+        choice.parsers[channel] = parser
+        return parser
+
+    def _release(self, choice: _Choice, out: list[Event], *, but: Channel | None = None) -> None:
+        """Another kind of content begins: a possible beginning of a marker was text."""
+        for channel, parser in choice.parsers.items():
+            if channel != but and parser.holds_text:
+                self._show(choice, channel, parser.release(), out)
+
+    def _show(self, choice: _Choice, channel: Channel, events: list[Event], out: list[Event]) -> None:
+        """Pass on what a parser said."""
+        for event in events:
+            if self._ended:
+                return
+            if choice.queue or (choice.native_open and isinstance(event, ToolCallStart)):
+                choice.queue.append((channel, event))
+                continue
+            if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallComplete):
+                self._call(choice, channel, event, events, out)
+            elif isinstance(event, Error):
+                self._problem(choice, channel, event, out)
+            else:
+                out.append(event)
+
+    def _call(
+        self,
+        choice: _Choice,
+        channel: Channel,
+        event: ToolCallStart | ToolCallDelta | ToolCallComplete,
+        events: Sequence[Event],
+        out: list[Event],
+    ) -> None:
+        key = (channel, event.call)
+        if isinstance(event, ToolCallStart):
+            if choice.native and self._is_double(choice, event, events):
+                choice.shown[key] = -1
+                choice.parsers[channel].counts.doubles += 1
+                return
+            choice.shown[key] = self._next
+            self._next += 1
+        number = choice.shown.get(key, -1)
+        if number < 0:
+            return
+        if isinstance(event, ToolCallComplete):
+            choice.found += 1
+            choice.parsed.append(event)
+        self._write(event, number, out)
+
+    def _write(self, event: ToolCallStart | ToolCallDelta | ToolCallComplete, number: int, out: list[Event]) -> None:
+        """Write a call event under its number in this answer, its id unique."""
+        if isinstance(event, ToolCallStart):
+            if event.id in self._ids:
+                self._renamed[number] = synthesized_id(self._seed, number)
+            self._ids.add(self._renamed.get(number, event.id))
+        if event.call != number:
+            event = msgspec.structs.replace(event, call=number)
+        if number in self._renamed and not isinstance(event, ToolCallDelta):
+            event = msgspec.structs.replace(event, id=self._renamed[number])
+        out.append(event)
+
+    def _is_double(self, choice: _Choice, start: ToolCallStart, events: Sequence[Event]) -> bool:
+        """Did the upstream send the same call natively? Parsers hold their calls then, so the whole call is in `events`."""
+        for event in events:
+            if isinstance(event, ToolCallComplete) and event.call == start.call:
+                for native in choice.native:
+                    if _same_call(native, event):
+                        choice.native.remove(native)
+                        return True
+        return False
+
+    def _problem(self, choice: _Choice, channel: Channel, event: Error, out: list[Event]) -> None:
+        number = choice.shown.get((channel, event.call), None) if event.call is not None else None
+        if number is not None and number != event.call:
+            event = msgspec.structs.replace(event, call=number)
+        if event.code == "truncated_call" and not event.fatal:
+            # Only the upstream's finish can tell whether this is an error of the answer.
+            out.append(event)
+            return
+        self._fail(event, out)
+
+    def _fail(self, error: Error, out: list[Event]) -> None:
+        out.append(msgspec.structs.replace(error, fatal=True))
+        self._ended = True
+
+    # -- everything else -----------------------------------------------------------------------------------------------------
+
+    def _other(self, event: Event, out: list[Event]) -> None:
+        if isinstance(event, Start | KeepAlive | Extra):
+            out.append(event)
+        elif isinstance(event, ToolCallStart | ToolCallDelta | ToolCallComplete):
+            self._native(event, out)
+        elif isinstance(event, Done):
+            self._done(event, out)
+        elif isinstance(event, Error):
+            self._error(event, out)
+        else:
+            choice = self._choices.get(event.choice)
+            if choice is not None:
+                self._release(choice, out)
+            out.append(event)
+
+    def _native(self, event: ToolCallStart | ToolCallDelta | ToolCallComplete, out: list[Event]) -> None:
+        choice = self._choices.get(event.choice)
+        if choice is None:
+            choice = self._choices[event.choice] = _Choice()
+        if isinstance(event, ToolCallStart):
+            self._release(choice, out)
+            for parser in choice.parsers.values():
+                parser.writer.hold_calls = True
+            choice.native_open.add(event.call)
+            if choice.parsed:
+                choice.held_native[event.call] = []
+        held = choice.held_native.get(event.call)
+        if held is not None:
+            held.append(event)
+        else:
+            self._pass_native(event, out)
+        if isinstance(event, ToolCallComplete):
+            choice.native_open.discard(event.call)
+            self._end_native(choice, event, out)
+
+    def _pass_native(self, event: ToolCallStart | ToolCallDelta | ToolCallComplete, out: list[Event]) -> None:
+        if isinstance(event, ToolCallStart):
+            self._numbers[event.call] = self._next
+            self._next += 1
+        self._write(event, self._numbers.get(event.call, event.call), out)
+
+    def _end_native(self, choice: _Choice, event: ToolCallComplete, out: list[Event]) -> None:
+        held = choice.held_native.pop(event.call, None)
+        if held is not None:
+            for parsed in choice.parsed:
+                if _same_call(parsed, event):
+                    choice.parsed.remove(parsed)
+                    next(iter(choice.parsers.values())).counts.doubles += 1
+                    break
+            else:
+                choice.native.append(event)
+                for waiting in held:
+                    if isinstance(waiting, ToolCallStart | ToolCallDelta | ToolCallComplete):
+                        self._pass_native(waiting, out)
+        else:
+            choice.native.append(event)
+        if not choice.native_open:
+            self._drain(choice, out)
+
+    def _drain(self, choice: _Choice, out: list[Event]) -> None:
+        queue, choice.queue = choice.queue, []
+        for channel in ("reasoning", "text"):
+            events = [event for one, event in queue if one == channel]
+            if events:
+                self._show(choice, channel, events, out)
+
+    def _done(self, event: Done, out: list[Event]) -> None:
+        choice = self._choices.get(event.choice)
+        if choice is None:
+            out.append(event)
+            return
+        choice.native_open.clear()
+        self._drain(choice, out)
+        start = len(out)
+        for channel in ("reasoning", "text"):
+            parser = choice.parsers.get(channel)
+            if parser is not None:
+                self._show(choice, channel, parser.close(ended_well=event.finish.kind in _ENDED_WELL), out)
+        if self._ended:
+            return
+        if event.finish.kind not in _CUT_BY_UPSTREAM:
+            cut = next((one for one in out[start:] if isinstance(one, Error) and one.code == "truncated_call"), None)
+            if cut is not None:
+                out.remove(cut)
+                self._fail(cut, out)
+                return
+        if choice.found and event.finish.kind in _BECOMES_TOOL:
+            event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="tool", raw=""))
+        out.append(event)
+        self._ended = event.last
+
+    def _error(self, event: Error, out: list[Event]) -> None:
+        number = self._numbers.get(event.call) if event.call is not None else None
+        if number is not None and number != event.call:
+            event = msgspec.structs.replace(event, call=number)
+        if event.call is not None and event.choice in self._choices:
+            choice = self._choices[event.choice]
+            choice.native_open.discard(event.call)
+            for waiting in choice.held_native.pop(event.call, ()):
+                if isinstance(waiting, ToolCallStart | ToolCallDelta | ToolCallComplete):
+                    self._pass_native(waiting, out)
+        if event.fatal:
+            for choice in self._choices.values():
+                self._drain(choice, out)
+                for channel, parser in choice.parsers.items():
+                    # The upstream's own error explains whatever is cut here.
+                    self._show(choice, channel, [one for one in parser.close() if not isinstance(one, Error)], out)
+            self._ended = True
+        out.append(event)
+
+
+def _same_call(first: ToolCallComplete, second: ToolCallComplete) -> bool:
+    if first.name != second.name:
+        return False
+    if first.arguments == second.arguments:
+        return True
+    try:
+        return bool(msgspec.json.decode(first.arguments) == msgspec.json.decode(second.arguments))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False

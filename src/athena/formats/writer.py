@@ -1,0 +1,354 @@
+"""From what readers find to call events: names, ids, policies, limits, and the last check before a call counts as complete.
+
+Readers say `open`, `write`, `close`; everything a client may rely on is decided here once for all formats. A call is complete
+only if its arguments are one JSON object; a call the text ended in is never completed, whatever could be guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from athena.calls.ids import synthesized_id
+from athena.errors import LimitExceeded
+from athena.formats.policies import Counts, Malformed, Policies
+from athena.formats.repair import coerced, may_be_wrapped, unwrapped
+from athena.formats.scanner import Declined, Scanner
+from athena.formats.value_types import ToolBook, ValueType
+from athena.model.events import (
+    Error,
+    Event,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+)  # fmt: skip
+from athena.model.limits import Limits
+from athena.wire.json_span import is_json_object
+
+NewId = Callable[[str, int], str]
+
+
+class Output:
+    """The events of one feed, adjacent text joined."""
+
+    __slots__ = ("_hold", "_pieces", "_thinking", "_waiting", "choice", "events")
+
+    def __init__(self, choice: int, *, hold: bool) -> None:
+        self.choice = choice
+        self.events: list[Event] = []
+        self._pieces: list[str] = []
+        self._thinking = False
+        self._hold = hold
+        self._waiting: list[str] = []
+
+    def say(self, piece: str, thinking: bool) -> None:
+        """Add text."""
+        if self._pieces and thinking is not self._thinking:
+            self.flush()
+        self._thinking = thinking
+        self._pieces.append(piece)
+
+    def flush(self) -> None:
+        """Make an event of the text so far."""
+        if not self._pieces:
+            return
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        if self._thinking:
+            self.events.append(ThinkingDelta(text, self.choice))
+        elif self._hold:
+            self._waiting.append(text)
+        else:
+            self.events.append(TextDelta(text, self.choice))
+
+    def event(self, event: Event) -> None:
+        """Add an event behind the text before it."""
+        self.flush()
+        self.release()
+        self.events.append(event)
+
+    def release(self) -> None:
+        """Held text may be shown."""
+        if self._waiting:
+            self.events.append(TextDelta("".join(self._waiting), self.choice))
+            self._waiting.clear()
+        self._hold = False
+
+    def drain(self) -> list[Event]:
+        """What is ready; the list is the caller's."""
+        self.flush()
+        events = self.events
+        self.events = []
+        return events
+
+
+class CallWriter:
+    """The calls of one parser."""
+
+    def __init__(
+        self, *, scanner: Scanner, output: Output, book: ToolBook, policies: Policies, limits: Limits, seed: str
+    ) -> None:
+        self.book = book
+        self.policies = policies
+        self.limits = limits
+        self.counts = Counts()
+        self.notes: list[Error] = []
+        """What happened without being an event: unknown tools that were passed on."""
+        self.reserved = True
+        self.new_id: NewId = synthesized_id
+        self.hold_calls = False
+        """Show calls only when they are whole, whatever the policy says."""
+        self._scanner = scanner
+        self._output = output
+        self._seed = seed
+        self._ids: set[str] = set()
+        self._number = 0
+        self._section = 0
+        self._repairs_before = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.is_open = False
+        self.name = ""
+        self._id = ""
+        self._started = False
+        self._muted = False
+        self._repaired = False
+        self._pieces: list[str] = []
+        self._size = 0
+        self._held = False
+        """The whole call waits for its end."""
+        self._probing = False
+        self._arguments_held = False
+
+    # -- for readers ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def lenient(self) -> bool:
+        """May syntax be put right?"""
+        return self.policies.repair != "off"
+
+    def value_type(self, parameter: str) -> ValueType:
+        """What the schema says about a parameter of the open call."""
+        return self.book.value_type(self.name, parameter)
+
+    def admits(self, name: str) -> bool:
+        """Would `open` take this name?"""
+        name = self.book.resolve(name)
+        return self.book.admits(name) or (self.reserved and self.policies.unknown_tool != "text")
+
+    def open(self, name: str, call_id: str = "") -> None:
+        """A call begins. Declined when its name makes it text."""
+        name = self.book.resolve(name)
+        if not name or not self.admits(name):
+            raise Declined
+        self._begin(name, call_id)
+        if not self.book.admits(name):
+            self.counts.unknown_tools += 1
+            note = Error(f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name)
+            if self.policies.unknown_tool == "error":
+                self._muted = True
+                self._scanner.forget()
+                self._output.event(note)
+                return
+            self.notes.append(note)
+        self._held = self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema"
+        self._probing = not self._held and self.lenient and bool(self.book.parameters(name))
+        if not self._held:
+            self._start()
+
+    def open_unnamed(self, call_id: str) -> None:
+        """A call whose name can only be told from its arguments (Kimi's bare counters and foreign ids)."""
+        self._begin("", call_id)
+        self._held = True
+
+    def write(self, piece: str) -> None:
+        """The next piece of arguments: always the continuation of valid JSON."""
+        if not piece or self._muted:
+            return
+        self._size += len(piece)
+        if self._size > self.limits.argument_chars:
+            raise LimitExceeded(
+                f"arguments of one call are longer than {self.limits.argument_chars} characters", code="arguments_too_large"
+            )
+        self._pieces.append(piece)
+        if self._held or self._arguments_held:
+            return
+        if self._probing:
+            self._probe()
+            return
+        self._output.event(ToolCallDelta(self._number, piece, self._output.choice))
+
+    def repaired(self, count: int = 1) -> None:
+        """Something of the open call had to be put right."""
+        if count:
+            self.counts.repairs += count
+            self._repaired = True
+
+    def repaired_later(self, count: int) -> None:
+        """Something was put right in a call that is not open yet, or of which only part was read."""
+        self._repairs_before += count
+
+    def close(self) -> None:
+        """The arguments ended well. Declined when they are unusable, nothing was shown and the policy says text."""
+        if not self.is_open:
+            return
+        if self._muted:
+            self._done()
+            return
+        arguments = "".join(self._pieces)
+        if arguments.strip() in ("", "null"):
+            arguments = "{}"
+        if not is_json_object(arguments):
+            self.fail(f"the arguments of {self.name or 'a call'} are not a JSON object")
+            return
+        if not self.name and not self._infer(arguments):
+            return
+        shown = "" if self._held or self._arguments_held or self._probing else "".join(self._pieces)
+        if not shown:
+            arguments = self._mended(arguments)
+        self._start()
+        if not shown:
+            self._output.event(ToolCallDelta(self._number, arguments, self._output.choice))
+        self._output.event(
+            ToolCallComplete(self._number, self._id, self.name, arguments, self._output.choice, repaired=self._repaired)
+        )
+        self._number += 1
+        self.counts.calls += 1
+        self._done()
+
+    def fail(self, reason: str) -> None:
+        """The open call can not be used. Declined when nothing of it was shown and the policy says text."""
+        if self._muted:
+            self._done()
+            return
+        self.counts.malformed += 1
+        self._broken(reason, "malformed_call", self.malformed_policy)
+
+    def cut(self) -> None:
+        """The text ended inside the open call: it is never completed."""
+        if self._muted:
+            self._done()
+            return
+        self.counts.truncated += 1
+        policy: Malformed = "error" if self.malformed_policy == "text" else self.malformed_policy
+        self._broken(f"the answer ended inside a call of {self.name or 'a tool'}", "truncated_call", policy)
+
+    def cut_head(self, raw: str) -> None:
+        """The text ended inside markup that had not become a call yet."""
+        self.counts.truncated += 1
+        if self.malformed_policy != "drop":
+            self._output.event(Error("the answer ended inside a tool call", code="truncated_call", fatal=False, raw=raw[:2000]))
+
+    def bad_head(self, reason: str, raw: str = "") -> None:
+        """Markup of a call that names no tool. Declined when the policy says text."""
+        self.counts.malformed += 1
+        if self.malformed_policy == "text":
+            raise Declined
+        if self.malformed_policy == "error":
+            self._output.event(Error(reason, code="malformed_call", fatal=False, raw=raw[:2000]))
+        self._scanner.record()
+
+    def noise(self, text: str) -> None:
+        """Text inside a section that is neither a call nor its arguments."""
+        self._section += len(text)
+        if self.limits.section_chars and self._section > self.limits.section_chars:
+            raise LimitExceeded("a tool call section holds too much that is no call", code="section_too_large")
+
+    def settle(self) -> None:
+        """What was taken so far belongs to the markup for good."""
+        self._scanner.record()
+
+    @property
+    def shown(self) -> int:
+        """How many calls were begun and ended, well or not."""
+        return self._number
+
+    @property
+    def malformed_policy(self) -> Malformed:
+        """The policy for calls nobody can use."""
+        return self.policies.malformed or ("error" if self.reserved else "text")
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str, call_id: str) -> None:
+        if self._number >= self.limits.calls:
+            raise LimitExceeded(f"more than {self.limits.calls} tool calls in one answer", code="too_many_calls")
+        self._reset()
+        self.is_open = True
+        self.name = name
+        self._id = call_id
+        self.repaired(self._repairs_before)
+        self._repairs_before = 0
+
+    def _start(self) -> None:
+        if self._started:
+            return
+        self._started = True
+        if not self._id or self._id in self._ids:
+            self._id = self.new_id(self._seed, self._number)
+        self._ids.add(self._id)
+        self._scanner.forget()
+        self._output.event(ToolCallStart(self._number, self._id, self.name, self._output.choice))
+
+    def _probe(self) -> None:
+        """Hold the beginning until it is clear that it is no wrapper key."""
+        beginning = "".join(self._pieces)
+        wrapped = may_be_wrapped(beginning, self.book, self.name)
+        if wrapped is None:
+            return
+        self._probing = False
+        if wrapped:
+            self._arguments_held = True
+        else:
+            self._output.event(ToolCallDelta(self._number, beginning, self._output.choice))
+
+    def _mended(self, arguments: str) -> str:
+        if self.lenient:
+            inner = unwrapped(arguments, self.book, self.name)
+            if inner is not None:
+                self.repaired()
+                arguments = inner
+        if self.policies.repair == "schema":
+            better = coerced(arguments, self.book, self.name)
+            if better is not None:
+                self.repaired()
+                arguments = better
+        return arguments
+
+    def _infer(self, arguments: str) -> bool:
+        name = self.book.infer(_keys(arguments))
+        if name is None:
+            self.fail("a call that names no tool, and whose arguments fit none or several")
+            return False
+        self.name = name
+        self.repaired()
+        return True
+
+    def _broken(self, reason: str, code: str, policy: Malformed) -> None:
+        started, number = self._started, self._number
+        raw = "".join(self._pieces)[:2000]
+        if not started and policy == "text":
+            self._reset()
+            raise Declined
+        if started:
+            self._number += 1
+        if started or policy == "error":
+            self._output.event(
+                Error(reason, code=code, fatal=False, call=number if started else None, choice=self._output.choice, raw=raw)
+            )
+        self._done()
+
+    def _done(self) -> None:
+        self._reset()
+        self._scanner.record()
+
+
+def _keys(arguments: str) -> list[str]:
+    try:
+        return list(msgspec.json.decode(arguments, type=dict[str, msgspec.Raw]))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return []
