@@ -88,15 +88,15 @@ def served() -> Iterator[Stage]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            stage.requests.append((self.path, body))
+            scene.requests.append((self.path, body))
             self._answer()
 
         def do_GET(self) -> None:
-            stage.requests.append((self.path, {}))
+            scene.requests.append((self.path, {}))
             self._answer()
 
         def _answer(self) -> None:
-            status, kind, body = stage.answers.pop(0)
+            status, kind, body = scene.answers.pop(0)
             self.send_response(status)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))
@@ -107,8 +107,8 @@ def served() -> Iterator[Stage]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    stage = Stage(f"http://127.0.0.1:{server.server_address[1]}")
-    yield stage
+    scene = Stage(f"http://127.0.0.1:{server.server_address[1]}")
+    yield scene
     server.shutdown()
     server.server_close()
     thread.join()

@@ -155,7 +155,7 @@ class AnswerReader:
         self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
         self._choices: dict[int, _Choice] = {}
         self._started = False
-        self._usage = b""
+        self._usage = _NOTHING
         self._blocked: dict[str, Any] | None = None
         self._keys = 0
         self.failed = False
@@ -176,8 +176,8 @@ class AnswerReader:
         if not self._started:
             self._started = True
             out.append(Start(id=response.response_id or "", model=response.model_version or ""))
-        if _given(response.usage_metadata):
-            self._usage = bytes(response.usage_metadata)
+        if len(response.usage_metadata) > 4:
+            self._usage = response.usage_metadata
         if _given(response.prompt_feedback):
             self._feedback(response.prompt_feedback, out)
         for position, candidate in enumerate(response.candidates or ()):
@@ -226,7 +226,15 @@ class AnswerReader:
         content = candidate.content
         if content is not None and content.parts:
             for number, part in enumerate(content.parts):
-                if part.function_call is not None:
+                if part.text and not part.thought_signature and not choice.held and part.function_call is None:
+                    # Nearly every part of every stream.
+                    if part.thought:
+                        choice.last = "thinking"
+                        out.append(ThinkingDelta(part.text, index))
+                    else:
+                        choice.last = "text"
+                        out.append(TextDelta(part.text, index))
+                elif part.function_call is not None:
                     self._call(part, index, choice, out)
                 elif part.text is not None or part.thought_signature:
                     self._text(part, index, choice, out)
@@ -237,7 +245,10 @@ class AnswerReader:
         if candidate.finish_reason and not candidate.finish_reason.upper().endswith("UNSPECIFIED"):
             choice.finish = candidate.finish_reason.upper()
         choice.token = candidate.continuation_token or choice.token
-        self._metadata(candidate, index, choice, out)
+        if self._context.keep_extras:
+            self._extras(candidate, index, out)
+        elif len(candidate.grounding_metadata) or len(candidate.citation_metadata):
+            self._citations(candidate, index, choice, out)
 
     def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
         text = part.text or ""
@@ -365,16 +376,14 @@ class AnswerReader:
         except InvalidRequest:
             out.append(WholePart(foreign(value), index))
 
-    def _metadata(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
-        if self._context.keep_extras:
-            fields = {
-                _WIRE_NAMES[name]: msgspec.json.decode(value)
-                for name in _EXTRA_FIELDS
-                if _given(value := getattr(candidate, name))
-            }
-            if fields:
-                out.append(Extra(fields, index))
-            return
+    def _extras(self, candidate: _Candidate, index: int, out: list[Event]) -> None:
+        fields = {
+            _WIRE_NAMES[name]: msgspec.json.decode(value) for name in _EXTRA_FIELDS if _given(value := getattr(candidate, name))
+        }
+        if fields:
+            out.append(Extra(fields, index))
+
+    def _citations(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
         for value in (candidate.grounding_metadata, candidate.citation_metadata):
             if not _given(value):
                 continue
@@ -392,7 +401,7 @@ class AnswerReader:
             out.append(Extra({"promptFeedback": feedback}))
 
     def _read_usage(self) -> Usage | None:
-        if not self._usage:
+        if not len(self._usage):
             return None
         try:
             counts = _COUNTS.decode(self._usage)
@@ -416,7 +425,8 @@ _WIRE_NAMES = dict(zip(_Candidate.__struct_fields__, _Candidate.__struct_encode_
 
 
 def _given(value: msgspec.Raw) -> bool:
-    return len(value) > 0 and bytes(value) != b"null"
+    size = len(value)
+    return size > 4 or (size > 0 and bytes(value) != b"null")
 
 
 def _kind(choice: _Choice) -> FinishKind:

@@ -87,7 +87,24 @@ class Framing(SseDecoder):
                 self._begun = True
                 if start[:1] in (b"[", b"{"):
                     self._array = ArrayDecoder(self._event_limit)
-        return super().feed(data) if self._array is None else self._array.feed(data)
+        if self._array is not None:
+            return self._array.feed(data)
+        if self._is_one_event(data):
+            return [("", data[6:-4])]
+        return super().feed(data)
+
+    def _is_one_event(self, data: bytes) -> bool:
+        """One read that is exactly one event, as this vendor's servers send nearly all of them."""
+        return (
+            data.startswith(b"data: ")
+            and data.find(b"\r") == len(data) - 4
+            and data.endswith(b"\r\n\r\n")
+            and b"\n" not in data[:-4]
+            and not self._pending
+            and not self._skip_lf
+            and not self._closed
+            and len(data) <= self._event_limit
+        )
 
     def close(self) -> list[Record]:
         """The last record when its end never came."""
