@@ -1,0 +1,458 @@
+"""Answers of Chat servers to events, streamed and whole alike (`dialects.md` 1.2.4, 1.5, 4.2).
+
+One `AnswerReader` serves both: a whole answer is one record whose message is its only delta. Facts worth knowing here: a
+finish reason may come inside the delta, twice, or with text and usage in one record; a record may hold no choice; a call may
+come without index, id or arguments, whole or in pieces, as `tool_calls` or as the older `function_call`; an error may come with
+status 200. The answer ends at `[DONE]` or at the end of the bytes, because usage comes last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from athena.calls.ids import synthesized_id
+from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
+from athena.dialects.openai_chat.errors import error_in_answer
+from athena.dialects.openai_chat.media import citation_of, image_of
+from athena.dialects.openai_chat.reasoning import ReasoningReader
+from athena.dialects.openai_chat.usage import decode_timings, decode_usage
+from athena.dialects.openai_chat.vocabulary import (
+    CHOICE_KEYS,
+    CHUNK_KEYS,
+    CUT_KINDS,
+    DELTA_KEYS,
+    FINISH_ERRORS,
+    FINISH_KINDS,
+    NAME,
+    REASONING_MARK,
+)
+from athena.dialects.openai_chat.wire import (
+    CallEntry,
+    ChoiceEntry,
+    Chunk,
+    Function,
+    Message,
+    decode_chunk,
+    decode_value,
+    mended,
+)
+from athena.errors import ErrorKind
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Extra,
+    Finish,
+    FinishKind,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    WholePart,
+)  # fmt: skip
+from athena.model.parts import Audio, Base64, Foreign, Opaque
+
+
+class _Choice:
+    """What is known of one choice."""
+
+    __slots__ = ("audio", "calls", "finish", "index", "reasoning", "refused", "stop_sequence")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.calls = ChoiceCalls(index)
+        self.reasoning = ReasoningReader(index)
+        self.finish = ""
+        self.stop_sequence: str | None = None
+        self.refused = False
+        self.audio: dict[str, Any] | None = None
+
+
+class AnswerReader:
+    """Records to events; knows nothing of bytes."""
+
+    def __init__(self, context: DecodeContext, *, whole: bool) -> None:
+        self._merge = context.profile.merge_choices
+        self._keep_extras = context.keep_extras
+        self._constant: dict[str, Any] = {}
+        self._choices: dict[int, _Choice] = {}
+        self._calls = CallReader(
+            context, whole=whole, new_id=lambda number: synthesized_id(f"{context.seed}\0{self._id}", number)
+        )
+        self._usage: Usage | None = None
+        self._timings: object = None
+        self._id = ""
+        self._started = False
+        self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Was a fatal error written?"""
+        return self._failed or self._calls.failed
+
+    # -- records -----------------------------------------------------------------------------------------------------------
+
+    def read(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
+        """One record."""
+        if chunk.error or chunk.object == "error":
+            return self._fail(out, error_in_answer(payload))
+        if not self._started:
+            self._start(chunk, payload, out)
+        elif self._keep_extras:
+            self._record_extras(payload, out)
+        if chunk.usage is not None:
+            self._usage = decode_usage(chunk.usage) or self._usage
+        if chunk.timings is not None:
+            self._timings = chunk.timings
+        if chunk.x_groq is not None and not self._read_groq(chunk.x_groq, out):
+            return None
+        for entry in chunk.choices or ():
+            index = entry.index
+            if type(index) is not int or self._merge:
+                index = 0
+            choice = self._choices.get(index)
+            if choice is None:
+                choice = self._choices[index] = _Choice(index)
+            delta = entry.delta if entry.delta is not None else entry.message
+            if delta is not None:
+                self._delta(choice, delta, out)
+            if entry.finish_reason is not None or entry.usage is not None or entry.error is not None:
+                self._closing(choice, entry, out)
+            if self.failed:
+                return None
+        return None
+
+    def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
+        self._started = True
+        self._id = chunk.id if isinstance(chunk.id, str) else ""
+        created = chunk.created
+        start = Start(
+            self._id,
+            chunk.model if isinstance(chunk.model, str) else "",
+            int(created) if isinstance(created, int | float) and not isinstance(created, bool) else None,
+        )
+        if self._keep_extras:
+            value = decode_value(payload)
+            self._constant = _unknown(value, CHUNK_KEYS) or self._constant
+            start = msgspec.structs.replace(start, extras=self._constant or None)
+            out.append(start)
+            self._choice_extras(value, out)
+        else:
+            out.append(start)
+
+    def _read_groq(self, value: object, out: list[Event]) -> bool:
+        """Groq puts usage and errors of a stream in a field of its own."""
+        if isinstance(value, dict):
+            self._usage = decode_usage(value.get("usage")) or self._usage
+            if value.get("error"):
+                self._fail(out, error_in_answer(msgspec.json.encode({"error": value["error"]})))
+                return False
+        return True
+
+    # -- what only an encoder of this dialect can use ------------------------------------------------------------------------
+
+    def _record_extras(self, payload: bytes, out: list[Event]) -> None:
+        value = decode_value(payload)
+        unknown = _unknown(value, CHUNK_KEYS)
+        if unknown:
+            fresh = {key: item for key, item in unknown.items() if self._constant.get(key) != item}
+            if fresh:
+                out.append(Extra(fresh))
+        self._choice_extras(value, out)
+
+    def _choice_extras(self, value: dict[str, Any], out: list[Event]) -> None:
+        choices = value.get("choices")
+        for entry in choices if isinstance(choices, list) else ():
+            index = entry.get("index")
+            index = index if type(index) is int and not self._merge else 0
+            unknown = _unknown(entry, CHOICE_KEYS)
+            if unknown:
+                out.append(Extra(unknown, index))
+            delta = entry.get("delta") or entry.get("message")
+            if isinstance(delta, dict):
+                unknown = _unknown(delta, DELTA_KEYS)
+                if unknown:
+                    out.append(Extra(unknown, index, True))
+
+    # -- deltas ------------------------------------------------------------------------------------------------------------
+
+    def _delta(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+        if delta.reasoning is not None or delta.reasoning_content is not None or delta.reasoning_details is not None:
+            self._reasoning(choice, delta, out)
+            if self.failed:
+                return
+        content = delta.content
+        if content:
+            if choice.calls.active:
+                self._calls.leave(choice.calls, out)
+                if self.failed:
+                    return
+            if type(content) is str:
+                out.append(TextDelta(content, choice.index))
+            elif isinstance(content, list):
+                self._content_list(choice, content, out)
+        if delta.tool_calls:
+            self._calls.read(choice.calls, delta.tool_calls, choice.reasoning, out)
+        elif delta.function_call is not None:
+            self._calls.read_function(choice.calls, delta.function_call, out)
+        if self.failed:
+            return
+        if delta.refusal and isinstance(delta.refusal, str):
+            choice.refused = True
+            out.append(TextDelta(delta.refusal, choice.index, True))
+        if delta.annotations or delta.audio or delta.images:
+            self._attachments(choice, delta, out)
+        if isinstance(delta.finish_reason, str) and delta.finish_reason:
+            self._finish(choice, delta.finish_reason, out)
+
+    def _reasoning(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+        before = len(out)
+        grew = choice.reasoning.read(delta, out)
+        if len(out) > before and choice.calls.active:
+            said = out[before:]
+            del out[before:]
+            self._calls.leave(choice.calls, out)
+            if self.failed:
+                return
+            out.extend(said)
+        if grew and self._keep_extras:
+            mark = {"fields": choice.reasoning.fields, "format": choice.reasoning.format}
+            out.insert(before, Extra({REASONING_MARK: mark}, choice.index))
+
+    def _content_list(self, choice: _Choice, content: list[Any], out: list[Event]) -> None:
+        """Mistral's content: chunks of thinking, text and references."""
+        for item in content:
+            if isinstance(item, str):
+                out.append(TextDelta(item, choice.index))
+                continue
+            if not isinstance(item, dict):
+                continue
+            kind = item.get("type")
+            if kind == "text" or (kind is None and isinstance(item.get("text"), str)):
+                if item.get("text"):
+                    out.append(TextDelta(str(item["text"]), choice.index))
+            elif kind == "thinking":
+                self._thinking_chunk(choice, item, out)
+            elif kind == "image_url":
+                self._images(choice, [item], out)
+            else:
+                out.append(WholePart(Foreign(kind=str(kind), dialect=NAME, raw=item), choice.index))
+
+    def _thinking_chunk(self, choice: _Choice, item: dict[str, Any], out: list[Event]) -> None:
+        pieces = item.get("thinking")
+        for piece in pieces if isinstance(pieces, list) else (pieces,):
+            text = piece.get("text") if isinstance(piece, dict) else piece
+            if isinstance(text, str) and text:
+                out.append(ThinkingDelta(text, choice.index))
+        signature = item.get("signature")
+        if isinstance(signature, str) and signature:
+            state = Opaque(family="mistral", kind="signature", payload=signature)
+            out.append(ThinkingDelta(choice=choice.index, signature=state))
+
+    def _attachments(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+        if isinstance(delta.annotations, list):
+            for entry in delta.annotations:
+                if isinstance(entry, dict):
+                    out.append(WholePart(citation_of(entry), choice.index))
+        if isinstance(delta.images, list):
+            self._images(choice, delta.images, out)
+        if isinstance(delta.audio, dict) and not self._keep_extras:
+            # In its own dialect sound passes in pieces as an extra; for others it is collected.
+            kept = choice.audio = choice.audio or {}
+            for key, value in delta.audio.items():
+                kept[key] = kept[key] + value if isinstance(value, str) and isinstance(kept.get(key), str) else value
+
+    def _images(self, choice: _Choice, entries: list[Any], out: list[Event]) -> None:
+        for entry in entries:
+            image = image_of(entry) if isinstance(entry, dict) else None
+            if image is not None:
+                out.append(WholePart(image, choice.index))
+
+    # -- endings -----------------------------------------------------------------------------------------------------------
+
+    def _closing(self, choice: _Choice, entry: ChoiceEntry, out: list[Event]) -> None:
+        if entry.error:
+            return self._fail(out, error_in_answer(msgspec.json.encode({"error": entry.error})))
+        if entry.usage is not None:
+            self._usage = decode_usage(entry.usage) or self._usage
+        for matched in (entry.stop_reason, entry.matched_stop):
+            if isinstance(matched, str) and matched and matched not in FINISH_KINDS:
+                choice.stop_sequence = matched
+        if isinstance(entry.finish_reason, str) and entry.finish_reason:
+            self._finish(choice, entry.finish_reason, out)
+        return None
+
+    def _finish(self, choice: _Choice, reason: str, out: list[Event]) -> None:
+        if reason in FINISH_ERRORS:
+            kind: ErrorKind = "overloaded" if reason == "insufficient_system_resource" else "upstream"
+            return self._fail(out, Error(f"the upstream ended the answer with {reason!r}", kind=kind, code="upstream_error"))
+        if not choice.finish or FINISH_KINDS.get(reason) in CUT_KINDS:
+            choice.finish = reason
+        return None
+
+    def _fail(self, out: list[Event], error: Error) -> None:
+        out.append(error)
+        self._failed = True
+
+    @property
+    def finished(self) -> bool:
+        """Has every choice said why it ended?"""
+        return bool(self._choices) and all(choice.finish for choice in self._choices.values())
+
+    @property
+    def empty(self) -> bool:
+        """Was there no choice at all?"""
+        return not self._choices
+
+    def end(self, out: list[Event]) -> None:
+        """The upstream said everything."""
+        kinds = {choice.index: _kind(choice) for choice in self._choices.values()}
+        calls = [choice.calls for choice in self._choices.values()]
+        self._calls.close(calls, out, cut=any(kind in CUT_KINDS for kind in kinds.values()))
+        if self.failed:
+            return
+        for choice in self._choices.values():
+            choice.reasoning.close(out)
+            if choice.audio is not None:
+                out.append(WholePart(_audio(choice.audio), choice.index))
+        usage = self._usage or decode_timings(self._timings)
+        called = self._calls.called
+        indexes = sorted(self._choices)
+        for index in indexes:
+            choice = self._choices[index]
+            kind = kinds[index]
+            if index in called and kind in ("stop", "stop_sequence"):
+                kind = "tool"
+            elif kind == "tool" and index not in called:
+                kind = "stop"
+            last = index == indexes[-1]
+            stop_sequence = choice.stop_sequence if kind == "stop_sequence" else None
+            out.append(Done(Finish(kind, choice.finish, stop_sequence), index, usage if last else None, last))
+
+
+def _kind(choice: _Choice) -> FinishKind:
+    kind = FINISH_KINDS.get(choice.finish, "stop")
+    if kind == "stop" and choice.stop_sequence is not None:
+        return "stop_sequence"
+    if kind == "stop" and choice.refused:
+        return "refusal"
+    return kind
+
+
+def _unknown(value: object, known: frozenset[str]) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    unknown = {key: item for key, item in value.items() if key not in known and item is not None}
+    return unknown or None
+
+
+def _audio(value: dict[str, Any]) -> Audio:
+    data, identity, expires = value.get("data"), value.get("id"), value.get("expires_at")
+    return Audio(
+        source=Base64("audio/wav", data) if isinstance(data, str) and data else None,
+        transcript=value.get("transcript") if isinstance(value.get("transcript"), str) else None,
+        id=identity if isinstance(identity, str) else None,
+        expires_at=expires if isinstance(expires, int) else None,
+        raw=value,
+    )
+
+
+class ChatStreamDecoder(StreamDecoder):
+    """A streamed answer."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        super().__init__(context)
+        self._reader = AnswerReader(context, whole=False)
+
+    def record(self, name: str, payload: bytes, out: list[Event]) -> None:
+        """One record of the stream."""
+        if payload.startswith(b"[DONE]"):
+            if self._reader.empty:
+                self.fail(out, closed_error())
+            else:
+                self._reader.end(out)
+                self.ended = True
+            return
+        if name == "error":
+            self.fail(out, error_in_answer(payload))
+            return
+        try:
+            chunk = decode_chunk(payload)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            fixed = mended(payload)
+            if fixed is None:
+                raise
+            payload = fixed
+            chunk = decode_chunk(payload)
+        self._reader.read(chunk, payload, out)
+        if self._reader.failed:
+            self.ended = True
+
+    def end(self, out: list[Event]) -> None:
+        """The bytes ended without `[DONE]`: well only if every choice had its finish reason."""
+        lenient = self.context.profile.lenient_end and not self._reader.empty
+        if self._reader.finished or lenient:
+            self._reader.end(out)
+        else:
+            self.fail(out, closed_error())
+
+
+class ChatWholeDecoder(WholeDecoder):
+    """A whole answer."""
+
+    def whole(self, body: bytes, out: list[Event]) -> None:
+        """The complete body."""
+        try:
+            chunk = decode_chunk(body)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            fixed = mended(body)
+            if fixed is None:
+                raise
+            body = fixed
+            chunk = decode_chunk(body)
+        reader = AnswerReader(self.context, whole=True)
+        if not chunk.choices and not chunk.error and chunk.object != "error":
+            if _read_blocks(body, chunk, reader, out):
+                return
+            out.append(protocol_error("the answer has no choices", body))
+            return
+        entries = chunk.choices or []
+        if not chunk.error and any(not (entry.message or entry.delta or entry.error) for entry in entries):
+            out.append(protocol_error("a choice of the answer has no message", body))
+            return
+        reader.read(chunk, body, out)
+        if not reader.failed:
+            reader.end(out)
+
+
+def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Event]) -> bool:
+    """Copilot answers for some models with Anthropic's content blocks and no choices (`dialects.md` 1.5)."""
+    value = decode_value(body)
+    blocks = value.get("content")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        return False
+    message = Message(tool_calls=[])
+    text: list[str] = []
+    for block in blocks:
+        if block.get("type") == "text" and isinstance(block.get("text"), str):
+            text.append(block["text"])
+        elif block.get("type") == "tool_use" and isinstance(block.get("name"), str):
+            arguments = msgspec.Raw(msgspec.json.encode(block.get("input") or {}))
+            assert message.tool_calls is not None
+            message.tool_calls.append(CallEntry(id=block.get("id"), function=Function(block["name"], arguments)))
+        else:
+            return False
+    message.content = "".join(text)
+    reason = value.get("stop_reason")
+    entry = ChoiceEntry(message=message, finish_reason=reason if isinstance(reason, str) else "stop")
+    reader.read(msgspec.structs.replace(chunk, choices=[entry]), body, out)
+    if not reader.failed:
+        reader.end(out)
+    return True

@@ -1,0 +1,302 @@
+"""A client's Chat request as a neutral one (`dialects.md` 1.2.1, 1.2.2).
+
+Leading system and developer messages become `system`; each later message is a turn of its own, tool messages too, so that an
+unchanged conversation goes back out message by message. The older `functions` and `function_call` are read as tools and calls;
+their calls have no ids, so ids are made from name and position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from athena.calls.arguments import arguments_text
+from athena.calls.ids import hashed
+from athena.dialects.openai_chat.media import cache_mark, decode_part
+from athena.dialects.openai_chat.read_controls import read_controls
+from athena.dialects.openai_chat.reasoning import call_signature, encrypted, signed
+from athena.errors import InvalidRequest
+from athena.model.parts import Audio, Opaque, Part, Refusal, Text, Thinking, ToolCall, ToolResult
+from athena.model.request import Request, Tool, Turn
+from athena.wire.fields import Fields
+
+SYSTEM_ROLES = ("system", "developer")
+WEB_SEARCH = "web_search_options"
+"""Chat's hosted search is a field of the request, not an entry of `tools`."""
+
+
+def decode_request(body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None) -> Request:
+    """A body as a Request; raises InvalidRequest naming the field."""
+    raw = dict(body)
+    fields = Fields(raw)
+    request = read_controls(fields, model=model, stream=stream)
+    tools = decode_tools(fields)
+    messages = fields.sequence("messages")
+    if not messages:
+        raise InvalidRequest("messages: at least one message is required", path="messages")
+    first = leading_system(messages)
+    system = tuple(part for index in range(first) for part in system_parts(messages[index], f"messages[{index}]"))
+    reader = _Turns()
+    turns = tuple(reader.turn(Fields(messages[index], f"messages[{index}]")) for index in range(first, len(messages)))
+    return msgspec.structs.replace(
+        request,
+        tools=tools,
+        system=system,
+        system_hint=str(messages[0].get("role")) if first else None,
+        turns=turns,
+        raw=raw,
+        extras=fields.rest(),
+    )
+
+
+def leading_system(messages: list[Any]) -> int:
+    """How many messages at the start are instructions."""
+    count = 0
+    for message in messages:
+        if not isinstance(message, dict) or message.get("role") not in SYSTEM_ROLES:
+            break
+        count += 1
+    return count
+
+
+def system_parts(message: dict[str, Any], path: str) -> tuple[Part, ...]:
+    """The instructions of one message."""
+    return _content(Fields(message, path))
+
+
+def _content(fields: Fields) -> tuple[Part, ...]:
+    value = fields.any("content")
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (Text(text=value),)
+    if not isinstance(value, list):
+        raise fields.wrong("content", "a string or an array of content parts")
+    parts: list[Part] = []
+    for index, item in enumerate(value):
+        if isinstance(item, str):
+            parts.append(Text(text=item))
+        else:
+            parts.append(decode_part(Fields(item, f"{fields.at('content')}[{index}]")))
+    return tuple(parts)
+
+
+# -- turns ------------------------------------------------------------------------------------------------------------------
+
+
+class _Turns:
+    """Messages to turns; remembers calls of the older form, which have no ids."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: dict[str, str] = {}
+
+    def turn(self, fields: Fields) -> Turn:
+        role = fields.text("role")
+        if role in SYSTEM_ROLES:
+            return self._finished(fields, Turn(role="system", hint=role, parts=_content(fields)))
+        if role == "user":
+            if not fields.has("content"):
+                raise InvalidRequest(f"{fields.at('content')}: field required", path=fields.at("content"))
+            return self._finished(fields, Turn(role="user", parts=_content(fields)))
+        if role == "assistant":
+            return self._finished(fields, Turn(role="assistant", parts=self._assistant(fields)))
+        if role == "tool":
+            return self._result(fields, fields.needed_text("tool_call_id", allow_empty=False), "tool")
+        if role == "function":
+            name = fields.needed_text("name", allow_empty=False)
+            return self._result(fields, self._open.pop(name, "") or self._fresh_id(name), "function")
+        raise fields.wrong("role", "system, developer, user, assistant or tool")
+
+    def _finished(self, fields: Fields, turn: Turn) -> Turn:
+        name = fields.text("name")
+        return msgspec.structs.replace(turn, name=name, raw=fields.value, extras=fields.rest())
+
+    def _result(self, fields: Fields, call_id: str, hint: str) -> Turn:
+        parts = _content(fields)
+        name, extras = fields.text("name"), fields.rest()
+        raw = fields.value if hint == "tool" else None
+        result = ToolResult(call_id=call_id, parts=parts, name=name, raw=raw, extras=extras)
+        return Turn(role="user", parts=(result,), hint=hint, raw=fields.value)
+
+    def _assistant(self, fields: Fields) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        calls = self._calls(fields)
+        states = _thinking(fields, parts)
+        parts.extend(_content(fields))
+        refusal = fields.text("refusal")
+        if refusal:
+            parts.append(Refusal(text=refusal))
+        audio = fields.child("audio")
+        if audio is not None:
+            parts.append(Audio(id=audio.text("id")))
+        for call in calls:
+            state = states.pop(call.id, None)
+            if state is not None and call.signature is None:
+                call = msgspec.structs.replace(call, signature=state)
+            parts.append(call)
+        for position, state in enumerate(states.values()):
+            parts.insert(position, Thinking(signature=state))
+        return tuple(parts)
+
+    def _calls(self, fields: Fields) -> list[ToolCall]:
+        calls = [self._call(entry) for entry in fields.children("tool_calls")]
+        older = fields.child("function_call")
+        if older is not None and not calls:
+            name = older.needed_text("name", allow_empty=False)
+            call_id = self._open[name] = self._fresh_id(name)
+            calls.append(ToolCall(id=call_id, name=name, arguments=_arguments(older)))
+        return calls
+
+    def _call(self, entry: Fields) -> ToolCall:
+        entry.any("index")
+        kind = entry.text("type") or ("custom" if entry.has("custom") else "function")
+        call_id = entry.needed_text("id", allow_empty=False)
+        signature = call_signature(entry.any("extra_content"))
+        if kind == "custom":
+            inner = entry.child("custom")
+            if inner is None:
+                raise entry.wrong("custom", "an object with name and input")
+            arguments = inner.needed_text("input")
+        else:
+            inner = entry.child("function")
+            if inner is None:
+                raise entry.wrong("function", "an object with name and arguments")
+            arguments = _arguments(inner)
+        return ToolCall(
+            id=call_id,
+            name=inner.needed_text("name", allow_empty=False),
+            arguments=arguments,
+            kind="custom" if kind == "custom" else "function",
+            signature=signature,
+            raw=entry.value,
+            extras=entry.rest(),
+        )
+
+    def _fresh_id(self, name: str) -> str:
+        self._made += 1
+        return "call_" + hashed(f"{name}\0{self._made}")
+
+
+def _arguments(fields: Fields) -> str:
+    value = fields.any("arguments")
+    if value is None or isinstance(value, dict):
+        return arguments_text(value)
+    if not isinstance(value, str):
+        raise fields.wrong("arguments", "a string of JSON")
+    return value if value.strip() else "{}"
+
+
+def _thinking(fields: Fields, parts: list[Part]) -> dict[str, Opaque]:
+    """Reasoning a client sends back, written to `parts`; the state that belongs to calls is returned by call id."""
+    states: dict[str, Opaque] = {}
+    told = False
+    details = fields.any("reasoning_details")
+    for entry in details if isinstance(details, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        if entry.get("type") == "reasoning.encrypted":
+            state = encrypted(entry)
+            if state is not None and state.kind == "thought_signature" and state.item_id:
+                states[state.item_id] = state
+            elif state is not None:
+                parts.append(Thinking(signature=state, raw=entry))
+            continue
+        summary = entry.get("type") == "reasoning.summary"
+        text = entry.get("summary" if summary else "text")
+        text = text if isinstance(text, str) else ""
+        sealed = signed(entry) if isinstance(entry.get("signature"), str) and entry["signature"] else None
+        if text or sealed is not None:
+            parts.append(Thinking(text=text, signature=sealed, summary=summary, raw=entry))
+            told = told or bool(text)
+    for key in ("reasoning_content", "reasoning"):
+        text = fields.any(key)
+        if isinstance(text, str) and text and not told:
+            _tell(text, parts)
+            told = True
+    return states
+
+
+def _tell(text: str, parts: list[Part]) -> None:
+    """Plain reasoning text joins the one signature that came without text, else it stands alone, first."""
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Thinking) and only.signature is not None and only.signature.kind == "signature":
+        parts[0] = msgspec.structs.replace(only, text=text)
+        return
+    parts.insert(0, Thinking(text=text))
+
+
+# -- tools --------------------------------------------------------------------------------------------------------------------
+
+
+def decode_tools(fields: Fields) -> tuple[Tool, ...]:
+    """The tools of `tools`, of the older `functions`, and the hosted search."""
+    tools = [_tool(entry) for entry in fields.children("tools")]
+    for entry in fields.children("functions"):
+        if not fields.has("tools"):
+            tools.append(_function(entry, raw=entry.value, outer=None))
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        if tool.kind != "hosted" and tool.name in seen:
+            path = f"tools[{index}].function.name"
+            raise InvalidRequest(f"{path}: {tool.name!r} is declared twice", path=path)
+        seen.add(tool.name)
+    search = fields.mapping(WEB_SEARCH)
+    if search is not None:
+        tools.append(Tool(name="web_search", kind="hosted", hosted=WEB_SEARCH, config=search, raw=search))
+    return tuple(tools)
+
+
+def _tool(entry: Fields) -> Tool:
+    kind = entry.text("type") or "function"
+    if kind == "function":
+        inner = entry.child("function")
+        return _function(entry if inner is None else inner, raw=entry.value, outer=entry)
+    if kind == "custom":
+        return _custom(entry)
+    settings = {key: value for key, value in entry.value.items() if key != "type"}
+    name = entry.text("name") or kind
+    return Tool(name=name, kind="hosted", hosted=kind, config=settings or None, raw=entry.value)
+
+
+def _function(inner: Fields, *, raw: dict[str, Any], outer: Fields | None) -> Tool:
+    schema = inner.mapping("parameters")
+    if schema is not None:
+        kind = schema.get("type", "object")
+        if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+            path = f"{inner.at('parameters')}.type"
+            raise InvalidRequest(f"{path}: the parameters of a tool must be an object", path=path)
+    mark = cache_mark(outer) if outer is not None else None
+    tool = Tool(
+        name=inner.needed_text("name", allow_empty=False),
+        description=inner.text("description"),
+        schema=schema,
+        strict=inner.flag("strict"),
+        cache=mark,
+        raw=raw,
+    )
+    left = dict(inner.rest() or {})
+    if outer is not None and outer is not inner:
+        left.update(outer.rest() or {})
+    return msgspec.structs.replace(tool, extras=left or None)
+
+
+def _custom(entry: Fields) -> Tool:
+    inner = entry.child("custom")
+    if inner is None:
+        raise entry.wrong("custom", "an object with a name")
+    form = inner.child("format")
+    grammar: dict[str, str] | None = None
+    if form is not None and form.text("type") == "grammar":
+        rules = form.child("grammar") or form
+        grammar = {"syntax": rules.needed_text("syntax"), "definition": rules.needed_text("definition")}
+    return Tool(
+        name=inner.needed_text("name", allow_empty=False),
+        kind="custom",
+        description=inner.text("description"),
+        grammar=grammar,
+        raw=entry.value,
+        extras=entry.rest(),
+    )

@@ -1,0 +1,156 @@
+"""A whole Chat answer from events (`dialects.md` 1.2.3).
+
+Chat has one content and one call list per choice: text that came after a call keeps its words and loses its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from athena.calls.builder import AnswerBuilder
+from athena.calls.ids import hashed
+from athena.dialects.base import EncodeContext
+from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
+from athena.dialects.openai_chat.encode_stream import audio_value, finish_word, image_entry, is_legacy
+from athena.dialects.openai_chat.errors import encode_error, json_bytes
+from athena.dialects.openai_chat.media import annotation_of
+from athena.dialects.openai_chat.usage import encode_usage
+from athena.dialects.openai_chat.vocabulary import REASONING_MARK
+from athena.model.answer import Answer, Choice
+from athena.model.events import Done, Error, Event, Finish
+from athena.model.parts import Audio, Base64, Citation, Image, Refusal, Text, Thinking, ToolCall, Url
+
+
+class ChatWholeEncoder:
+    """Writes one whole answer, at its terminal event."""
+
+    def __init__(self, context: EncodeContext) -> None:
+        self._context = context
+        self._builder = AnswerBuilder()
+        self._ended = False
+
+    def feed(self, events: list[Event]) -> bytes:
+        """Nothing, until the answer is complete."""
+        if self._ended:
+            return b""
+        for position, event in enumerate(events):
+            if isinstance(event, Error) and event.fatal:
+                self._ended = True
+                return encode_error(event).body
+            if isinstance(event, Done) and event.last:
+                self._ended = True
+                self._builder.feed(events[: position + 1])
+                return json_bytes(encode_answer(self._builder.answer(), self._context))
+        self._builder.feed(events)
+        return b""
+
+
+def encode_answer(answer: Answer, context: EncodeContext) -> dict[str, Any]:
+    """The answer as a body."""
+    same = context.same_dialect
+    body: dict[str, Any] = {
+        "id": answer.id or "chatcmpl-" + hashed(context.seed),
+        "object": "chat.completion",
+        "created": answer.created if answer.created is not None else context.created,
+        "model": (answer.model if same else "") or context.request.model,
+        "choices": [_choice(choice, context) for choice in answer.choices],
+    }
+    if answer.usage is not None:
+        body["usage"] = encode_usage(answer.usage, same_dialect=same)
+    if same and answer.extras:
+        body.update(answer.extras)
+    return body
+
+
+def _choice(choice: Choice, context: EncodeContext) -> dict[str, Any]:
+    extras = dict(choice.extras or {}) if context.same_dialect else {}
+    mark = extras.pop(REASONING_MARK, None)
+    message, legacy = _message(choice, context, mark)
+    if context.same_dialect and choice.delta_extras:
+        message.update(choice.delta_extras)
+    finish = Done(choice.finish or Finish())
+    refused = message["refusal"] is not None
+    return {
+        **extras,
+        "index": choice.index,
+        "message": message,
+        "logprobs": extras.get("logprobs"),
+        "finish_reason": finish_word(finish, refused=refused, legacy=legacy),
+    }
+
+
+def _message(choice: Choice, context: EncodeContext, mark: dict[str, Any] | None) -> tuple[dict[str, Any], bool]:
+    texts: list[str] = []
+    refusals: list[str] = []
+    thinking: list[Thinking] = []
+    calls: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    legacy = False
+    for part in choice.parts:
+        if isinstance(part, Text):
+            texts.append(part.text)
+            annotations.extend(_annotations(part.citations, texts, context))
+        elif isinstance(part, Citation):
+            annotations.extend(_annotations((part,), texts, context))
+        elif isinstance(part, Refusal):
+            refusals.append(part.text)
+        elif isinstance(part, Thinking):
+            thinking.append(part)
+        elif isinstance(part, ToolCall):
+            if is_legacy(context.request.raw) and not legacy and part.kind == "function":
+                legacy = True
+                message["function_call"] = {"name": part.name, "arguments": part.arguments}
+            else:
+                calls.append(_call(part))
+        elif isinstance(part, Image) and isinstance(part.source, Base64 | Url):
+            images.append(image_entry(part))
+        elif isinstance(part, Audio):
+            message["audio"] = audio_value(part, context.seed)
+    if texts or not (calls or legacy or refusals):
+        message["content"] = "".join(texts)
+    if refusals:
+        message["refusal"] = "".join(refusals)
+    _write_thinking(message, thinking, context, mark)
+    for key, value in (("tool_calls", calls), ("annotations", annotations), ("images", images)):
+        if value:
+            message[key] = value
+    return message, legacy
+
+
+def _annotations(citations: tuple[Citation, ...], texts: list[str], context: EncodeContext) -> list[dict[str, Any]]:
+    position = sum(map(len, texts))
+    found = (annotation_of(citation, position, same_dialect=context.same_dialect) for citation in citations)
+    return [annotation for annotation in found if annotation is not None]
+
+
+def _call(part: ToolCall) -> dict[str, Any]:
+    if part.kind == "custom":
+        entry: dict[str, Any] = {"id": part.id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
+    else:
+        entry = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.arguments}}
+    if part.signature is not None:
+        entry["extra_content"] = call_extra_content(part.signature)
+    return entry
+
+
+def _write_thinking(
+    message: dict[str, Any], thinking: list[Thinking], context: EncodeContext, mark: dict[str, Any] | None
+) -> None:
+    fields = mark["fields"] if mark is not None else context.reasoning_fields
+    form = mark["format"] if mark is not None else None
+    text = "".join(part.text for part in thinking)
+    if text:
+        for field in fields:
+            if field != "reasoning_details":
+                message[field] = text
+    details: list[dict[str, Any]] = []
+    listed = "reasoning_details" in fields
+    for part in thinking:
+        if part.signature is not None:
+            details.extend(state_entries(part.signature, part.text, summary=part.summary, first=len(details)))
+        elif listed and part.text:
+            details.append(text_entry(part.text, summary=part.summary, index=len(details), format=form))
+    if details:
+        message["reasoning_details"] = details

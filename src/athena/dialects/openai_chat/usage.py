@@ -1,0 +1,71 @@
+"""Token counts of Chat servers (`dialects.md` 3.12): where each hides cached, written and reasoning tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from athena.model.events import Usage
+
+
+def decode_usage(value: object) -> Usage | None:
+    """The counts of a `usage` object; None for anything else."""
+    if not isinstance(value, dict) or not value:
+        return None
+    prompt = _mapping(value, "prompt_tokens_details", "input_tokens_details")
+    completion = _mapping(value, "completion_tokens_details", "output_tokens_details")
+    output = _count(value, "completion_tokens", "output_tokens")
+    reasoning = _count(completion, "reasoning_tokens") or _count(value, "reasoning_tokens")
+    if reasoning > output:
+        # Some servers count reasoning beside the answer, not inside it.
+        output += reasoning
+    return Usage(
+        input_total=_count(value, "prompt_tokens", "input_tokens"),
+        output_total=output,
+        cache_read=_count(prompt, "cached_tokens") or _count(value, "prompt_cache_hit_tokens", "cached_tokens"),
+        cache_write=_count(prompt, "cache_write_tokens", "created_cache_tokens", "cache_creation_tokens"),
+        reasoning=reasoning,
+        audio_in=_count(prompt, "audio_tokens"),
+        audio_out=_count(completion, "audio_tokens"),
+        raw=value,
+    )
+
+
+def decode_timings(value: object) -> Usage | None:
+    """llama.cpp's counts, for answers without `usage`."""
+    if not isinstance(value, dict):
+        return None
+    cached = _count(value, "cache_n")
+    return Usage(input_total=_count(value, "prompt_n") + cached, output_total=_count(value, "predicted_n"), cache_read=cached)
+
+
+def encode_usage(usage: Usage, *, same_dialect: bool) -> dict[str, Any]:
+    """A `usage` object; the upstream's own in the same dialect."""
+    if same_dialect and usage.raw is not None:
+        return usage.raw
+    return {
+        "prompt_tokens": usage.input_total,
+        "completion_tokens": usage.output_total,
+        "total_tokens": usage.input_total + usage.output_total,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+            "audio_tokens": usage.audio_in,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_out},
+    }
+
+
+def _mapping(value: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        if isinstance(value.get(key), dict):
+            found: dict[str, Any] = value[key]
+            return found
+    return {}
+
+
+def _count(value: dict[str, Any], *keys: str) -> int:
+    for key in keys:
+        found = value.get(key)
+        if isinstance(found, int | float) and not isinstance(found, bool) and found > 0:
+            return int(found)
+    return 0

@@ -1,0 +1,108 @@
+"""What a chunk or a whole answer looks like on the wire, as far as we read it.
+
+Types are loose where servers differ (`dialects.md` 1.5): a field of a surprising type must not cost the whole answer. Arguments
+stay raw JSON text, so a server that sends them as an object does not make us rewrite the model's numbers (trap 35).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+
+class Function(msgspec.Struct, gc=False):
+    """A function call, or a piece of one."""
+
+    name: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Custom(msgspec.Struct, gc=False):
+    """A call of a free-form tool."""
+
+    name: str | None = None
+    input: str | None = None
+
+
+class CallEntry(msgspec.Struct, gc=False):
+    """One entry of `tool_calls`."""
+
+    index: Any = None
+    id: Any = None
+    type: Any = None
+    function: Function | None = None
+    custom: Custom | None = None
+    extra_content: Any = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """A delta, or the message of a whole answer."""
+
+    content: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    reasoning_details: Any = None
+    tool_calls: list[CallEntry] | None = None
+    function_call: Function | None = None
+    refusal: Any = None
+    annotations: Any = None
+    audio: Any = None
+    images: Any = None
+    finish_reason: Any = None
+
+
+class ChoiceEntry(msgspec.Struct, gc=False):
+    """One entry of `choices`."""
+
+    index: Any = 0
+    delta: Message | None = None
+    message: Message | None = None
+    finish_reason: Any = None
+    usage: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    error: Any = None
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One record of a stream, or a whole answer."""
+
+    id: Any = None
+    object: Any = None
+    created: Any = None
+    model: Any = None
+    choices: list[ChoiceEntry] | None = None
+    usage: Any = None
+    error: Any = None
+    x_groq: Any = None
+    timings: Any = None
+
+
+decode_chunk = msgspec.json.Decoder(Chunk).decode
+decode_value = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+def mended(payload: bytes) -> bytes | None:
+    """The payload with lone escaped surrogates replaced; None when it holds none.
+
+    A server that cuts an emoji in half between two chunks writes legal JSON that no UTF-8 can hold.
+    """
+    if b"\\ud" not in payload and b"\\uD" not in payload:
+        return None
+    fixed = _LONE_SURROGATE.sub(rb"\\ufffd", payload)
+    return None if fixed == payload else fixed
+
+
+def arguments_of(raw: msgspec.Raw) -> str:
+    """A piece of arguments as text, whether it came as a string or as an object."""
+    data = bytes(raw)
+    if data[:1] == b'"':
+        return _decode_text(data)
+    return "" if data in (b"", b"null") else data.decode("utf-8", "replace")

@@ -1,0 +1,474 @@
+"""Turns to Chat messages (`dialects.md` 3.1, 3.2, 3.6, 3.9; requirements A14 to A18).
+
+Every result becomes a tool message, first and in order; what a tool message can not hold (images, files) follows in a user
+message that names the call. A turn that still has its own raw message goes out as that message.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from athena.calls.arguments import arguments_text
+from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
+from athena.dialects.openai_chat.media import url_of_source
+from athena.dialects.openai_chat.vocabulary import REASONING_FIELDS
+from athena.dialects.openai_chat.write_controls import Writer, mark_fields
+from athena.errors import UnsupportedFeature
+from athena.model.parts import (
+    Audio,
+    Base64,
+    CacheMark,
+    Citation,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    InlineText,
+    Nested,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)  # fmt: skip
+from athena.model.request import Turn
+
+ERROR_MARK = "[tool error] "
+UNSIGNED_CALL = "skip_thought_signature_validator"
+"""Gemini takes this in place of a signature it never gave, at a cost in quality (`dialects.md` 1.4.2)."""
+BETWEEN = "."
+"""Said by the assistant where an upstream refuses a user message right behind results."""
+
+Message = dict[str, Any]
+
+
+class MessageWriter:
+    """Writes the messages of one request. `home`: the client spoke this dialect too."""
+
+    def __init__(self, writer: Writer, *, home: bool) -> None:
+        self._writer = writer
+        self._profile = writer.profile
+        self._home = home
+
+    def system(self, parts: tuple[Part, ...]) -> Message | None:
+        """One leading message; blocks stay apart, in order, with their cache marks."""
+        if not parts:
+            return None
+        role = "developer" if self._profile.developer_role else "system"
+        texts = [part for part in parts if isinstance(part, Text)]
+        if len(texts) < len(parts):
+            self._writer.lose("system", "only text can stand in instructions")
+        return {"role": role, "content": self._text_content(texts, "\n\n", "system")}
+
+    def turns(self, turns: tuple[Turn, ...]) -> list[Message]:
+        """All messages behind the leading instructions."""
+        messages: list[Message] = []
+        thinks = any(isinstance(part, Thinking) and part.text for turn in turns for part in turn.parts)
+        for position, turn in enumerate(turns):
+            path = f"messages[{position}]"
+            if turn.role == "assistant":
+                message = self._assistant(turn, path, thinks)
+                if message is not None:
+                    messages.append(message)
+            elif turn.role == "system":
+                messages.append(self._system_turn(turn, path))
+            else:
+                messages.extend(self._user(turn, path))
+        return self._arranged(messages)
+
+    # -- assistant ---------------------------------------------------------------------------------------------------------
+
+    def _assistant(self, turn: Turn, path: str, thinks: bool) -> Message | None:
+        if self._home and turn.raw is not None:
+            return self._with_reasoning(turn, turn.raw)
+        message: Message = {"role": "assistant", "content": None}
+        texts: list[Part] = []
+        calls: list[Message] = []
+        refusals: list[str] = []
+        for part in turn.parts:
+            if isinstance(part, Text):
+                texts.append(part)
+            elif isinstance(part, Refusal):
+                refusals.append(part.text)
+            elif isinstance(part, ToolCall):
+                calls.append(self._call(part, first=not calls))
+            elif isinstance(part, Audio) and part.id is not None:
+                message["audio"] = {"id": part.id}
+            elif isinstance(part, Foreign):
+                self._foreign(part, path)
+            elif not isinstance(part, Thinking):
+                self._writer.lose(path, f"{type(part).__name__.lower()} in an assistant message")
+        if refusals and not self._home:
+            texts.extend(Text(text=text) for text in refusals)
+        elif refusals:
+            message["refusal"] = "".join(refusals)
+        message["content"] = self._assistant_text(texts, bool(calls or refusals))
+        if calls:
+            message["tool_calls"] = calls
+        if turn.name is not None:
+            message["name"] = turn.name
+        self._put_extras(message, turn.extras, path)
+        self._put_thinking(message, turn, path)
+        if message["content"] == "" and not calls and not self._profile.empty_assistant:
+            return None
+        return message
+
+    def _assistant_text(self, texts: list[Part], bare: bool) -> Any:
+        found = [part for part in texts if isinstance(part, Text) and part.text]
+        if not found:
+            return None if bare else ""
+        if self._home and any(part.raw is not None for part in found):
+            return [self._text_part(part) for part in found]
+        if any(part.cache is not None for part in found) and self._profile.cache_marks != "none":
+            return [self._text_part(part) for part in found]
+        pieces = [found[0].text]
+        for before, part in pairwise(found):
+            # Blocks that carry citations are one text cut at its references; other blocks are texts of their own.
+            pieces.append("" if before.citations or part.citations else "\n")
+            pieces.append(part.text)
+        return "".join(pieces)
+
+    def _call(self, part: ToolCall, *, first: bool) -> Message:
+        if self._home and part.raw is not None:
+            raw: Message = part.raw
+            return raw
+        if part.kind == "custom":
+            entry: Message = {"id": part.id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
+        else:
+            arguments = arguments_text(part.arguments)
+            entry = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": arguments}}
+        if part.signature is not None and self._profile.reasoning_replay != "details":
+            entry["extra_content"] = call_extra_content(part.signature)
+        elif first and self._profile.signed_calls and part.signature is None:
+            entry["extra_content"] = {"google": {"thought_signature": UNSIGNED_CALL}}
+        if part.extras and self._home:
+            entry.update(part.extras)
+        return entry
+
+    # -- thinking in history -------------------------------------------------------------------------------------------------
+
+    def _with_reasoning(self, turn: Turn, raw: Message) -> Message:
+        """A client's own message: as it is, with the reasoning this upstream demands."""
+        if not self._must_think(turn) or any(isinstance(raw.get(key), str | list) for key in REASONING_FIELDS):
+            return raw
+        filler = self._profile.reasoning_filler
+        if filler is None or self._profile.reasoning_replay == "chunks":
+            return raw
+        return {**raw, self._profile.reasoning_field: filler}
+
+    def _must_think(self, turn: Turn) -> bool:
+        replay = self._profile.reasoning_replay
+        if replay == "never":
+            return False
+        return replay != "calls" or any(isinstance(part, ToolCall) for part in turn.parts)
+
+    def _put_thinking(self, message: Message, turn: Turn, path: str) -> None:
+        thoughts = [part for part in turn.parts if isinstance(part, Thinking)]
+        text = "\n".join(part.text for part in thoughts if part.text)
+        profile = self._profile
+        if profile.reasoning_replay == "never" and self._home and thoughts:
+            # The client's own words to an upstream nobody knows better: what it refuses stands in drop_fields.
+            self._put_own_thinking(message, turn, thoughts, text)
+        elif not self._must_think(turn):
+            if text:
+                self._writer.lose(path, "reasoning of earlier turns is not sent to this upstream", semantic=False)
+        elif profile.reasoning_replay == "details":
+            self._put_details(message, turn, thoughts, text)
+        elif profile.reasoning_replay == "chunks":
+            if text:
+                self._put_chunk(message, text)
+        elif text:
+            message[profile.reasoning_field] = text
+        elif profile.reasoning_filler is not None:
+            message[profile.reasoning_field] = profile.reasoning_filler
+
+    def _put_own_thinking(self, message: Message, turn: Turn, thoughts: list[Thinking], text: str) -> None:
+        if any(part.signature is not None or part.raw is not None for part in thoughts):
+            self._put_details(message, turn, thoughts, text)
+        elif text:
+            message[self._profile.reasoning_field] = text
+
+    def _put_details(self, message: Message, turn: Turn, thoughts: list[Thinking], text: str) -> None:
+        """OpenRouter's array, verbatim where the client kept it; a plain string where nothing opaque is in it."""
+        details: list[Message] = []
+        for part in thoughts:
+            if self._home and isinstance(part.raw, dict):
+                details.append(part.raw)
+            elif part.signature is not None:
+                details.extend(state_entries(part.signature, part.text, summary=part.summary, first=len(details)))
+            elif part.text:
+                details.append(text_entry(part.text, summary=part.summary, index=len(details)))
+        states = [part for part in turn.parts if isinstance(part, ToolCall) and part.signature is not None]
+        for call in states:
+            assert call.signature is not None
+            state = msgspec.structs.replace(call.signature, item_id=call.id)
+            details.extend(state_entries(state, "", summary=False, first=len(details)))
+        opaque = bool(states) or any(part.signature is not None or isinstance(part.raw, dict) for part in thoughts)
+        if details and opaque:
+            message["reasoning_details"] = details
+        elif text:
+            message[self._profile.reasoning_field] = text
+        elif self._profile.reasoning_filler is not None:
+            message[self._profile.reasoning_field] = self._profile.reasoning_filler
+
+    def _put_chunk(self, message: Message, text: str) -> None:
+        chunk = {"type": "thinking", "thinking": [{"type": "text", "text": text}], "closed": True}
+        content = message["content"]
+        rest = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        message["content"] = [chunk, *rest]
+
+    # -- user and results ----------------------------------------------------------------------------------------------------
+
+    def _system_turn(self, turn: Turn, path: str) -> Message:
+        if self._home and turn.raw is not None:
+            raw: Message = turn.raw
+            return raw
+        role = "developer" if self._profile.developer_role or (self._home and turn.hint == "developer") else "system"
+        texts = [part for part in turn.parts if isinstance(part, Text)]
+        message: Message = {"role": role, "content": self._text_content(texts, "\n\n", path)}
+        self._put_extras(message, turn.extras, path)
+        return message
+
+    def _user(self, turn: Turn, path: str) -> list[Message]:
+        if self._home and turn.raw is not None:
+            return [self._named(turn, turn.raw)]
+        messages: list[Message] = []
+        others: list[Part] = []
+        behind: list[Part] = []
+        for part in turn.parts:
+            if isinstance(part, ToolResult):
+                messages.append(self._result(part, path, behind))
+            else:
+                others.append(part)
+        rest = self._content([*behind, *others], path) if behind or others else None
+        if rest is not None:
+            message: Message = {"role": "user", "content": rest}
+            if turn.name is not None:
+                message["name"] = turn.name
+            self._put_extras(message, turn.extras, path)
+            messages.append(message)
+        elif not messages:
+            messages.append({"role": "user", "content": ""})
+        return messages
+
+    def _named(self, turn: Turn, raw: Message) -> Message:
+        """A client's own tool message, with the tool's name where the upstream wants it."""
+        part = turn.parts[0] if len(turn.parts) == 1 else None
+        if not self._profile.name_in_results or not isinstance(part, ToolResult) or not part.name or raw.get("name"):
+            return raw
+        return {**raw, "name": part.name}
+
+    def _result(self, part: ToolResult, path: str, behind: list[Part]) -> Message:
+        if self._home and part.raw is not None:
+            raw: Message = part.raw
+            return raw
+        shown: list[Part] = []
+        for inner in part.parts:
+            if isinstance(inner, Text):
+                shown.append(inner)
+            elif isinstance(inner, Document) and isinstance(inner.source, InlineText):
+                shown.append(Text(text=_titled(inner.title, inner.source.text)))
+            elif self._profile.images_in_results and isinstance(inner, Image):
+                shown.append(inner)
+            elif isinstance(inner, Image | Document | Audio | Video):
+                kind = type(inner).__name__.lower()
+                shown.append(Text(text=f"[{kind}: see the next message]"))
+                behind += [Text(text=f"[{kind} from tool call {part.call_id}]"), inner]
+                self._writer.emulate(path, f"{kind} in a tool result follows in a user message")
+            elif isinstance(inner, Foreign):
+                self._foreign(inner, path)
+        if not shown and part.structured is not None:
+            shown.append(Text(text=msgspec.json.encode(part.structured).decode()))
+        message: Message = {"role": "tool", "tool_call_id": part.call_id, "content": self._result_content(part, shown, path)}
+        if part.name and (self._profile.name_in_results or self._home):
+            message["name"] = part.name
+        self._put_extras(message, part.extras, path)
+        return message
+
+    def _result_content(self, part: ToolResult, shown: list[Part], path: str) -> Any:
+        mark = ERROR_MARK if part.is_error else ""
+        if part.is_error:
+            self._writer.emulate(path, "is_error is told by a prefix of the text")
+        marked = part.cache is not None or any(isinstance(inner, Text) and inner.cache is not None for inner in shown)
+        if any(not isinstance(inner, Text) for inner in shown) or (marked and self._profile.cache_marks != "none"):
+            items = [self._part(inner, path) for inner in shown]
+            if mark:
+                items.insert(0, {"type": "text", "text": mark.strip()})
+            if part.cache is not None and items:
+                items[-1] = {**items[-1], **mark_fields(part.cache.ttl_seconds, self._profile)}
+            return items
+        return mark + "\n".join(inner.text for inner in shown if isinstance(inner, Text))
+
+    # -- content -----------------------------------------------------------------------------------------------------------
+
+    def _content(self, parts: list[Part], path: str) -> Any:
+        """A string for one plain text, else a list of parts."""
+        flat = [inner for part in parts for inner in _unnested(part)]
+        kept = [part for part in flat if not isinstance(part, Text) or part.text or self._home]
+        plain = [part for part in kept if isinstance(part, Text)]
+        if len(plain) == len(kept) and (len(plain) <= 1 or self._profile.text_content):
+            return self._text_content(plain, "\n\n", path)
+        items = [item for part in kept if (item := self._part(part, path)) is not None]
+        if self._profile.text_content and all(item.get("type") == "text" for item in items):
+            return "\n\n".join(item["text"] for item in items)
+        return items or ""
+
+    def _text_content(self, texts: list[Text], separator: str, path: str) -> Any:
+        marked = self._profile.cache_marks != "none" and any(part.cache is not None for part in texts)
+        if self._profile.text_content or (len(texts) <= 1 and not marked and not (self._home and texts and texts[0].raw)):
+            return separator.join(part.text for part in texts)
+        return [self._text_part(part) for part in texts]
+
+    def _text_part(self, part: Text) -> Message:
+        if self._home and part.raw is not None:
+            raw: Message = part.raw
+            return raw
+        item: Message = {"type": "text", "text": part.text, **self._mark(part.cache)}
+        if self._home and part.extras:
+            item.update(part.extras)
+        return item
+
+    def _mark(self, mark: CacheMark | None) -> Message:
+        return {} if mark is None else mark_fields(mark.ttl_seconds, self._profile)
+
+    def _part(self, part: Part, path: str) -> Any:
+        if self._home and part.raw is not None:
+            return part.raw
+        item = self._encoded(part, path)
+        if item is not None and self._home and part.extras:
+            item.update(part.extras)
+        return item
+
+    def _encoded(self, part: Part, path: str) -> Message | None:
+        match part:
+            case Text():
+                return self._text_part(part)
+            case Refusal():
+                return {"type": "text", "text": part.text}
+            case Image(source=Base64() | Url()):
+                return self._image(part, path)
+            case Document(source=InlineText()):
+                assert isinstance(part.source, InlineText)
+                return {"type": "text", "text": _titled(part.title, part.source.text), **self._mark(part.cache)}
+            case Document(source=Base64()):
+                return self._file(part)
+            case Audio(source=Base64()):
+                assert isinstance(part.source, Base64)
+                form = part.format or part.source.mime.rpartition("/")[2].replace("mpeg", "mp3").removeprefix("x-")
+                return {"type": "input_audio", "input_audio": {"data": part.source.data, "format": form}}
+            case Video(source=Base64() | Url()):
+                if not self._profile.video:
+                    raise UnsupportedFeature(f"{path}: this upstream takes no video", path=path)
+                assert isinstance(part.source, Base64 | Url)
+                return {"type": "video_url", "video_url": {"url": url_of_source(part.source)}}
+            case Foreign():
+                self._foreign(part, path)
+                return None
+            case Image() | Document() | Audio() | Video():
+                kind = type(part).__name__.lower()
+                stored = isinstance(part.source, FileRef)
+                why = (
+                    "a file stored at another provider can not be sent"
+                    if stored
+                    else f"this {kind} has no form in this dialect"
+                )
+                raise UnsupportedFeature(f"{path}: {why}", path=path)
+            case Citation() | Thinking():
+                self._writer.lose(path, f"{type(part).__name__.lower()} in a user message", semantic=False)
+                return None
+        raise UnsupportedFeature(f"{path}: {type(part).__name__} has no place in a user message", path=path)
+
+    def _image(self, part: Image, path: str) -> Message:
+        assert isinstance(part.source, Base64 | Url)
+        if isinstance(part.source, Url) and not self._profile.image_urls:
+            raise UnsupportedFeature(f"{path}: this upstream takes images as base64 only", path=path)
+        inner: Message = {"url": url_of_source(part.source)}
+        if part.detail is not None:
+            inner["detail"] = part.detail
+        return {"type": "image_url", "image_url": inner, **self._mark(part.cache)}
+
+    def _file(self, part: Document) -> Message:
+        assert isinstance(part.source, Base64)
+        suffix = part.source.mime.rpartition("/")[2]
+        name = part.title or f"document.{suffix if suffix.isalnum() else 'bin'}"
+        inner = {"filename": name, "file_data": url_of_source(part.source)}
+        return {"type": "file", "file": inner, **self._mark(part.cache)}
+
+    def _foreign(self, part: Foreign, path: str) -> None:
+        if part.kind.startswith("compaction"):
+            raise UnsupportedFeature(f"{path}: compacted history can be read only by its own provider", path=path)
+        self._writer.lose(path, f"{part.kind} means something only to {part.dialect}")
+
+    def _put_extras(self, message: Message, extras: dict[str, Any] | None, path: str) -> None:
+        for key, value in (extras or {}).items():
+            if self._home:
+                message[key] = value
+            else:
+                self._writer.lose(f"{path}.{key}", "unknown to this upstream", semantic=False)
+
+    # -- the whole list ------------------------------------------------------------------------------------------------------
+
+    def _arranged(self, messages: list[Message]) -> list[Message]:
+        profile = self._profile
+        if profile.text_content:
+            messages = [_as_string(message) for message in messages]
+        if profile.merge_turns:
+            messages = _merged(messages)
+        if not profile.user_after_results:
+            spread: list[Message] = []
+            for message in messages:
+                if spread and spread[-1].get("role") == "tool" and message.get("role") == "user":
+                    spread.append({"role": "assistant", "content": BETWEEN})
+                spread.append(message)
+            messages = spread
+        return messages
+
+
+def _titled(title: str | None, text: str) -> str:
+    return f"{title}\n\n{text}" if title else text
+
+
+def _unnested(part: Part) -> list[Part]:
+    """The parts of a document made of parts, behind its title."""
+    if not isinstance(part, Document) or not isinstance(part.source, Nested):
+        return [part]
+    inner = [deeper for child in part.source.parts for deeper in _unnested(child)]
+    return [Text(text=part.title), *inner] if part.title else inner
+
+
+def _as_string(message: Message) -> Message:
+    """A message whose content is text only, with the content as one string."""
+    content = message.get("content")
+    if not isinstance(content, list) or not all(isinstance(item, dict) and item.get("type") == "text" for item in content):
+        return message
+    return {**message, "content": "\n\n".join(str(item.get("text", "")) for item in content)}
+
+
+def _merged(messages: list[Message]) -> list[Message]:
+    """Messages of one role in a row as one; results and calls stay apart."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        if last is not None and last.get("role") == message.get("role") == "user":
+            merged[-1] = {**last, "content": _joined(last.get("content"), message.get("content"))}
+        else:
+            merged.append(message)
+    return merged
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_items(first), *_items(second)]
+
+
+def _items(content: Any) -> list[Any]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
