@@ -545,6 +545,39 @@ def test_a_missing_end_of_text_is_added_from_the_finished_item() -> None:
     ]
 
 
+def item_events(index: int, item: dict[str, Any], key: str, pieces: list[str]) -> list[dict[str, Any]]:
+    """A call as an upstream streams it."""
+    kind = "custom_tool_call_input" if item["type"] == "custom_tool_call" else "function_call_arguments"
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": {**item, key: ""}},
+        *({"type": f"response.{kind}.delta", "output_index": index, "delta": piece} for piece in pieces),
+        {"type": f"response.{kind}.done", "output_index": index, key: "".join(pieces)},
+        {"type": "response.output_item.done", "output_index": index, "item": {**item, key: "".join(pieces)}},
+    ]
+
+
+def test_free_form_calls_are_read_as_text() -> None:
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "namespace": "ns"}
+    events = item_events(0, item, "input", ["*** Begin", " Patch\n"])
+    completed = {"type": "response.completed", "response": {"id": "r", "output": [events[-1]["item"]]}}
+    calls = [event for event in decode(written([*events, completed])) if isinstance(event, ToolCallComplete)]
+    assert calls == [ToolCallComplete(0, "c1", "patch", "*** Begin Patch\n", 0, "custom", "ns", None, "ctc_1")]
+    incomplete = {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}}
+    cut = decode(written([*events[:2], incomplete]))
+    assert not any(isinstance(event, ToolCallComplete) for event in cut)
+    assert [event.code for event in cut if isinstance(event, Error)] == ["truncated_call"]
+    assert isinstance(cut[-1], Done)
+
+
+def test_calls_may_end_in_another_order_than_they_began() -> None:
+    first = item_events(0, {"type": "function_call", "call_id": "c0", "name": "a"}, "arguments", ['{"p"', ":0}"])
+    second = item_events(1, {"type": "function_call", "call_id": "c1", "name": "b"}, "arguments", ['{"p"', ":1}"])
+    payloads = [first[0], second[0], first[1], second[1], second[2], first[2], *second[3:], *first[3:]]
+    events = decode(written([*payloads, {"type": "response.completed", "response": {"id": "r"}}]))
+    calls = [(event.call, event.id, event.arguments) for event in events if isinstance(event, ToolCallComplete)]
+    assert calls == [(1, "c1", '{"p":1}'), (0, "c0", '{"p":0}')]
+
+
 def test_extras_travel_only_between_equals() -> None:
     item = {"type": "message", "phase": "final_answer", "content": [{"type": "output_text", "text": "x"}]}
     body = json.dumps(

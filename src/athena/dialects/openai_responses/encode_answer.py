@@ -91,7 +91,7 @@ class OutputWriter:
         self._message: _Item | None = None
         self._reasoning: _Item | None = None
         self._calls: dict[int, _Item] = {}
-        self._refused = False
+        self._spoke = False
         self._message_fields: dict[str, Any] = {}
         self._note = ""
         self._finish = Finish()
@@ -176,7 +176,7 @@ class OutputWriter:
             return
         self._begin()
         finish = self._finish
-        if finish.kind == "refusal" and not self._refused:
+        if finish.kind == "refusal" and not self._spoke:
             self._refuse(finish)
         self._close_message()
         self._close_reasoning()
@@ -298,11 +298,11 @@ class OutputWriter:
             item = self._message = self._open("msg_", None, base, {"content": []})
             self._message_fields = {}
         self._close_content(item)
-        self._refused = self._refused or kind == "refusal"
+        self._spoke = True
         return item, self._open_content(item, kind)
 
     def _refuse(self, finish: Finish) -> None:
-        """A refusal that was only a finish reason: clients look for the part."""
+        """A refusal without a word of text: clients look for the part."""
         details = finish.details
         told = details.get("explanation") if isinstance(details, dict) else None
         self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
