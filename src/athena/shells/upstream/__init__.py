@@ -1,0 +1,34 @@
+"""Athena's own HTTP/1.1 client for upstreams, on asyncio (or uvloop) and httptools.
+
+    client = UpstreamClient(ClientSettings())
+    origin, prefix = parse_base_url("https://api.example.com/v1")
+    response = await client.send("POST", origin, prefix + "/chat/completions", headers, body)
+    try:
+        while data := await response.read():
+            ...
+    finally:
+        response.close()
+
+Why not a ready-made client: those handed a stray second response to the next request (`reliability.md` 1), and cost a
+multiple per request (`perf.md`). Here a connection that brings one byte nobody asked for dies: in the read that ended the
+response, while idle, or still unread in the kernel when the connection is taken again. What no HTTP/1.1 client can tell apart
+is a stray response that arrives only after the next request was written.
+
+Reading order: `settings`, `client`, `pool`, `dial` (with `proxy`, `tls`), `connection`, `response`, `framing`, `encoding`.
+"""
+
+from athena.shells.upstream.client import UpstreamClient
+from athena.shells.upstream.pool import PoolStats
+from athena.shells.upstream.response import UpstreamResponse
+from athena.shells.upstream.settings import ClientSettings, Origin, Timeouts, TlsSettings, parse_base_url
+
+__all__ = [
+    "ClientSettings",
+    "Origin",
+    "PoolStats",
+    "Timeouts",
+    "TlsSettings",
+    "UpstreamClient",
+    "UpstreamResponse",
+    "parse_base_url",
+]

@@ -1,0 +1,96 @@
+"""The client: one request in, one response out, over pooled connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from athena.errors import UpstreamClosed, UpstreamTimeout, UsageError
+from athena.shells.upstream.connection import Connection
+from athena.shells.upstream.dial import Dialer, Resolver, resolve
+from athena.shells.upstream.pool import Pool, PoolStats
+from athena.shells.upstream.request import render_head
+from athena.shells.upstream.response import UpstreamResponse
+from athena.shells.upstream.settings import DEFAULT_TIMEOUTS, ClientSettings, Origin, Timeouts
+
+
+class UpstreamClient:
+    """Sends requests from one event loop. Redirects are answers like any other: none is followed."""
+
+    def __init__(self, settings: ClientSettings | None = None, *, resolver: Resolver = resolve) -> None:
+        self._settings = settings or ClientSettings()
+        self._dialer = Dialer(self._settings.stagger, resolver)
+        self._pools: dict[Origin, Pool] = {}
+        self._closed = False
+
+    async def send(
+        self,
+        method: str,
+        origin: Origin,
+        path: str,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        body: bytes = b"",
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> UpstreamResponse:
+        """Send one request; returns when the head of the answer has come.
+
+        Host, framing and accept-encoding headers are the client's own. An UpstreamError says in `request_sent` and
+        `response_started` how far it got. If the connection closes before any byte of an answer, the request is sent once
+        more over a new connection; `resent` tells.
+        """
+        if self._closed:
+            raise UsageError("send() after close()")
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(origin, self._settings, self._dialer)
+        head = render_head(method, path, pool.authority, headers, len(body))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeouts.total
+        connection = pool.take_idle() or await self._acquire(pool, timeouts, deadline, fresh=False)
+        try:
+            return await self._exchange(connection, head, body, timeouts, deadline)
+        except UpstreamClosed as failure:
+            if failure.response_started or self._closed or not (connection.uses > 1 or self._settings.resend_when_fresh):
+                raise
+            first = failure
+        try:
+            connection = await self._acquire(pool, timeouts, deadline, fresh=True)
+        except (UpstreamClosed, UpstreamTimeout) as failure:
+            failure.request_sent = first.request_sent
+            raise
+        pool.count_resend()
+        response = await self._exchange(connection, head, body, timeouts, deadline)
+        response.resent = True
+        return response
+
+    async def _acquire(self, pool: Pool, timeouts: Timeouts, deadline: float, *, fresh: bool) -> Connection:
+        remaining = deadline - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(remaining):
+                return await pool.acquire(fresh=fresh, wait_seconds=timeouts.pool, connect_seconds=timeouts.connect)
+        except TimeoutError as cause:
+            raise UpstreamTimeout(f"{pool.origin} took too long (total limit)", code="total_timeout") from cause
+
+    async def _exchange(
+        self, connection: Connection, head: bytes, body: bytes, timeouts: Timeouts, deadline: float
+    ) -> UpstreamResponse:
+        loop = asyncio.get_running_loop()
+        response = UpstreamResponse(loop, connection, self._settings, timeouts, deadline)
+        try:
+            await response.begin(head, body)
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+    def stats(self) -> dict[Origin, PoolStats]:
+        """Connections and counts by origin."""
+        return {origin: pool.stats() for origin, pool in self._pools.items()}
+
+    async def close(self) -> None:
+        """Drop all connections; responses under way fail with UpstreamClosed."""
+        self._closed = True
+        for pool in self._pools.values():
+            pool.close()
+        # The loop closes the sockets in its next round.
+        await asyncio.sleep(0)

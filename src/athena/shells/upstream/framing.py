@@ -1,0 +1,279 @@
+"""Where one HTTP/1 response ends, to the byte (RFC 9112), without IO.
+
+Hostile upstream. llhttp (through httptools, in its strict mode) reads the head and the chunks; the head is cut off first, so
+that lengths are plain arithmetic here. What follows the end of a response belongs to nobody: it is reported as `stray` and
+never parsed, because a pooled connection that hands it on answers the next request with it.
+
+What llhttp allows and we do not: both lengths, codings other than chunked, chunked in HTTP/1.0, HTTP/2.0, statuses above 599.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from athena.errors import UpstreamProtocol
+
+_MAX_INTERIM_RESPONSES = 20
+_BODYLESS = frozenset({204, 304})
+
+
+class _Phase(Enum):
+    HEAD = 0
+    LENGTH = 1
+    CHUNKED = 2
+    UNTIL_EOF = 3
+    COMPLETE = 4
+
+
+class _MessageBegan(Exception):
+    """Raised into the parser to stop it at the first byte of a second message."""
+
+
+class ResponseFraming:
+    """Feed what the connection brings; `pieces` collects the body, `complete` and `stray` say how it ended."""
+
+    __slots__ = (
+        "_ended",
+        "_field_bytes",
+        "_fields",
+        "_head_bytes",
+        "_held",
+        "_interim",
+        "_max_fields",
+        "_max_head",
+        "_overhead",
+        "_parser",
+        "_phase",
+        "_remaining",
+        "_tail",
+        "_version",
+        "head_complete",
+        "headers",
+        "keep_alive",
+        "on_body",
+        "pieces",
+        "started",
+        "status",
+        "stray",
+    )
+
+    def __init__(self, *, max_head_bytes: int, max_fields: int) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.pieces: list[bytes] = []
+        self.started = False
+        self.head_complete = False
+        self.keep_alive = False
+        self.stray = False
+        self.on_body = self.pieces.append
+        self._phase = _Phase.HEAD
+        self._parser: HttpResponseParser | None = None
+        self._held: bytearray | None = None
+        self._max_head = max_head_bytes
+        self._max_fields = max_fields
+        self._head_bytes = 0
+        self._fields = 0
+        self._field_bytes = 0
+        self._interim = 0
+        self._remaining = 0
+        self._overhead = 0
+        self._ended = False
+        self._tail = b""
+        self._version = ""
+
+    @property
+    def complete(self) -> bool:
+        """Has the whole response come?"""
+        return self._phase is _Phase.COMPLETE
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the connection; UpstreamProtocol if no response may look like that."""
+        self.started = True
+        phase = self._phase
+        if phase is _Phase.HEAD:
+            data = self._feed_head(data)
+            if not data:
+                return
+            phase = self._phase
+        if phase is _Phase.CHUNKED:
+            self._feed_chunks(data)
+        elif phase is _Phase.LENGTH:
+            self._feed_length(data)
+        elif phase is _Phase.UNTIL_EOF:
+            self.pieces.append(data)
+        else:
+            self.stray = True
+
+    def feed_eof(self) -> bool:
+        """The connection ended in order; is the response complete by that?"""
+        if self._phase is _Phase.UNTIL_EOF:
+            self._complete()
+        return self.complete
+
+    # -- the head ----------------------------------------------------------------------------------------------------------
+
+    def _feed_head(self, data: bytes) -> bytes:
+        """Read heads until the final one; returns the bytes that follow it, if it is there."""
+        while True:
+            end = self._head_end(data)
+            if end < 0:
+                return b""
+            if self._held is not None:
+                data, self._held = bytes(self._held), None
+            self._parse_head(data[:end])
+            data = data[end:]
+            if self.status >= 200:
+                self._begin_body()
+                return data
+            self._skip_interim()
+
+    def _head_end(self, data: bytes) -> int:
+        """Offset behind the blank line in all that is held, or -1 with `data` held."""
+        held = self._held
+        if held is None:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._held = held = bytearray(data)
+        else:
+            seen = len(held)
+            held += data
+            end = held.find(b"\r\n\r\n", max(0, seen - 3))
+        size = end + 4 if end >= 0 else len(held or b"")
+        if self._head_bytes + size > self._max_head:
+            raise UpstreamProtocol("the response's headers are too large", code="header_limit")
+        if end < 0:
+            return -1
+        self._head_bytes += size
+        return size
+
+    def _parse_head(self, head: bytes) -> None:
+        parser = HttpResponseParser(self)
+        try:
+            parser.feed_data(head)
+        except HttpParserUpgrade:
+            raise UpstreamProtocol("the upstream switched protocols, unasked") from None
+        except HttpParserError as cause:
+            raise self._parse_failure(cause) from cause
+        self.status = parser.get_status_code()
+        if not self.head_complete:
+            raise UpstreamProtocol("the response's head is malformed")
+        self._version = parser.get_http_version()
+        if self._version not in ("1.1", "1.0"):
+            raise UpstreamProtocol(f"the response is HTTP/{self._version}")
+        if not 100 <= self.status <= 599:
+            raise UpstreamProtocol(f"the response has status {self.status}")
+        self._parser = parser
+
+    def _skip_interim(self) -> None:
+        """A 1xx says nothing yet; a server may send some, not without end."""
+        self._interim += 1
+        if self._interim > _MAX_INTERIM_RESPONSES:
+            raise UpstreamProtocol("too many 1xx responses", code="header_limit")
+        self.headers.clear()
+        self.head_complete = False
+        self._ended = False
+        self._fields = self._field_bytes = 0
+
+    def _begin_body(self) -> None:
+        headers = self.headers
+        length = headers.get("content-length")
+        coding = headers.get("transfer-encoding")
+        connection = headers.get("connection", "").lower()
+        self.keep_alive = "close" not in connection and (self._version == "1.1" or "keep-alive" in connection)
+        if coding is not None:
+            if length is not None:
+                raise UpstreamProtocol("the response has both Content-Length and Transfer-Encoding")
+            if coding.strip().lower() != "chunked" or self._version == "1.0":
+                raise UpstreamProtocol("the response has a Transfer-Encoding that can not be read")
+        if length is not None and not (length.isascii() and length.isdigit() and len(length) < 19):
+            raise UpstreamProtocol("the response's Content-Length is not a number")
+        if self.status in _BODYLESS:
+            self._complete()
+        elif coding is not None:
+            self._phase = _Phase.CHUNKED
+        elif length is None:
+            self._phase = _Phase.UNTIL_EOF
+            self.keep_alive = False
+            self._parser = None
+        elif int(length) == 0:
+            self._complete()
+        else:
+            self._phase = _Phase.LENGTH
+            self._remaining = int(length)
+            self._parser = None
+
+    # -- the body ----------------------------------------------------------------------------------------------------------
+
+    def _feed_length(self, data: bytes) -> None:
+        remaining = self._remaining - len(data)
+        if remaining < 0:
+            self.stray = True
+            data = data[:remaining]
+        self.pieces.append(data)
+        self._remaining = remaining
+        if remaining <= 0:
+            self._complete()
+
+    def _feed_chunks(self, data: bytes) -> None:
+        parser = self._parser
+        assert parser is not None
+        before = len(self.pieces)
+        try:
+            parser.feed_data(data)
+        except HttpParserError as cause:
+            if not self._ended:
+                raise self._parse_failure(cause) from cause
+            self.stray = True
+        self._tail = data[-5:] if len(data) >= 5 else (self._tail + data)[-5:]
+        if self._ended:
+            # The parser passes over line ends between messages. The blank line that ends a message follows a byte that is no
+            # line end, so these five bytes show whether anything came after it.
+            if self._tail[1:] != b"\r\n\r\n" or self._tail[:1] in (b"\r", b"\n"):
+                self.stray = True
+            self._complete()
+        elif len(self.pieces) == before:
+            # Extensions and trailers are no data; they must not go on for ever.
+            self._overhead += len(data)
+            if self._overhead > self._max_head:
+                raise UpstreamProtocol("a chunk's extension or the trailers are too large", code="header_limit")
+        else:
+            self._overhead = 0
+
+    def _complete(self) -> None:
+        self._phase = _Phase.COMPLETE
+        self._parser = None
+
+    def _parse_failure(self, cause: HttpParserError) -> UpstreamProtocol:
+        if isinstance(cause.__context__, UpstreamProtocol):
+            return cause.__context__
+        return UpstreamProtocol(f"the response is not valid HTTP: {cause}")
+
+    # -- called by the parser ----------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A second message in the same response is stray: stop before any of it is taken."""
+        if self._ended:
+            raise _MessageBegan
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or a trailer, which is dropped."""
+        self._fields += 1
+        self._field_bytes += len(name) + len(value)
+        if self._fields > self._max_fields or self._field_bytes > self._max_head:
+            raise UpstreamProtocol("the response has too many header fields", code="header_limit")
+        if self.head_complete:
+            return
+        key = name.decode("ascii").lower()
+        text = value.decode("latin-1").strip(" \t")
+        earlier = self.headers.get(key)
+        self.headers[key] = text if earlier is None else f"{earlier}, {text}"
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self.head_complete = True
+
+    def on_message_complete(self) -> None:
+        """The last chunk and its trailers are through."""
+        self._ended = True

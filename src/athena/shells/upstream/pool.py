@@ -1,0 +1,206 @@
+"""Connections to one origin: kept, shared, limited.
+
+The set of connections is the count of them: a connection is in it from before its first attempt to connect until it is given
+up, so no path (cancellation, failure, a waiter that left as its turn came) can lose a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from athena.errors import UpstreamClosed, UpstreamTimeout
+from athena.shells.upstream.connection import Connection
+from athena.shells.upstream.dial import Dialer
+from athena.shells.upstream.settings import ClientSettings, Origin
+
+
+class PoolStats(msgspec.Struct):
+    """How the connections to one origin are, and what became of those before."""
+
+    open: int = 0
+    """Connections that exist or are being opened; `idle` and busy ones together."""
+    idle: int = 0
+    waiting: int = 0
+    opened: int = 0
+    reused: int = 0
+    resent: int = 0
+    stray: int = 0
+    """Connections that died of bytes nobody asked for."""
+
+
+class _Waiter(msgspec.Struct, eq=False):
+    future: asyncio.Future[Connection]
+    fresh: bool
+
+
+class Pool:
+    """Hands out clean connections, the one used last first."""
+
+    def __init__(self, origin: Origin, settings: ClientSettings, dialer: Dialer) -> None:
+        self.origin = origin
+        self.authority = origin.authority
+        self._settings = settings
+        self._dialer = dialer
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._waiters: deque[_Waiter] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._counts = PoolStats()
+
+    # -- taking ------------------------------------------------------------------------------------------------------------
+
+    def take_idle(self) -> Connection | None:
+        """A clean pooled connection, if there is one."""
+        if not self._idle:
+            return None
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.expires_at > now and connection.is_clean():
+                self._counts.reused += 1
+                return connection
+            connection.abort()
+        return None
+
+    async def acquire(self, *, fresh: bool, wait_seconds: float, connect_seconds: float) -> Connection:
+        """A connection to write to; `fresh`: one that never carried a request."""
+        while True:
+            connection = None if fresh else self.take_idle()
+            if connection is not None:
+                return connection
+            if fresh and self._idle and len(self._connections) >= self._settings.max_connections:
+                self._idle.pop(0).abort()
+            if len(self._connections) < self._settings.max_connections:
+                connection = self._add()
+            else:
+                connection = await self._wait(fresh, wait_seconds)
+            if not connection.is_open and not connection.dead:
+                return await self._open(connection, connect_seconds)
+            if connection.is_clean():
+                self._counts.reused += 1
+                return connection
+            connection.abort()
+
+    def _add(self) -> Connection:
+        connection = Connection(self)
+        self._connections.add(connection)
+        return connection
+
+    async def _open(self, connection: Connection, seconds: float) -> Connection:
+        try:
+            await self._dialer.open(connection, self.origin, seconds)
+        except BaseException:
+            connection.abort()
+            raise
+        self._counts.opened += 1
+        return connection
+
+    async def _wait(self, fresh: bool, seconds: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future(), fresh)
+        self._waiters.append(waiter)
+        timer = loop.call_later(seconds, self._expire, waiter)
+        try:
+            return await waiter.future
+        except BaseException:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            future = waiter.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # Its turn came in the very moment it left: the next one gets it.
+                self._put_back(future.result())
+            raise
+        finally:
+            timer.cancel()
+
+    def _expire(self, waiter: _Waiter) -> None:
+        if not waiter.future.done():
+            limit = self._settings.max_connections
+            failure = UpstreamTimeout(f"all {limit} connections to {self.origin} are busy", code="pool_timeout")
+            waiter.future.set_exception(failure)
+
+    # -- giving back -------------------------------------------------------------------------------------------------------
+
+    def release(self, connection: Connection) -> None:
+        """A connection whose response is complete."""
+        waiter = self._next_waiter()
+        if waiter is not None and not waiter.fresh:
+            self._waiters.popleft()
+            waiter.future.set_result(connection)
+            return
+        if waiter is not None or self._closed:
+            connection.abort()
+            return
+        lifetime = self._settings.idle_lifetime
+        if connection.server_lifetime is not None:
+            lifetime = min(lifetime, connection.server_lifetime)
+        connection.expires_at = asyncio.get_running_loop().time() + lifetime
+        self._idle.append(connection)
+        if len(self._idle) > self._settings.max_idle:
+            self._idle.pop(0).abort()
+        if self._sweeper is None and self._idle:
+            self._sweeper = asyncio.get_running_loop().call_later(self._settings.idle_lifetime, self._sweep)
+
+    def discard(self, connection: Connection, *, stray: bool) -> None:
+        """A connection that is gone; its place goes to whoever waits."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._counts.stray += stray
+        waiter = self._next_waiter()
+        if waiter is not None and not self._closed:
+            self._waiters.popleft()
+            waiter.future.set_result(self._add())
+
+    def _put_back(self, connection: Connection) -> None:
+        if connection.is_open:
+            self.release(connection)
+        else:
+            connection.abort()
+
+    def _next_waiter(self) -> _Waiter | None:
+        while self._waiters:
+            if not self._waiters[0].future.done():
+                return self._waiters[0]
+            self._waiters.popleft()
+        return None
+
+    def _sweep(self) -> None:
+        """Close what was not used for too long; one timer for all, only while something idles."""
+        self._sweeper = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in [connection for connection in self._idle if connection.expires_at <= now]:
+            connection.abort()
+        if self._idle:
+            self._sweeper = loop.call_at(min(connection.expires_at for connection in self._idle), self._sweep)
+
+    # -- the whole ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give everything up: idle, busy, waiting."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for waiter in self._waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(UpstreamClosed("the client was closed", code="client_closed"))
+        for connection in list(self._connections):
+            connection.shut_down()
+
+    def count_resend(self) -> None:
+        """One request went out a second time."""
+        self._counts.resent += 1
+
+    def stats(self) -> PoolStats:
+        """A copy of the counts."""
+        return msgspec.structs.replace(
+            self._counts, open=len(self._connections), idle=len(self._idle), waiting=len(self._waiters)
+        )

@@ -1,0 +1,363 @@
+"""One answer of an upstream: its head, then its body, by `read` or by callback.
+
+What `data_received` brings is appended to a list and wakes at most one future; a read takes all of it. Time limits cost one
+timer per response, which is moved lazily: it fires, looks at when data came last, and is set anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, UsageError
+from athena.shells.upstream.connection import Connection
+from athena.shells.upstream.encoding import ContentDecoder, decoder_for
+from athena.shells.upstream.framing import ResponseFraming
+from athena.shells.upstream.settings import ClientSettings, Timeouts
+
+
+class UpstreamResponse:
+    """Read it to its end or close it; either way the connection is taken care of.
+
+    `status`, `headers` (lower-case names; no content-encoding or content-length if the body was decoded), `resent` (the
+    request went out twice), `reused` (it went over a pooled connection), and loop times: `sent_at`, `first_byte_at`,
+    `ended_at`.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_closed",
+        "_connection",
+        "_decoder",
+        "_failure",
+        "_finished",
+        "_framing",
+        "_held_back",
+        "_last_data",
+        "_loop",
+        "_on_data",
+        "_on_end",
+        "_paused",
+        "_settings",
+        "_timeouts",
+        "_timer",
+        "_total_deadline",
+        "_waiter",
+        "ended_at",
+        "first_byte_at",
+        "headers",
+        "resent",
+        "reused",
+        "sent_at",
+        "status",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: Connection,
+        settings: ClientSettings,
+        timeouts: Timeouts,
+        total_deadline: float,
+    ) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.resent = False
+        self.reused = connection.uses > 0
+        self.sent_at = loop.time()
+        self.first_byte_at = 0.0
+        self.ended_at = 0.0
+        self._loop = loop
+        self._connection = connection
+        self._settings = settings
+        self._timeouts = timeouts
+        self._total_deadline = total_deadline
+        self._framing = ResponseFraming(max_head_bytes=settings.max_head_bytes, max_fields=settings.max_header_fields)
+        self._decoder: ContentDecoder | None = None
+        self._failure: UpstreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._on_data: Callable[[bytes], None] | None = None
+        self._on_end: Callable[[UpstreamError | None], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_data = 0.0
+        self._buffered = 0
+        self._paused = False
+        self._held_back = False
+        self._closed = False
+        self._finished = False
+
+    # -- for the consumer --------------------------------------------------------------------------------------------------
+
+    async def read(self) -> bytes:
+        """All of the body that came since the last read, waiting if nothing did; b"" at the end. One reader at a time."""
+        if self._on_data is not None:
+            raise UsageError("read() beside deliver_to()")
+        while True:
+            data = self._take()
+            if data:
+                return data
+            if self._is_over():
+                if self._failure is not None:
+                    raise self._failure
+                if self._closed:
+                    raise UsageError("read() after close()")
+                return b""
+            await self._wait()
+
+    def deliver_to(self, on_data: Callable[[bytes], None], on_end: Callable[[UpstreamError | None], None]) -> None:
+        """Call back instead of `read`: no task wakes up between the socket and the consumer.
+
+        `on_data` gets what one read of the socket brought, from inside the event loop's callback, beginning now with what has
+        already come; it must be quick. `on_end` comes once, last: None at the end of the body, else what went wrong. Both
+        may call `close`, after which neither is called again, and `pause` and `resume` for back-pressure. An exception they
+        raise closes the response and goes to the loop's exception handler.
+        """
+        if self._on_data is not None or self._waiter is not None:
+            raise UsageError("deliver_to() beside another reader")
+        self._on_data, self._on_end = on_data, on_end
+        self._deliver()
+
+    def pause(self) -> None:
+        """Callback mode: no more data until `resume`; the socket is not read meanwhile."""
+        self._held_back = True
+        self._pause()
+
+    def resume(self) -> None:
+        """Callback mode: undo `pause`; data that waited is delivered from inside this call."""
+        if self._held_back:
+            self._held_back = False
+            if self._on_data is not None:
+                self._deliver()
+            if not self._held_back:
+                self._resume()
+
+    def close(self) -> None:
+        """No more is wanted. A connection whose response is not complete dies with it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._framing.pieces.clear()
+        self._on_end = None
+        if self._failure is None and not self._framing.complete:
+            self._fail(UpstreamClosed("the response was closed before its end", code="response_closed"))
+
+    # -- for the client ----------------------------------------------------------------------------------------------------
+
+    async def begin(self, head: bytes, body: bytes) -> None:
+        """Send the request and wait for the head of the answer."""
+        if not self._connection.begin(self, head, body):
+            self._finish()
+            raise UpstreamClosed("the connection was closed before the request went out")
+        self._watch()
+        while not (self.status or self._failure):
+            await self._wait()
+        if self._failure is not None:
+            raise self._failure
+
+    # -- from the connection -----------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """The next bytes of the connection."""
+        framing = self._framing
+        now = self._loop.time()
+        if not framing.started:
+            self.first_byte_at = now
+        before = len(framing.pieces)
+        try:
+            framing.feed(data)
+            if framing.head_complete and not self.status and framing.status >= 200:
+                self._take_head()
+        except UpstreamProtocol as failure:
+            self._fail(failure)
+            self._hand_on()
+            return
+        if framing.complete:
+            self._finish()
+            self._connection.end(reusable=framing.keep_alive, stray=framing.stray, keep_alive=framing.headers.get("keep-alive"))
+        elif len(framing.pieces) != before:
+            self._buffered += len(data)
+            first = self._last_data == 0.0
+            self._last_data = now
+            if first:
+                self._watch_again()
+            if self._buffered > self._settings.buffer_bytes and self._on_data is None:
+                self._pause()
+        elif not self.status:
+            return
+        self._hand_on()
+
+    def connection_ended(self) -> None:
+        """The server closed its side in order."""
+        if self._framing.feed_eof():
+            self._finish()
+        else:
+            self._fail(self._closed_early("upstream_closed", "the upstream closed the connection", None))
+        self._hand_on()
+
+    def connection_lost(self, cause: Exception | None) -> None:
+        """The connection broke."""
+        self._fail(self._closed_early("upstream_reset", "the connection to the upstream broke", cause))
+        self._hand_on()
+
+    def client_closed(self) -> None:
+        """The client was closed over this response."""
+        self._fail(UpstreamClosed("the client was closed", code="client_closed"))
+        self._hand_on()
+
+    # -- inside ------------------------------------------------------------------------------------------------------------
+
+    def _take_head(self) -> None:
+        framing = self._framing
+        self.headers = headers = framing.headers
+        encoding = headers.get("content-encoding")
+        if encoding is not None:
+            settings = self._settings
+            self._decoder = decoder_for(
+                encoding,
+                max_bytes=settings.max_decoded_bytes,
+                max_ratio=settings.max_decoded_ratio,
+                step=settings.buffer_bytes,
+            )
+            del headers["content-encoding"]
+            headers.pop("content-length", None)
+        self.status = framing.status
+
+    def _hand_on(self) -> None:
+        """Something changed: tell whoever waits."""
+        if self._on_data is not None:
+            self._deliver()
+            return
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _deliver(self) -> None:
+        on_data = self._on_data
+        assert on_data is not None
+        try:
+            while not self._held_back:
+                data = self._take()
+                if not data:
+                    break
+                on_data(data)
+            on_end = self._on_end
+            if on_end is not None and not self._held_back and self._is_over():
+                self._on_end = None
+                on_end(self._failure)
+        except Exception as failure:
+            # The connection may belong to another request by now: the consumer's fault must not travel through it.
+            self.close()
+            self._loop.call_exception_handler({"message": "a consumer of an upstream response failed", "exception": failure})
+
+    def _take(self) -> bytes:
+        """What can be handed out now; b"" if nothing."""
+        decoder = self._decoder
+        if decoder is None:
+            return self._take_wire()
+        if self._closed or isinstance(self._failure, UpstreamProtocol):
+            return b""
+        try:
+            # New input only when the last one is used up: what waits in the decoder stays bounded too.
+            output = decoder.take()
+            while not output and (data := self._take_wire()):
+                decoder.feed(data)
+                output = decoder.take()
+            if not output and self._framing.complete:
+                decoder.finish()
+        except UpstreamProtocol as failure:
+            self._fail(failure)
+            return b""
+        return output
+
+    def _take_wire(self) -> bytes:
+        """All body bytes as they came."""
+        pieces = self._framing.pieces
+        if not pieces:
+            return b""
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._buffered = 0
+        if self._paused and not self._held_back:
+            self._resume()
+        return data
+
+    def _is_over(self) -> bool:
+        return self._failure is not None or self._framing.complete
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise UsageError("two readers of one response")
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            if self._waiter is waiter:
+                self._waiter = None
+
+    def _pause(self) -> None:
+        if not self._paused and not self._is_over():
+            self._paused = True
+            self._connection.pause_reading()
+
+    def _resume(self) -> None:
+        self._paused = False
+        if not self._is_over():
+            # The silence was ours: the upstream's time starts now.
+            self._last_data = self._loop.time() if self._last_data else 0.0
+            self._connection.resume_reading()
+
+    def _closed_early(self, code: str, message: str, cause: Exception | None) -> UpstreamClosed:
+        where = "in the middle of its answer" if self._framing.started else "without an answer"
+        failure = UpstreamClosed(f"{message} {where}", code=code)
+        failure.__cause__ = cause
+        return failure
+
+    def _finish(self) -> None:
+        """Nothing more will come; stop the clock."""
+        if not self._finished:
+            self._finished = True
+            self.ended_at = self._loop.time()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _fail(self, failure: UpstreamError) -> None:
+        """The first failure counts, and the connection goes with it."""
+        if self._failure is None:
+            failure.request_sent = True
+            failure.response_started = self._framing.started
+            self._failure = failure
+        self._finish()
+        if not self._framing.complete:
+            # A complete response has given its connection back; it may serve another by now.
+            self._connection.drop(self)
+        if self._closed and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- the clock ---------------------------------------------------------------------------------------------------------
+
+    def _next_limit(self, now: float) -> tuple[float, str]:
+        timeouts = self._timeouts
+        if self._paused:
+            deadline, code = now + timeouts.idle, ""
+        elif self._last_data:
+            deadline, code = self._last_data + timeouts.idle, "idle_timeout"
+        else:
+            deadline, code = self.sent_at + timeouts.first_byte, "first_byte_timeout"
+        return (deadline, code) if deadline < self._total_deadline else (self._total_deadline, "total_timeout")
+
+    def _watch(self) -> None:
+        now = self._loop.time()
+        deadline, code = self._next_limit(now)
+        if now < deadline:
+            self._timer = self._loop.call_at(deadline, self._watch)
+            return
+        self._timer = None
+        self._fail(UpstreamTimeout(f"the upstream took too long ({code.removesuffix('_timeout')} limit)", code=code))
+        self._hand_on()
+
+    def _watch_again(self) -> None:
+        """Another limit holds from now on; it may end sooner."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._watch()

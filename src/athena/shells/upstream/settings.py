@@ -1,0 +1,124 @@
+"""What an operator can set about upstream connections, and where a connection leads: values only, no IO.
+
+The defaults are those of `reliability.md` section 7.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from athena.errors import ConfigError
+from athena.shells.upstream.proxy import Proxy, bypasses_proxy
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?")
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each step of one request may take, in seconds."""
+
+    pool: float = 10.0
+    """Waiting for a free connection when all allowed ones are busy."""
+    connect: float = 5.0
+    """Name resolution, TCP, proxy and TLS together."""
+    first_byte: float = 600.0
+    """From the request going out to the first byte of the body: upstreams send their headers early and think then."""
+    idle: float = 120.0
+    """Between two pieces of the body. Time in which the consumer itself held reading back does not count."""
+    total: float = 3600.0
+    """From the call of `send` to the last byte of the body."""
+
+
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server proves who it is. System CAs are always trusted; `ca_file` adds to them."""
+
+    ca_file: str | None = None
+    verify: bool = True
+    """False accepts any certificate of anybody; never a default."""
+    handshake_timeout: float = 5.0
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the client. Those on connections hold per origin."""
+
+    max_connections: int = 4096
+    max_idle: int = 128
+    idle_lifetime: float = 20.0
+    """Seconds an unused connection is kept; a shorter `Keep-Alive: timeout=` of the server wins."""
+    stagger: float = 0.25
+    """Seconds before the next address is tried while the one before still hangs (RFC 8305)."""
+    resend_when_fresh: bool = True
+    """Resend also when a connection opened for this very request closes without a byte, not only a pooled one."""
+    max_head_bytes: int = 64 * 1024
+    max_header_fields: int = 100
+    buffer_bytes: int = 256 * 1024
+    """Unread body bytes at which the socket is no longer read; it is again at half of that."""
+    max_decoded_bytes: int = 1024 * 1024 * 1024
+    max_decoded_ratio: int = 100
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+DEFAULT_TLS = TlsSettings()
+
+
+class Origin(msgspec.Struct, frozen=True, cache_hash=True):
+    """Where connections lead and how they get there. Equal origins share connections."""
+
+    scheme: str
+    host: str
+    port: int
+    tls: TlsSettings = DEFAULT_TLS
+    proxy: Proxy | None = None
+
+    @property
+    def authority(self) -> str:
+        """Value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+def parse_base_url(
+    url: str, *, tls: TlsSettings = DEFAULT_TLS, proxy: str | None = None, no_proxy: Sequence[str] = ()
+) -> tuple[Origin, str]:
+    """An upstream's base URL as its origin and the path prefix of all its requests (no slash at the end)."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as cause:
+        raise ConfigError(f"base_url is not a URL: {cause}", code="invalid_base_url") from cause
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise ConfigError(f"base_url must begin with http:// or https://, not {parts.scheme!r}", code="invalid_base_url")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("base_url holds credentials; put them in api_key", code="invalid_base_url")
+    if parts.query or parts.fragment:
+        raise ConfigError("base_url holds a query or a fragment", code="invalid_base_url")
+    if re.fullmatch(r"[!-~]*", parts.path) is None:
+        raise ConfigError("the path of base_url holds a character that needs percent-encoding", code="invalid_base_url")
+    host = _host_name(parts.hostname or "")
+    if port is None:
+        port = _DEFAULT_PORTS[parts.scheme]
+    through = Proxy.parse(proxy) if proxy and not bypasses_proxy(host, port, no_proxy) else None
+    return Origin(parts.scheme, host, port, tls, through), parts.path.rstrip("/")
+
+
+def _host_name(host: str) -> str:
+    """The host in the form that goes on the wire."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError as cause:
+        raise ConfigError(f"base_url has no valid host: {host!r}", code="invalid_base_url") from cause
+    if _HOST.fullmatch(name.lower()) is None:
+        raise ConfigError(f"base_url has no valid host: {host!r}", code="invalid_base_url")
+    return name.lower()
