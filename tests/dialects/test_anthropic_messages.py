@@ -246,11 +246,19 @@ def sse(*payloads: dict[str, Any]) -> bytes:
     return b"".join(b"event: %b\ndata: %b\n\n" % (p["type"].encode(), json.dumps(p).encode()) for p in payloads)
 
 
-MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None,
+MESSAGE: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None,
            "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}  # fmt: skip
-START = {"type": "message_start", "message": MESSAGE}
-TOOL = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "a", "input": {}}}
-END = {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 2}}
+START: dict[str, Any] = {"type": "message_start", "message": MESSAGE}
+TOOL: dict[str, Any] = {
+    "type": "content_block_start",
+    "index": 0,
+    "content_block": {"type": "tool_use", "id": "t", "name": "a", "input": {}},
+}
+END: dict[str, Any] = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+    "usage": {"output_tokens": 2},
+}
 STOP = {"type": "message_stop"}
 
 

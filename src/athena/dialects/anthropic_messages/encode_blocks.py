@@ -123,10 +123,11 @@ class MessageWriter:
     # -- turns ---------------------------------------------------------------------------------------------------------------
 
     def _must_rewrite(self, turn: Turn) -> bool:
+        return any(self._is_refused(part) for part in turn.parts)
+
+    def _is_refused(self, part: Part) -> bool:
         """An unsigned thinking block, such as a foreign model's without an envelope, is refused by whoever signs."""
-        return self._profile.reasoning_replay == "never" and any(
-            isinstance(part, Thinking) and part.signature is None for part in turn.parts
-        )
+        return isinstance(part, Thinking) and part.signature is None and self._profile.reasoning_replay == "never"
 
     def _turn(self, turn: Turn, path: str) -> list[Block]:
         if turn.name is not None:
@@ -160,7 +161,7 @@ class MessageWriter:
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def _block(self, part: Part, role: str, path: str) -> Block | None:
-        if self._same and isinstance(part.raw, dict):
+        if self._same and isinstance(part.raw, dict) and not self._is_refused(part):
             return part.raw
         if isinstance(part, Text):
             return self._text(part, role, path)
