@@ -24,7 +24,7 @@ Decide by type, `kind` or `code`, never by the message. `kind` is the row of the
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ErrorKind = Literal[
     "invalid",
@@ -48,6 +48,7 @@ __all__ = [
     "AthenaError",
     "ClientError",
     "ConfigError",
+    "ConfigProblem",
     "ErrorKind",
     "FormatError",
     "InvalidRequest",
@@ -131,6 +132,10 @@ class UpstreamError(AthenaError):
 
     kind: ErrorKind = "upstream"
     code = "upstream_error"
+    request_sent: bool = False
+    """Did any byte of the request go out? Then the upstream may have run it, and may bill it."""
+    response_started: bool = False
+    """Did any byte of an answer come in?"""
 
 
 class UpstreamStatus(UpstreamError):
@@ -183,10 +188,38 @@ class UnknownTool(FormatError):
     code = "unknown_tool"
 
 
+class ConfigProblem(NamedTuple):
+    """One thing that is wrong in a configuration, where it stands, and what to do about it."""
+
+    message: str
+    key: str = ""
+    source: str = ""
+    """The file, or the environment variable or flag, that holds the value."""
+    line: int | None = None
+    remedy: str = ""
+    fatal: bool = True
+    """False: a warning."""
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}" if self.line else self.source
+        text = ": ".join(part for part in (place, self.key, self.message) if part)
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
 class ConfigError(AthenaError):
-    """The configuration is at fault; the message names file and key."""
+    """The configuration is at fault; the message names file and key. `problems` are all of them, when there may be several."""
 
     code = "invalid_config"
+    problems: tuple[ConfigProblem, ...] = ()
+
+    @classmethod
+    def of(cls, problems: tuple[ConfigProblem, ...]) -> ConfigError:
+        """One error for everything that is wrong."""
+        fatal = [problem for problem in problems if problem.fatal]
+        head = "the configuration has a problem" if len(fatal) == 1 else f"the configuration has {len(fatal)} problems"
+        error = cls("\n  ".join([f"{head}:", *map(str, fatal)]), path=fatal[0].key if fatal else "")
+        error.problems = problems
+        return error
 
 
 class UsageError(AthenaError):

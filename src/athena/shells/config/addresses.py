@@ -1,0 +1,140 @@
+"""Addresses of upstreams: one correct URL however the base was written (requirements A9), and what a known host implies.
+
+The hosts are rows of `hosts.toml`; no vendor's name stands in code.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from athena.errors import ConfigError
+
+_ENDPOINTS = ("/chat/completions", "/messages", "/responses")
+_VERSION = re.compile(r"v[0-9]+[a-z0-9]*\Z")
+
+
+class KnownHost(msgspec.Struct, frozen=True):
+    """What a server's address implies."""
+
+    host: str
+    profiles: dict[str, str]
+    """Profile by dialect, the usual dialect first."""
+    key_env: str | None = None
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a lone key is enough to start."""
+
+    base_url: str
+    key_env: str
+    model: str
+
+
+class _Table(msgspec.Struct, frozen=True):
+    start: Start
+    hosts: tuple[KnownHost, ...]
+
+
+@cache
+def _table() -> _Table:
+    text = resources.files("athena.shells.config").joinpath("hosts.toml").read_text("utf-8")
+    value: dict[str, Any] = tomllib.loads(text)
+    hosts = []
+    for host, row in value["hosts"].items():
+        key_env = row.pop("key_env", None)
+        hosts.append(KnownHost(host, row, key_env))
+    return _Table(msgspec.convert(value["start"], Start), tuple(hosts))
+
+
+def start() -> Start:
+    """The upstream of the short form when no address is given."""
+    return _table().start
+
+
+def known_hosts() -> tuple[KnownHost, ...]:
+    """All rows."""
+    return _table().hosts
+
+
+def known_host(base_url: str) -> KnownHost | None:
+    """The row for an address; None for a server nobody knows."""
+    name = (_split(base_url).hostname or "").lower()
+    for row in _table().hosts:
+        if name == row.host or name.endswith("." + row.host):
+            return row
+    return None
+
+
+def clean_base_url(text: str) -> str:
+    """The address without a trailing slash or endpoint. Raises ConfigError; its message never repeats a password."""
+    parts = _split(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("must be an address such as https://host/v1")
+    if parts.username or parts.password or "@" in parts.netloc:
+        raise ConfigError("must not hold a user name or password; put the key in api_key or headers")
+    if parts.query or parts.fragment or "?" in text or "#" in text:
+        raise ConfigError("must not hold a query or fragment; put the key in api_key")
+    if re.search(r"[\x00-\x20\x7f]", text.strip()):
+        raise ConfigError("must not hold spaces or control characters")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ConfigError("has a port that is no number from 0 to 65535") from None
+    path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
+    for endpoint in _ENDPOINTS:
+        path = path.removesuffix(endpoint)
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def upstream_url(base_url: str, path: str, own_path: str | None = None) -> str:
+    """The URL to post to. `path` is the dialect's, with or without its version; a version in the base wins over it.
+
+    `own_path` is the upstream's configured path, taken as it is.
+    """
+    if own_path is not None:
+        return f"{base_url}/{own_path.lstrip('/')}"
+    head, _, rest = path.lstrip("/").partition("/")
+    version = "v1"
+    if _VERSION.match(head):
+        version = head
+    else:
+        rest = path.lstrip("/")
+    if any(_VERSION.match(segment) for segment in urlsplit(base_url).path.split("/")):
+        return f"{base_url}/{rest}"
+    return f"{base_url}/{version}/{rest}"
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach the host?"""
+    name = host.strip("[]").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def host_of(base_url: str) -> str:
+    """The host in an address."""
+    try:
+        return _split(base_url).hostname or ""
+    except ConfigError:
+        return ""
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError:
+        raise ConfigError("is no valid address") from None

@@ -1,0 +1,165 @@
+"""The whole way from files, variables and flags to a `Config`, and the watch over those files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path as FilePath
+
+import msgspec
+
+from athena.errors import ConfigProblem
+from athena.shells.config.addresses import known_hosts
+from athena.shells.config.check import build, struct_fields
+from athena.shells.config.flat import expand_flat, take_flat
+from athena.shells.config.meaning import complete
+from athena.shells.config.model import Config, FlatKeys
+from athena.shells.config.places import Layout, Report
+from athena.shells.config.sources import Sources, expand_variables, gather
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
+_NO_HASH = "sha256:" + "0" * 64
+_RESTART = ("host", "port", "workers", "state_dir")
+_ADAPTER_COUNTS = ("collect_window_ms", "max_calls", "collect_max_bytes", "stream_buffer_bytes", "early_detection_chars")
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration and how it came about."""
+
+    config: Config
+    warnings: tuple[ConfigProblem, ...]
+    hints: tuple[str, ...]
+    """What could be set up, when no upstream is."""
+    files: tuple[FilePath, ...]
+    """The configuration files that were read."""
+    key_files: tuple[FilePath, ...]
+    layout: Layout
+    """Where each value came from."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No upstream is configured at all: the built-in demo can take its place."""
+        return not self.config.upstreams
+
+
+def load(sources: Sources, *, skip_unreadable: bool = True) -> Loaded:
+    """The configuration. Raises ConfigError with every problem in `problems`, warnings included."""
+    layout, files, problems = gather(sources, skip_unreadable=skip_unreadable)
+    report = Report(layout)
+    for problem in problems:
+        report.add(problem)
+    expand_variables(layout, sources.environment, report)
+    _lenient_adapter(layout, report)
+    _key_texts(layout, report)
+    known = struct_fields(Config) | struct_fields(FlatKeys)
+    for key in [key for key in layout.tree if key not in known]:
+        report.unknown_key((key,), known)
+        del layout.tree[key]
+    given = take_flat(layout)
+    flat = build(FlatKeys, given, (), report)
+    given = {key: value for key, value in given.items() if value is not None and value != {}}
+    expand_flat(flat, given, layout, sources.environment, report)
+    config = build(Config, layout.tree, (), report)
+    config, key_files = complete(config, sources.environment, sources.home, report)
+    report.stop_if_failed()
+    layout.tree = {}  # it held keys as plain text
+    return Loaded(
+        config=config,
+        warnings=report.warnings,
+        hints=_hints(config, sources),
+        files=tuple(files),
+        key_files=key_files,
+        layout=layout,
+    )
+
+
+def _lenient_adapter(layout: Layout, report: Report) -> None:
+    """Negative numbers of the tool adapter count as 0, with a warning (requirements C14)."""
+    adapter = layout.tree.get("tool_adapter")
+    if not isinstance(adapter, dict):
+        return
+    for key in _ADAPTER_COUNTS:
+        value = adapter.get(key)
+        try:
+            negative = not isinstance(value, bool) and isinstance(value, int | str) and int(value) < 0
+        except ValueError:
+            negative = False
+        if negative:
+            report.warn(("tool_adapter", key), "negative, taken as 0")
+            adapter[key] = 0
+
+
+def _key_texts(layout: Layout, report: Report) -> None:
+    """A gateway key may be written as its bare hash. Anything else in its place is probably the key itself: not repeated."""
+    keys = layout.tree.get("keys")
+    if not isinstance(keys, list):
+        return
+    for index, key in enumerate(keys):
+        text = key.get("hash") if isinstance(key, dict) else key
+        if not isinstance(text, str):
+            continue
+        folded = text.strip().lower()
+        if not _HASH.match(folded):
+            report.error(("keys", index), "must be sha256: and 64 hex digits", "athena config hash-key turns a key into that")
+            folded = _NO_HASH
+        keys[index] = {**key, "hash": folded} if isinstance(key, dict) else {"hash": folded}
+
+
+def _hints(config: Config, sources: Sources) -> tuple[str, ...]:
+    """Ways to a real model, for the keys that are in the environment."""
+    if config.upstreams:
+        return ()
+    hints = []
+    for host in known_hosts():
+        if host.key_env and sources.environment.get(host.key_env):
+            hints.append(
+                f"{host.key_env} is set; to use it: athena serve --base-url https://{host.host} --api-key-env {host.key_env}"
+            )
+    return tuple(dict.fromkeys(hints))
+
+
+def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
+    """The changed keys that a reload can not apply."""
+    return tuple(key for key in _RESTART if getattr(old, key) != getattr(new, key))
+
+
+class ConfigWatcher:
+    """Tells whether the files changed and loads them again. Looks only when asked; no thread."""
+
+    def __init__(self, sources: Sources, loaded: Loaded | None = None) -> None:
+        self.sources = sources
+        self.loaded = loaded if loaded is not None else load(sources)
+        self._seen = self._look()
+
+    @property
+    def config(self) -> Config:
+        """The last good configuration."""
+        return self.loaded.config
+
+    def changed(self) -> bool:
+        """Is any file different from when it was last loaded, or tried to be?"""
+        return self._look() != self._seen
+
+    def reload(self) -> Config:
+        """The new configuration. Raises ConfigError; then the old one stays, and the same bad file is not tried again."""
+        self._seen = self._look()
+        loaded = load(self.sources, skip_unreadable=False)
+        self.loaded = loaded
+        self._seen = self._look(self._seen)
+        return loaded.config
+
+    def _look(
+        self, known: dict[FilePath, tuple[int, int, int] | None] | None = None
+    ) -> dict[FilePath, tuple[int, int, int] | None]:
+        """Time, size and identity of every file that counts; `known` keeps what was seen before the load began."""
+        files = [file for file, _ in self.sources.candidates()] + list(self.loaded.key_files)
+        seen = {file: _stamp(file) for file in files}
+        return seen if known is None else {file: known.get(file, stamp) for file, stamp in seen.items()}
+
+
+def _stamp(file: FilePath) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

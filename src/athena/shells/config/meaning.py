@@ -1,0 +1,273 @@
+"""What a well-typed configuration must also satisfy: names that exist, addresses that are addresses, keys that can be read.
+
+Works on the structs, reports with the paths of the full form, and fills in what follows from other values: an upstream's
+dialect and profile from its host, its key from a variable or a file.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+
+import msgspec
+
+from athena.dialects import dialect_names
+from athena.errors import ConfigError
+from athena.formats import ALIASES, format_names
+from athena.model.profile import Profile
+from athena.profiles import default_profiles
+from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
+from athena.shells.config.model import Config, Fallback, ModelRule, Upstream
+from athena.shells.config.places import Path, Report, did_you_mean, show_path
+from athena.shells.config.secret import Secret
+from athena.shells.config.sources import KEY_SOURCES
+from athena.shells.config.targets import patterns_of, split_use
+
+_KEY_FILE_BYTES = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_OWN_HEADERS = frozenset(
+    ("connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "accept-encoding")
+)
+
+
+def complete(
+    config: Config, environment: Mapping[str, str], home: FilePath, report: Report
+) -> tuple[Config, tuple[FilePath, ...]]:
+    """The configuration with everything filled in, and the files its keys came from."""
+    reader = _KeyReader(environment, home, report)
+    upstreams = {}
+    for name, upstream in config.upstreams.items():
+        path = ("upstreams", name)
+        if not _NAME.match(name):
+            report.error(path, "an upstream's name holds letters, digits, dots, dashes and underscores only")
+        upstreams[name] = reader.with_key(_placed(upstream, path, report), path)
+        _check_upstream(upstreams[name], config, path, report)
+    for index, rule in enumerate(config.models):
+        _check_rule(rule, config, ("models", index), report)
+    _check_keys(config, report)
+    _check_formats(config, report)
+    _check_adapter(config, report)
+    envelope = config.envelope_key
+    if config.envelope_key_file:
+        envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
+    done = msgspec.structs.replace(config, upstreams=upstreams, envelope_key=envelope)
+    return done, tuple(reader.files)
+
+
+# -- upstreams -------------------------------------------------------------------------------------------------------------
+
+
+def _placed(upstream: Upstream, path: Path, report: Report) -> Upstream:
+    """The upstream with a clean address, its dialect and its profile."""
+    if not upstream.base_url:
+        return upstream  # told already
+    written = "dialect" in _keys_at(path, report)
+    try:
+        base_url = clean_base_url(upstream.base_url)
+        host = known_host(base_url)
+    except ConfigError as error:
+        report.error((*path, "base_url"), error.message)
+        return upstream
+    dialect, profile = upstream.dialect, upstream.profile
+    table = default_profiles()
+    if profile is not None and profile not in table.names():
+        report.error((*path, "profile"), f"there is no profile {profile!r}", did_you_mean(profile, table.names()))
+        profile = None
+    if profile is not None:
+        own = table.get(profile).dialect
+        if not written:
+            dialect = own
+        elif own != dialect:
+            report.error((*path, "profile"), f"the profile {profile} speaks {own}, not {dialect}", f"set dialect: {own}")
+    elif host is not None:
+        dialect = dialect if written else next(iter(host.profiles))
+        profile = host.profiles.get(dialect)
+    if dialect not in dialect_names():
+        report.error((*path, "dialect"), f"there is no dialect {dialect!r}", did_you_mean(dialect, dialect_names()))
+    return msgspec.structs.replace(upstream, base_url=base_url, dialect=dialect, profile=profile)
+
+
+def _host(base_url: str) -> KnownHost | None:
+    try:
+        return known_host(base_url)
+    except ConfigError:
+        return None  # a bad address, told already
+
+
+def _keys_at(path: Path, report: Report) -> tuple[str, ...]:
+    """The keys that were written there."""
+    node: object = report.layout.tree
+    for step in path:
+        node = node.get(step) if isinstance(node, dict) else None
+    return tuple(key for key, value in node.items() if value is not None) if isinstance(node, dict) else ()
+
+
+def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Report) -> None:
+    _check_quirks(upstream.quirks, (*path, "quirks"), report)
+    for name, value in upstream.headers.items():
+        where = (*path, "headers", name)
+        if not _TOKEN.match(name) or name.lower() in _OWN_HEADERS:
+            report.error(where, "this header can not be set")
+        if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value.reveal()):
+            report.error(where, "a header's value must not hold control characters")
+    if upstream.proxy is not None:
+        _check_proxy(upstream.proxy, (*path, "proxy"), report)
+    if not upstream.verify and not is_loopback(host_of(upstream.base_url)):
+        report.warn((*path, "verify"), "the server's certificate is not checked", "use ca_file for a private authority")
+    if upstream.ca_file is not None and not FilePath(upstream.ca_file).expanduser().is_file():
+        report.error((*path, "ca_file"), "there is no such file")
+    if upstream.forward_client_key and config.keys:
+        report.error((*path, "forward_client_key"), "clients' keys are the gateway's own", "remove it, or remove keys")
+    if upstream.forward_client_key and upstream.api_key is not None:
+        report.warn((*path, "forward_client_key"), "api_key is used only for clients that send no key")
+    if upstream.api_key is None and not upstream.forward_client_key and upstream.base_url:
+        host = _host(upstream.base_url)
+        wanted = [key for key in KEY_SOURCES if key in _keys_at(path, report)]
+        if host is not None and host.key_env and not wanted:
+            report.warn(path, "no key is set for this upstream", f"add api_key_env: {host.key_env}")
+
+
+def _check_proxy(proxy: Secret, path: Path, report: Report) -> None:
+    if not re.match(r"https?://[^/\s]+/?\Z", proxy.reveal()):
+        report.error(path, "must be an address such as http://proxy:3128")
+
+
+def _check_quirks(quirks: dict[str, object], path: Path, report: Report) -> None:
+    fields = [name for name in Profile.__struct_fields__ if name not in ("name", "dialect")]
+    for key, value in quirks.items():
+        if key not in fields:
+            report.error((*path, key), "a profile has no such field", did_you_mean(key, fields))
+            continue
+        try:
+            msgspec.convert({key: value}, Profile)
+        except msgspec.ValidationError as error:
+            report.error((*path, key), str(error).partition(" - at ")[0].replace("`", ""))
+
+
+class _KeyReader:
+    """Keys from variables and files."""
+
+    def __init__(self, environment: Mapping[str, str], home: FilePath, report: Report) -> None:
+        self.files: list[FilePath] = []
+        self._environment = environment
+        self._home = home
+        self._report = report
+
+    def with_key(self, upstream: Upstream, path: Path) -> Upstream:
+        """The upstream with its key read."""
+        given = [key for key in KEY_SOURCES if getattr(upstream, key) is not None]
+        if len(given) > 1:
+            self._report.error((*path, given[1]), f"{' and '.join(given)} are both set", "keep one of them")
+        key = upstream.api_key
+        if upstream.api_key_env is not None:
+            text = self._environment.get(upstream.api_key_env)
+            if not text:
+                variable = upstream.api_key_env
+                self._report.error(
+                    (*path, "api_key_env"), f"the environment variable {variable} is not set", f"export {variable}=..."
+                )
+            key = Secret(text.strip()) if text else None
+        elif upstream.api_key_file is not None:
+            key = self.read_file(upstream.api_key_file, (*path, "api_key_file"))
+        if key is not None and re.search(r"[^\x21-\x7e]", key.reveal()):
+            self._report.error((*path, given[0]), "a key holds printable ASCII characters only, no spaces or line ends")
+        if key is not None and not key:
+            self._report.error((*path, given[0]), "the key is empty")
+        return msgspec.structs.replace(upstream, api_key=key)
+
+    def read_file(self, name: str, path: Path) -> Secret | None:
+        """The first line of a key file."""
+        file = self._home / name[2:] if name.startswith("~/") else FilePath(name)
+        self.files.append(file)
+        try:
+            mode = file.stat().st_mode
+            with file.open("rb") as stream:
+                text = stream.read(_KEY_FILE_BYTES).decode("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            self._report.error(path, f"the file can not be read: {reason}")
+            return None
+        if not text:
+            self._report.error(path, "the file is empty")
+            return None
+        if mode & (stat.S_IRWXO | stat.S_IWGRP):
+            self._report.warn(path, "others can read or change the key file", "chmod 600")
+        return Secret(text)
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------------
+
+
+def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> None:
+    stars = {pattern.count("*") for pattern in patterns_of(rule)}
+    if rule.match == ():
+        report.error((*path, "match"), "names no pattern", 'write match: "*" for every model')
+    _check_use(rule.use, stars, (*path, "use"), report)
+    _check_format(rule.format, (*path, "format"), report)
+    _check_quirks(rule.quirks, (*path, "quirks"), report)
+    for index, fallback in enumerate(rule.fallback):
+        where: Path = (*path, "fallback", index)
+        if isinstance(fallback, Fallback):
+            _check_use(fallback.use, stars, (*where, "use"), report)
+            _check_format(fallback.format, (*where, "format"), report)
+        else:
+            _check_use(fallback, stars, where, report)
+    for name in rule.names:
+        if "*" in name or "?" in name:
+            report.error((*path, "names"), "names are shown to clients as they stand; no wildcards")
+    for earlier in range(int(path[-1]) if not report.layout.origin(path).key else 0):
+        if "*" in patterns_of(config.models[earlier]):
+            report.warn(path, f"never reached: {show_path(('models', earlier))} matches every model", "move it up")
+            break
+
+
+def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
+    if not use:
+        return  # told already
+    upstream, model = split_use(use)
+    names = _keys_at(("upstreams",), report)
+    if upstream not in names:
+        remedy = did_you_mean(upstream, names) if names else "add it under upstreams"
+        report.error(path, f"there is no upstream {upstream!r}", remedy)
+    if model == "":
+        report.error(path, "names no model behind the /", "write upstream/model, or only upstream to keep the client's name")
+    if model.count("*") > 1 or ("*" in model and stars != {1}):
+        report.error(path, "a * here stands for the only * of match", "use {model} for the client's whole model name")
+
+
+def format_ids() -> tuple[str, ...]:
+    """Every word that may stand where a format is configured."""
+    return tuple(dict.fromkeys(("auto", "standard", *ALIASES, *ALIASES.values(), *format_names())))
+
+
+def _check_format(name: str, path: Path, report: Report, *, prompt: bool = False) -> None:
+    if not name:
+        return  # told already
+    known = format_ids()
+    extra = ("prompt", "prompted") if prompt else ()
+    if name not in known and name not in extra:
+        report.error(path, f"there is no format {name!r}", did_you_mean(name, (*known, *extra)))
+
+
+def _check_formats(config: Config, report: Report) -> None:
+    for name in config.formats:
+        _check_format(name, ("formats", name), report)
+    for model, name in config.format_overrides.items():
+        _check_format(name, ("format_overrides", model), report, prompt=True)
+
+
+def _check_keys(config: Config, report: Report) -> None:
+    seen: dict[str, int] = {}
+    for index, key in enumerate(config.keys):
+        if key.hash in seen and key.hash:
+            report.warn(("keys", index), f"the same key as keys[{seen[key.hash]}]")
+        seen.setdefault(key.hash, index)
+
+
+def _check_adapter(config: Config, report: Report) -> None:
+    template = config.tool_adapter.prompt_template
+    if template is not None and template.count("%s") != 1:
+        report.error(("tool_adapter", "prompt_template"), "must hold %s exactly once", "%s is where the tools go")

@@ -1,0 +1,453 @@
+"""The configuration as values: `design.md` 4, `requirements.md` A6 to A9, A45, A49, B16 and the sketch behind section 3.
+
+`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the source systems' form; `flat.py` turns it into
+the other. Both may stand in one file. The text under a field is its description in the JSON Schema and the reference: write it
+for the person who edits `athena.yml`. Defaults of limits and timeouts: `reliability.md` 7.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from athena.model.limits import Limits as CoreLimits
+from athena.shells.config.secret import Secret
+
+Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=604800)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Text = Annotated[str, Meta(min_length=1)]
+
+ToolMode = Literal["native", "prompted", "prompt", "auto", "none"]
+Policy = Literal["stop_on_first", "collect_then_stop", "drain_all", "allow_mixed"]
+Repair = Literal["off", "syntax", "schema"]
+UnknownToolRule = Literal["pass", "text", "error"]
+MalformedRule = Literal["error", "text", "drop"]
+Pairing = Literal["strict", "repair"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class TimeoutOverrides(msgspec.Struct, frozen=True, kw_only=True):
+    """Timeouts of one upstream or one model; what is left out comes from `timeouts`."""
+
+    connect_s: Seconds | None = None
+    """Seconds until the connection to the upstream stands."""
+    first_byte_s: Seconds | None = None
+    """Seconds until the upstream's first byte."""
+    idle_s: Seconds | None = None
+    """Seconds between two data events of a stream; comments do not count as data."""
+    total_s: Seconds | None = None
+    """Seconds for a whole answer."""
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait, in seconds. The first four can be set per upstream and per model."""
+
+    connect_s: Seconds = 5
+    """Seconds until the connection to the upstream stands."""
+    first_byte_s: Seconds = 600
+    """Seconds until the upstream's first byte."""
+    idle_s: Seconds = 120
+    """Seconds between two data events of a stream; comments do not count as data."""
+    total_s: Seconds = 3600
+    """Seconds for a whole answer."""
+    hold_head_s: Seconds = 20
+    """How long the client's status line waits for the upstream's first meaningful event; keep-alives start after it."""
+    keep_alive_s: Seconds = 10
+    """Seconds between keep-alives while a stream is silent."""
+    client_headers_s: Seconds = 10
+    """Seconds a client has to send its headers."""
+    client_body_s: Seconds = 60
+    """Seconds a client may pause while it sends its body."""
+    client_write_s: Seconds = 60
+    """Seconds a client may stop reading before it is cut off."""
+    drain_s: Seconds = 30
+    """Seconds that open streams may go on after SIGTERM."""
+
+
+class Upstream(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that runs models."""
+
+    base_url: Text
+    """Its address, with or without /v1 or a trailing slash."""
+    dialect: Text = "openai_chat"
+    """The API it speaks: openai_chat, openai_responses, anthropic_messages or gemini. Left out: what the profile or the
+    host says, else openai_chat."""
+    profile: Text | None = None
+    """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else the dialect's default."""
+    quirks: dict[str, Any] = {}
+    """Single profile fields that differ on this server."""
+    api_key: Secret | None = None
+    """Its key; write "${NAME}" to take it from the environment."""
+    api_key_env: Text | None = None
+    """Name of the environment variable that holds the key."""
+    api_key_file: Text | None = None
+    """File that holds the key; read again when it changes."""
+    forward_client_key: bool = False
+    """Send the client's own key on instead of a configured one. Not together with gateway keys."""
+    headers: dict[str, Secret] = {}
+    """Headers added to every request; values are treated as secret."""
+    path: Text | None = None
+    """Path below base_url to post to, instead of the dialect's own; for servers without a version in their path."""
+    timeouts: TimeoutOverrides = TimeoutOverrides()
+    """Timeouts for this upstream."""
+    proxy: Secret | None = None
+    """Address of an HTTP proxy for this upstream; proxy variables of the environment are not read."""
+    ca_file: Text | None = None
+    """File with the certificate authorities to trust instead of the system's."""
+    verify: bool = True
+    """Check the server's certificate."""
+    max_connections: AtLeastOne = 1024
+    """Connections open at the same time."""
+    max_idle_connections: Count = 64
+    """Connections kept for reuse."""
+    keep_idle_s: Seconds = 30
+    """Seconds an unused connection is kept."""
+
+
+class Fallback(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a request goes when the target before it failed and the client has seen nothing yet."""
+
+    use: Text
+    """Target, as upstream/model."""
+    tools: ToolMode | None = None
+    """How tools reach this model; left out: as in the rule."""
+    format: Text = "auto"
+    """Text format of this model."""
+    provider: dict[str, Any] = {}
+    """Provider routing object for this target."""
+
+
+class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which models go where, and how their tools are handled. The first rule that matches wins."""
+
+    match: Text | tuple[Text, ...]
+    """The client's model name, whatever the case: * stands for any text, ? for one character. A list means any of them."""
+    use: Text
+    """Target as upstream/model; the model may hold slashes. {model} is the client's name, * what the pattern's only * stood
+    for. Only the upstream's name: the model name passes unchanged."""
+    tools: ToolMode = "auto"
+    """native: the upstream's own tools. prompted: tools are taught in the prompt. none: tools are left out. auto: prompted for
+    the models of tool_adapter, else native."""
+    format: Text = "auto"
+    """Text format to look for calls in: a format's name, auto (by the model's name) or standard (structured calls only)."""
+    repair: Repair = "syntax"
+    """Mending of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
+    unknown_tool: UnknownToolRule = "pass"
+    """A well-formed call of a tool nobody declared, in a format with control tokens: pass it on, show it as text, or fail."""
+    malformed: MalformedRule = "error"
+    """A call whose arguments can not be read: fail, show it as text, or drop it."""
+    policy: Policy | None = None
+    """Prompted tools: when to stop reading; left out: as in tool_adapter."""
+    argument_streaming: bool = True
+    """Pass arguments on as they come; false holds each call until it is complete."""
+    timeouts: TimeoutOverrides = TimeoutOverrides()
+    """Timeouts for these models."""
+    fallback: tuple[Text | Fallback, ...] = ()
+    """Targets to try in turn, as upstream/model or as objects. Text takes this rule's settings, without its format and
+    provider."""
+    provider: dict[str, Any] = {}
+    """Sent as `provider` (OpenRouter's routing: order, allow_fallbacks and others)."""
+    body: dict[str, Any] = {}
+    """Fields added to every request that does not have them."""
+    quirks: dict[str, Any] = {}
+    """Single profile fields that differ for these models."""
+    strict: bool | None = None
+    """Refuse what can not be represented instead of dropping it with a warning; left out: as in the top-level strict."""
+    pairing: Pairing | None = None
+    """Tool results without their call: strict refuses, repair turns them into text; left out: as in tool_pairing."""
+    context_limit_kb: Count = 0
+    """Largest request with tools, in KiB: a warning above 80 %, a 400 above it. 0: no limit."""
+    names: tuple[Text, ...] = ()
+    """Names to show in the model list for a rule whose match has wildcards."""
+
+
+class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that clients of this gateway present."""
+
+    hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    """sha256: and the hex digest of the key (`athena config hash-key`)."""
+    name: str = ""
+    """Whose key it is; shown in logs."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of every buffer; crossing one is an error, never growth."""
+
+    body_bytes: AtLeastOne = 32 * 1024 * 1024
+    """A client's request body."""
+    header_bytes: AtLeastOne = 64 * 1024
+    """A client's request headers."""
+    header_fields: AtLeastOne = 100
+    """How many headers a client may send."""
+    request_depth: AtLeastOne = 128
+    """Nesting of a request's JSON."""
+    request_keys: AtLeastOne = 100_000
+    """Keys in a request's JSON."""
+    tools: AtLeastOne = 1000
+    """Tools in one request."""
+    prompt_bytes: AtLeastOne = 1024 * 1024
+    """The text that teaches tools to a model without them."""
+    event_bytes: AtLeastOne = 16 * 1024 * 1024
+    """One line or event of an upstream."""
+    answer_bytes: AtLeastOne = 64 * 1024 * 1024
+    """One whole answer."""
+    decompress_ratio: AtLeastOne = 100
+    """How much larger a compressed answer may become."""
+    calls: AtLeastOne = 1024
+    """Tool calls in one answer."""
+    argument_chars: AtLeastOne = 16 * 1024 * 1024
+    """Arguments of one call."""
+    held_chars: AtLeastOne = 16 * 1024 * 1024
+    """Text held back while its meaning is undecided."""
+    section_chars: Count = 1024 * 1024
+    """Text inside one call section that is neither a call nor its arguments; 0: no bound."""
+    id_chars: AtLeastOne = 200
+    """A call id that a model writes as text."""
+    argument_depth: AtLeastOne = 512
+    """Nesting of a call's arguments."""
+    stream_buffer_bytes: AtLeastOne = 256 * 1024
+    """Bytes held per stream, both ways together, before the faster side waits."""
+    requests: AtLeastOne = 10_000
+    """Requests in work at the same time; more are answered with 503."""
+
+    def core(self, section_kb: int | None = None) -> CoreLimits:
+        """The bounds that the pure rooms know; `section_kb` is the format's own section limit where it has one."""
+        return CoreLimits(
+            event_bytes=self.event_bytes,
+            answer_bytes=self.answer_bytes,
+            calls=self.calls,
+            argument_chars=self.argument_chars,
+            held_chars=self.held_chars,
+            section_chars=self.section_chars if section_kb is None else section_kb * 1024,
+            id_chars=self.id_chars,
+            json_depth=self.argument_depth,
+        )
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """Second tries, only before the client has seen a byte."""
+
+    attempts: Annotated[int, Meta(ge=0, le=10)] = 2
+    """Retries after the first attempt."""
+    wait_s: Seconds = 60
+    """Seconds of waiting in total."""
+    share: Share = 0.2
+    """Retries as a share of all traffic."""
+    retry_after_max_s: Seconds = 120
+    """Longest Retry-After passed on to a client."""
+    after_timeout: bool = False
+    """Retry also when the request went out and no answer came; it may then be paid twice."""
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """When an upstream rests."""
+
+    failures: Count = 5
+    """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""
+    cooldown_s: Seconds = 15
+    """Seconds it is left out."""
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written about requests."""
+
+    format: LogFormat = "text"
+    """text or json."""
+    level: LogLevel = "info"
+    """debug, info, warning or error. debug shows bodies, redacted."""
+    file: str = ""
+    """File to write to instead of standard error; mode 600."""
+    file_bytes: AtLeastOne = 10 * 1024 * 1024
+    """Size at which the file is rotated."""
+    sse_dir: str = ""
+    """Directory for one file of raw frames per stream, for reports and replay; empty: none."""
+    transformations: bool = False
+    """Log every change that a request or an answer went through."""
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers at /metrics."""
+
+    enabled: bool = True
+    """Serve /metrics."""
+    needs_key: bool = True
+    """Ask for a gateway key there too, where keys are configured."""
+    per_model: bool = True
+    """Count per model; false keeps the number of series small."""
+
+
+class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools for models that have none: taught in the prompt, read from the text."""
+
+    models: tuple[Text, ...] = ()
+    """Patterns of model names, the upstream's or the client's, that get prompted tools."""
+    policy: Policy = "collect_then_stop"
+    """stop_on_first: one call. collect_then_stop: the calls up to the first end. drain_all: all calls, no text. allow_mixed:
+    calls and text."""
+    collect_window_ms: Count = 200
+    """How long to wait for further calls; 0: only the structure of the text decides."""
+    max_calls: Count = 8
+    """Calls in one answer; 0: no bound."""
+    collect_max_bytes: Count = 1024 * 1024
+    """Text collected for calls; then it is shown as text; 0: no bound."""
+    stream_buffer_bytes: Count = 10 * 1024 * 1024
+    """Text held in one stream; then it is shown as text."""
+    early_detection_chars: Count = 0
+    """Text before a call that is held back to see whether a call follows; 0: none."""
+    system_message_support: bool = False
+    """The model takes system messages."""
+    cancel_upstream_on_stop: bool = True
+    """Stop the upstream once the calls are complete."""
+    results: Literal["inline", "prompt"] = "inline"
+    """Tool results stand in the conversation as text, or listed in the prompt."""
+    prompt_template: str | None = None
+    """Own instruction text with exactly one %s for the tools."""
+    retry_required: bool = False
+    """Ask once more when a required call is missing from the answer."""
+
+
+class FormatSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes to one text format."""
+
+    tokens: dict[str, Text] = {}
+    """Markers that this model family writes differently, by the format's own names for them."""
+    section_limit_kb: Count | None = None
+    """Text inside one call section that is neither a call nor its arguments, in KiB; 0: no bound."""
+    context_limit_kb: Count = 0
+    """Largest request with tools, in KiB: a warning above 80 %, a 400 above it. 0: no limit."""
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole configuration of a gateway."""
+
+    host: Text = "127.0.0.1"
+    """Address to listen on. Any other than loopback needs a gateway key."""
+    port: Port = 12377
+    """Port to listen on; 0 takes a free one."""
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Server processes."""
+    upstreams: dict[str, Upstream] = {}
+    """Servers that run models, by name."""
+    models: tuple[ModelRule, ...] = ()
+    """Which models go where; the first match wins."""
+    keys: tuple[GatewayKey, ...] = ()
+    """Keys that clients must present; none: no key is asked for."""
+    limits: Limits = Limits()
+    """Bounds of every buffer."""
+    timeouts: Timeouts = Timeouts()
+    """How long to wait."""
+    retries: Retries = Retries()
+    """Second tries."""
+    health: Health = Health()
+    """When an upstream rests."""
+    log: Log = Log()
+    """What is written about requests."""
+    metrics: Metrics = Metrics()
+    """Numbers at /metrics."""
+    tool_adapter: ToolAdapter = ToolAdapter()
+    """Tools for models that have none."""
+    formats: dict[str, FormatSettings] = {}
+    """Changes to text formats, by the format's name."""
+    format_overrides: dict[str, Text] = {}
+    """Text format by model name or pattern, the upstream's name first, then the client's. `prompt` means prompted tools."""
+    strict: bool = False
+    """Refuse what can not be represented instead of dropping it with a warning."""
+    tool_pairing: Pairing = "strict"
+    """Tool results without their call: strict refuses, repair turns them into text."""
+    stream_error_stop: bool = False
+    """Anthropic streams: send message_stop after an error event."""
+    passthrough_invalid: bool = False
+    """Pass upstream lines on that are not JSON, instead of dropping them; official SDKs fail on them."""
+    reasoning_fields: tuple[Literal["reasoning_content", "reasoning"], ...] = ("reasoning_content",)
+    """Chat answers: the field or fields that carry reasoning text."""
+    envelope_key: Secret | None = None
+    """Secret that signs reasoning state kept by clients; the same on all machines of one gateway."""
+    envelope_key_file: str = ""
+    """File that holds that secret; empty: made once in state_dir and kept."""
+    reasoning_store: Count = 4096
+    """Calls whose reasoning is remembered for clients that drop it; 0: none."""
+    state_dir: Text = "~/.athena"
+    """Directory for the process file, the log of the background server and generated keys."""
+
+
+class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one format in the source system's form."""
+
+    buffer_limit_kb: Count | None = None
+    """Largest call section in KiB; 0: no bound."""
+    context_limit_kb: Count = 0
+    """Largest request with tools in KiB; 0: no limit."""
+    start_token: Text | None = None
+    """Marker that opens a section of calls."""
+    end_token: Text | None = None
+    """Marker that closes it."""
+    call_start_token: Text | None = None
+    """Marker that opens one call."""
+    argument_token: Text | None = None
+    """Marker between a call's id and its arguments."""
+    call_end_token: Text | None = None
+    """Marker that closes one call."""
+    format_version: Text | None = None
+    """Accepted and not used: versions have names of their own."""
+
+
+class Providers(msgspec.Struct, frozen=True, kw_only=True):
+    """The source system's `providers` section."""
+
+    provider_override: dict[str, Text] = {}
+    """Format by model name: kimi, qwen, deepseek, standard, prompt, or a format's name."""
+    kimi_k2: ProviderFormat = ProviderFormat()
+    """Kimi K2."""
+    qwen_hermes: ProviderFormat = ProviderFormat()
+    """Qwen and Hermes."""
+
+
+class FlatKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The short form: one upstream, a model per tier."""
+
+    base_url: Text | None = None
+    """Address of the one upstream; OpenRouter when left out."""
+    dialect: Text | None = None
+    """The API it speaks."""
+    profile: Text | None = None
+    """Its quirks, by name."""
+    api_key: Secret | None = None
+    """Its key; write "${NAME}" to take it from the environment."""
+    api_key_env: Text | None = None
+    """Name of the environment variable that holds the key."""
+    api_key_file: Text | None = None
+    """File that holds the key."""
+    model: Text | None = None
+    """Model for every name without "/" that no tier takes; left out: names pass unchanged."""
+    opus_model: Text | None = None
+    """Model for names that contain opus."""
+    sonnet_model: Text | None = None
+    """Model for names that contain sonnet."""
+    haiku_model: Text | None = None
+    """Model for names that contain haiku."""
+    default_provider: dict[str, Any] = {}
+    """Provider routing object: order, allow_fallbacks and others."""
+    opus_provider: dict[str, Any] = {}
+    """The same for names that contain opus."""
+    sonnet_provider: dict[str, Any] = {}
+    """The same for names that contain sonnet."""
+    haiku_provider: dict[str, Any] = {}
+    """The same for names that contain haiku."""
+    providers: Providers = Providers()
+    """Formats by model name, and settings of formats."""
+    log_format: LogFormat | None = None
+    """text or json."""
+    log_level: Literal["debug", "info", "warning", "warn", "error"] | None = None
+    """debug, info, warning (or warn) or error."""
+    log_file: str | None = None
+    """File to write to instead of standard error."""
+    sse_log_dir: str | None = None
+    """Directory for one file of raw frames per stream."""
+    gateway_key: Secret | None = None
+    """A key that clients must present, in plain text: for the environment. In files, write its hash under keys."""

@@ -1,0 +1,189 @@
+"""From a client's model name to the targets to try, in order. Pure: built once per configuration, asked once per request.
+
+Rules lead to upstreams and never to other rules, so aliases can not go in circles.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Literal
+
+import msgspec
+
+from athena.errors import UnknownModel
+from athena.formats import ALIASES
+from athena.model.profile import Profile
+from athena.profiles import ModelPattern, default_profiles
+from athena.shells.config.model import Config, Fallback, ModelRule, Policy, TimeoutOverrides, Timeouts, ToolMode, Upstream
+from athena.shells.config.targets import is_exact, patterns_of, split_use, target_model
+
+_REMEMBERED = 1024
+
+
+class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """One target, with everything that was said about it brought together."""
+
+    upstream_name: str
+    upstream: Upstream
+    model: str
+    """The upstream's name of the model."""
+    rule: ModelRule
+    profile: Profile
+    """The upstream's quirks for this model, with the rule's fields and provider object in `body`."""
+    tools: Literal["native", "prompted", "none"]
+    format: str
+    """A format's id, `auto` or `standard`."""
+    policy: Policy
+    strict: bool
+    pairing: Literal["strict", "repair"]
+    timeouts: Timeouts
+
+
+class ListedModel(msgspec.Struct, frozen=True):
+    """One name for the model list; asking for it leads to that target."""
+
+    id: str
+    upstream: str
+    model: str
+
+
+class Router:
+    """The rules of one configuration, ready to be asked."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rules = [(rule, [(pattern, ModelPattern(pattern)) for pattern in patterns_of(rule)]) for rule in config.models]
+        self._prompted = [ModelPattern(pattern) for pattern in config.tool_adapter.models]
+        self._overrides = [(ModelPattern(pattern), name) for pattern, name in config.format_overrides.items()]
+        self._known: dict[str, tuple[ResolvedRoute, ...]] = {}
+        self._listed: tuple[ListedModel, ...] | None = None
+
+    def resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
+        """The targets to try, the first being the one meant. Raises UnknownModel, which names the nearest models."""
+        known = self._known.get(client_model)
+        if known is not None:
+            return known
+        routes = self._resolve(client_model)
+        if len(self._known) < _REMEMBERED:  # names come from clients: remember some, never all
+            self._known[client_model] = routes
+        return routes
+
+    def listed_models(self) -> tuple[ListedModel, ...]:
+        """The names a client can be shown, in the order of the rules. Each resolves to the target it is listed with."""
+        if self._listed is None:
+            found: dict[str, ListedModel] = {}
+            for rule, _ in self._rules:
+                for name in self._names(rule):
+                    if name in found:
+                        continue
+                    route = self.resolve(name)[0]
+                    if route.rule is rule or route.model == name:
+                        found[name] = ListedModel(name, route.upstream_name, route.model)
+            self._listed = tuple(found.values())
+        return self._listed
+
+    def _names(self, rule: ModelRule) -> list[str]:
+        """What a rule offers: its exact names, those it lists, and its target's own name where that leads there too."""
+        names = [pattern for pattern in patterns_of(rule) if is_exact(pattern)]
+        names += rule.names
+        upstream, model = split_use(rule.use)
+        if is_exact(model) and "{model}" not in model:
+            for name in (model, rule.use):
+                try:
+                    route = self.resolve(name)[0]
+                except UnknownModel:
+                    continue
+                if (route.upstream_name, route.model) == (upstream, model):
+                    names.append(name)
+                    break
+        return names
+
+    def _resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
+        lowered = client_model.lower()
+        for rule, patterns in self._rules:
+            for text, pattern in patterns:
+                if pattern.matches(lowered):
+                    return self._routes(rule, text, client_model)
+        raise self._unknown(client_model)
+
+    def _routes(self, rule: ModelRule, pattern: str, client_model: str) -> tuple[ResolvedRoute, ...]:
+        first = Fallback(use=rule.use, tools=rule.tools, format=rule.format, provider=rule.provider)
+        others = [item if isinstance(item, Fallback) else Fallback(use=item) for item in rule.fallback]
+        routes: dict[tuple[str, str], ResolvedRoute] = {}
+        for target in (first, *others):
+            route = self._route(rule, target, pattern, client_model)
+            routes.setdefault((route.upstream_name, route.model), route)
+        return tuple(routes.values())
+
+    def _route(self, rule: ModelRule, target: Fallback, pattern: str, client_model: str) -> ResolvedRoute:
+        config = self._config
+        name, written = split_use(target.use)
+        model = target_model(written, pattern, client_model)
+        upstream = config.upstreams[name]
+        override = self._override(model, client_model)
+        return ResolvedRoute(
+            upstream_name=name,
+            upstream=upstream,
+            model=model,
+            rule=rule,
+            profile=_profile(upstream, rule, target, model),
+            tools=self._tools(target.tools or rule.tools, override, model, client_model),
+            format=_format(target.format, override),
+            policy=rule.policy or config.tool_adapter.policy,
+            strict=config.strict if rule.strict is None else rule.strict,
+            pairing=rule.pairing or config.tool_pairing,
+            timeouts=_timeouts(config.timeouts, upstream.timeouts, rule.timeouts),
+        )
+
+    def _override(self, model: str, client_model: str) -> str | None:
+        """The format somebody set for this name: the upstream's name first, then the client's (requirements M20)."""
+        for name in (model.lower(), client_model.lower()):
+            for pattern, value in self._overrides:
+                if pattern.matches(name):
+                    return value
+        return None
+
+    def _tools(
+        self, wanted: ToolMode, override: str | None, model: str, client_model: str
+    ) -> Literal["native", "prompted", "none"]:
+        if wanted == "native" or wanted == "none":
+            return wanted
+        if wanted in ("prompted", "prompt") or override in ("prompt", "prompted"):
+            return "prompted"
+        names = (model.lower(), client_model.lower())
+        return "prompted" if any(pattern.matches(name) for pattern in self._prompted for name in names) else "native"
+
+    def _unknown(self, client_model: str) -> UnknownModel:
+        shown = client_model[:200]
+        names = [entry.id for entry in self.listed_models()] if self._rules else []
+        patterns = [pattern for rule, _ in self._rules for pattern in patterns_of(rule)]
+        near = difflib.get_close_matches(shown, list(dict.fromkeys([*names, *patterns])), n=3, cutoff=0.5)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
+
+
+def _format(wanted: str, override: str | None) -> str:
+    if override is not None and override not in ("prompt", "prompted"):
+        wanted = override
+    return ALIASES.get(wanted, wanted)
+
+
+def _profile(upstream: Upstream, rule: ModelRule, target: Fallback, model: str) -> Profile:
+    table = default_profiles()
+    name, dialect = upstream.profile, upstream.dialect
+    profile = table.for_dialect(dialect, model) if name is None else table.get(name, model)
+    quirks = upstream.quirks | rule.quirks
+    body = rule.body | ({"provider": target.provider} if target.provider else {})
+    if not quirks and not body:
+        return profile
+    fields = msgspec.structs.asdict(profile) | quirks
+    fields["body"] = fields["body"] | body
+    return msgspec.convert(fields, Profile)
+
+
+def _timeouts(general: Timeouts, *overrides: TimeoutOverrides) -> Timeouts:
+    """The general timeouts with an upstream's and a model's own over them."""
+    changes = {
+        name: value for override in overrides for name, value in msgspec.structs.asdict(override).items() if value is not None
+    }
+    return msgspec.structs.replace(general, **changes) if changes else general

@@ -1,0 +1,291 @@
+"""Where settings come from: flags, over `ATHENA_*` variables, over `./athena.yml`, over `~/.config/athena/athena.yml`.
+
+Mappings are merged key by key, so a higher source may change one field of an upstream; lists and single values are replaced.
+Of `api_key`, `api_key_env` and `api_key_file` the highest source's one counts.
+
+`--config` reads only that file, and any fault of it stops the start. A file that was merely found is skipped with a warning
+when it can not be read or is no YAML at all (requirements 1.1), but bad values in it stop the start like any other (`design.md`
+4); at a reload such a file is refused as well, so that a half-saved file never throws a running gateway back to its defaults.
+`.env` files are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from athena.errors import ConfigProblem
+from athena.shells.config.check import struct_fields
+from athena.shells.config.model import Config, FlatKeys
+from athena.shells.config.places import (
+    RANK_DIRECTORY,
+    RANK_ENVIRONMENT,
+    RANK_FLAG,
+    RANK_HOME,
+    Layout,
+    Origin,
+    Path,
+    Report,
+    Tree,
+    nearest,
+)
+from athena.shells.config.yaml_lines import MAX_FILE_BYTES, BadYaml, read_value, read_yaml
+
+FILE_NAME = "athena.yml"
+PREFIX = "ATHENA_"
+CONFIG_VARIABLE = "ATHENA_CONFIG"
+KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
+
+FLAGS = {
+    "host": "--host",
+    "port": "--port",
+    "base_url": "--base-url",
+    "api_key_env": "--api-key-env",
+    "api_key": "--api-key",
+    "model": "--model",
+    "opus_model": "--model-opus",
+    "sonnet_model": "--model-sonnet",
+    "haiku_model": "--model-haiku",
+    "dialect": "--dialect",
+    "profile": "--profile",
+    "workers": "--workers",
+    "log_format": "--log-format",
+    "log_level": "--log-level",
+    "log_file": "--log-file",
+}
+"""The settings that have a flag, by key."""
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look. Everything is handed in, so a test or a reload sees exactly what it was given."""
+
+    flags: Mapping[str, Any] = {}
+    """Values by the keys of FLAGS; None is a flag that was not given."""
+    environment: Mapping[str, str] = {}
+    config_file: FilePath | None = None
+    """The one file to read; None: search."""
+    directory: FilePath
+    home: FilePath
+
+    @classmethod
+    def here(cls, flags: Mapping[str, Any] | None = None, config_file: str | FilePath | None = None) -> Sources:
+        """The process's own directory, home and environment."""
+        environment = dict(os.environ)
+        chosen = config_file or environment.get(CONFIG_VARIABLE) or None
+        return cls(
+            flags=dict(flags or {}),
+            environment=environment,
+            config_file=FilePath(chosen).expanduser() if chosen else None,
+            directory=FilePath.cwd(),
+            home=FilePath.home(),
+        )
+
+    def candidates(self) -> tuple[tuple[FilePath, int], ...]:
+        """The files that may exist, the weakest first, with their rank."""
+        if self.config_file is not None:
+            return ((self.config_file, RANK_DIRECTORY),)
+        return (
+            (self.home / ".config" / "athena" / FILE_NAME, RANK_HOME),
+            (self.directory / FILE_NAME, RANK_DIRECTORY),
+        )
+
+
+def gather(sources: Sources, *, skip_unreadable: bool = True) -> tuple[Layout, list[FilePath], list[ConfigProblem]]:
+    """All sources merged, the files that were read, and the problems of reading them."""
+    layout = Layout()
+    read: list[FilePath] = []
+    problems: list[ConfigProblem] = []
+    for file, rank in sources.candidates():
+        explicit = sources.config_file is not None
+        if not explicit and not file.exists():
+            problems += _misnamed(file)
+            continue
+        label = _label(file, sources)
+        try:
+            tree, lines = read_yaml(_file_text(file, label), label)
+        except BadYaml as error:
+            skipped = not explicit and skip_unreadable
+            remedy = "the file is skipped" if skipped else error.problem.remedy
+            problems.append(error.problem._replace(fatal=not skipped, remedy=remedy))
+            continue
+        read.append(file)
+        origins = {path: Origin(label, line, rank) for path, line in lines.items() if path}
+        _merge(layout, tree, origins, ())
+    _merge(layout, *_environment_layer(sources.environment, problems), ())
+    _merge(layout, *_flag_layer(sources.flags), ())
+    return layout, read, problems
+
+
+def _label(file: FilePath, sources: Sources) -> str:
+    """The file as its reader would name it."""
+    for base, prefix in ((sources.directory, ""), (sources.home, "~/")):
+        if file.is_relative_to(base):
+            return prefix + str(file.relative_to(base))
+    return str(file)
+
+
+def _misnamed(file: FilePath) -> list[ConfigProblem]:
+    other = file.with_suffix(".yaml")
+    if not other.exists():
+        return []
+    return [ConfigProblem("not read", "", str(other), None, f"name it {FILE_NAME}", False)]
+
+
+def _file_text(file: FilePath, label: str) -> str:
+    try:
+        if not file.is_file():
+            raise BadYaml(ConfigProblem("is no file" if file.exists() else "does not exist", "", label))
+        data = file.read_bytes()
+    except OSError as error:
+        raise BadYaml(ConfigProblem(f"can not be read: {error.strerror or error}", "", label)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise BadYaml(ConfigProblem(f"is larger than {MAX_FILE_BYTES} bytes", "", label))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadYaml(ConfigProblem("is not UTF-8 text", "", label)) from None
+
+
+def _merge(layout: Layout, tree: Tree, origins: dict[Path, Origin], path: Path) -> None:
+    """Lay a stronger source over the layout."""
+    target: Any = layout.tree
+    for step in path:
+        target = target[step]
+    if any(tree.get(key) is not None for key in KEY_SOURCES):
+        for key in KEY_SOURCES:
+            if tree.get(key) is None and key in target:
+                layout.drop(*map(str, (*path, key)))
+    for key, value in tree.items():
+        here = (*path, key)
+        if value is None and not _is_free(path):
+            continue  # `limits:` with all its lines commented out sets nothing
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            layout.origins.setdefault(here, origins.get(here, Origin("")))
+            _merge(layout, value, origins, here)
+            continue
+        layout.drop(*map(str, here))
+        target[key] = {} if isinstance(value, dict) else value
+        if here in origins:
+            layout.origins[here] = origins[here]
+        if isinstance(value, dict):
+            _merge(layout, value, origins, here)
+        else:
+            layout.origins |= {inner: origin for inner, origin in origins.items() if inner[: len(here)] == here}
+
+
+def _is_free(path: Path) -> bool:
+    """Inside an object that is sent on as it is, null is a value."""
+    return any(step in ("provider", "body", "quirks") or str(step).endswith("_provider") for step in path)
+
+
+def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[Path, Origin]]:
+    given = {key: value for key, value in flags.items() if value is not None}
+    origins: dict[Path, Origin] = {}
+    for key in given:
+        flag = FLAGS.get(key, "--" + key.replace("_", "-"))
+        origins[(key,)] = Origin(flag, None, RANK_FLAG, flag)
+    return given, origins
+
+
+def environment_names() -> dict[str, Path]:
+    """Every variable that is read, and the key it sets. `ATHENA_LIMITS__BODY_BYTES` is `limits.body_bytes`."""
+    names: dict[str, Path] = {}
+    for struct in (FlatKeys, Config):
+        for name, field in struct_fields(struct).items():
+            names[PREFIX + name.upper()] = (name,)
+            inner = field.type
+            if isinstance(inner, inspect.StructType):
+                for part in struct_fields(inner.cls):
+                    names[f"{PREFIX}{name.upper()}__{part.upper()}"] = (name, part)
+    return names
+
+
+def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProblem]) -> tuple[Tree, dict[Path, Origin]]:
+    names = environment_names()
+    layer = Layout()
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or not environment[variable]:
+            continue
+        path = names.get(variable)
+        if path is None:
+            meant = nearest(variable, names)
+            if meant is not None and _much_alike(variable, meant):
+                problems.append(
+                    ConfigProblem("unknown variable, not used", "", variable, None, f"did you mean {meant}?", False)
+                )
+            continue
+        try:
+            value = _environment_value(path, environment[variable])
+        except BadYaml as error:
+            problems.append(ConfigProblem(error.problem.message, "", variable))
+            continue
+        layer.put(path, value, Origin(variable, None, RANK_ENVIRONMENT, variable))
+    return layer.tree, layer.origins
+
+
+def _much_alike(variable: str, meant: str) -> bool:
+    """A slip of the pen, not somebody else's variable with our prefix."""
+    return nearest(variable[len(PREFIX) :], [meant[len(PREFIX) :]]) is not None
+
+
+def _environment_value(path: Path, text: str) -> Any:
+    """Text for single values; YAML, and so JSON, for lists and mappings."""
+    kind: inspect.Type = _field_type(path)
+    if isinstance(kind, inspect.VarTupleType):
+        return read_value(text) if text.lstrip().startswith("[") else re.split(r"[\s,]+", text.strip())
+    if isinstance(kind, inspect.DictType | inspect.StructType):
+        return read_value(text)
+    return text
+
+
+def _field_type(path: Path) -> inspect.Type:
+    struct = FlatKeys if path[0] in struct_fields(FlatKeys) else Config
+    kind = struct_fields(struct)[str(path[0])].type
+    for step in path[1:]:
+        assert isinstance(kind, inspect.StructType)
+        kind = struct_fields(kind.cls)[str(step)].type
+    return kind
+
+
+_REFERENCE = re.compile(r"\$(?:\$(?=\{)|\{([^{}]*)\})")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.S)
+
+
+def expand_variables(layout: Layout, environment: Mapping[str, str], report: Report) -> None:
+    """`${NAME}` and `${NAME:-default}` in texts of files; `$${` stands for `${`. A missing variable is an error."""
+
+    def expand(text: str, path: Path) -> str:
+        def replace(found: re.Match[str]) -> str:
+            if found.group(1) is None:
+                return "$"
+            name = _NAME.match(found.group(1))
+            if name is None:
+                report.error(path, f"${{{found.group(1)}}} does not name a variable", "write ${NAME}, or $${ for a plain ${")
+                return found.group()
+            value = environment.get(name.group(1)) or name.group(2)
+            if value is None:
+                report.error(path, f"the environment variable {name.group(1)} is not set", f"export {name.group(1)}=...")
+                return found.group()
+            return value
+
+        expanded = _REFERENCE.sub(replace, text)
+        if expanded != text:
+            layout.unexpanded[path] = text
+        return expanded
+
+    def walk(value: Any, path: Path) -> Any:
+        if isinstance(value, str):
+            return expand(value, path) if "${" in value and layout.origin(path).rank < RANK_ENVIRONMENT else value
+        if isinstance(value, dict):
+            return {key: walk(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [walk(item, (*path, index)) for index, item in enumerate(value)]
+        return value
+
+    layout.tree = walk(layout.tree, ())
