@@ -71,6 +71,10 @@ class NameMap:
         """The name to send; names never seen before are sent as they are."""
         return self._forth.get((namespace, name), name)
 
+    def holds(self, name: str, namespace: str | None) -> bool:
+        """Was this name among those to be fitted? Namespaces of any other stay as they are."""
+        return (namespace, name) in self._forth
+
     def client(self, name: str) -> tuple[str | None, str]:
         """(namespace, name) as the client wrote it; only what was rewritten is mapped back."""
         return self._back.get(name, (None, name))
@@ -91,12 +95,15 @@ def _cleaned(name: str, rule: NameRule, salt: str) -> str:
     return f"{clean[: rule.length - 9]}_{digest}"
 
 
-def names_of(request: Request) -> list[tuple[str | None, str]]:
-    """Every tool name a request holds: definitions first, then the calls of its history."""
+def names_of(request: Request, *, flat: bool = True) -> list[tuple[str | None, str]]:
+    """Every tool name a request holds: definitions first, then the calls of its history.
+
+    Without `flat`, names inside a namespace are left out: the target knows namespaces.
+    """
     names: list[tuple[str | None, str]] = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
     for turn in request.turns:
         names.extend((part.namespace, part.name) for part in turn.parts if isinstance(part, ToolCall))
-    return names
+    return names if flat else [key for key in names if key[0] is None]
 
 
 def rename(request: Request, names: NameMap) -> Request:
@@ -114,7 +121,7 @@ def rename(request: Request, names: NameMap) -> Request:
 
 
 def _renamed_tool(tool: Tool, names: NameMap) -> Tool:
-    if tool.kind == "hosted":
+    if tool.kind == "hosted" or (tool.namespace is not None and not names.holds(tool.name, tool.namespace)):
         return tool
     target = names.target(tool.name, tool.namespace)
     if target == tool.name and tool.namespace is None:
@@ -128,7 +135,7 @@ def _renamed_turn(turn: Turn, names: NameMap, called: dict[str, str]) -> Turn:
     for part in turn.parts:
         if isinstance(part, ToolCall):
             target = called[part.id] = names.target(part.name, part.namespace)
-            if target != part.name or part.namespace is not None:
+            if target != part.name or (part.namespace is not None and names.holds(part.name, part.namespace)):
                 part = changed(part, name=target, namespace=None)
         elif isinstance(part, ToolResult) and part.name is not None:
             target = called.get(part.call_id) or names.target(part.name)

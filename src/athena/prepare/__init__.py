@@ -65,7 +65,8 @@ def prepare(
     if not same:
         request = portable_tools(request, home)
     request, custom = emulate_custom_tools(request, profile, losses)
-    names = NameMap(names_of(request), abroad.names)
+    # Only one dialect has namespaces, so a request that has them keeps them at home.
+    names = NameMap(names_of(request, flat=not same), abroad.names)
     request = rename(request, names)
     request = fit_choice(request, target, losses)
     request, stops = fit_controls(request, target, same=same, losses=losses)

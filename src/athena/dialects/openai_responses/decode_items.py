@@ -48,8 +48,6 @@ class Input(msgspec.Struct, frozen=True):
 
     system: tuple[Part, ...] = ()
     system_hint: str | None = None
-    leading: int = 0
-    """How many messages at the front (tool declarations not counted) are the instructions."""
     turns: tuple[Turn, ...] = ()
     tools: tuple[Tool, ...] = ()
 
@@ -67,13 +65,17 @@ def decode_input(body: Fields) -> Input:
     return reader.input()
 
 
+def is_instruction(item: dict[str, Any]) -> bool:
+    """Is this item a message that counts as instructions where it stands before everything else?"""
+    return item.get("role") in _SYSTEM_ROLES and item.get("type") in (None, "message")
+
+
 class _Reader:
     """Collects items into turns."""
 
     def __init__(self) -> None:
         self._system: list[Part] = []
         self._system_hint: str | None = None
-        self._leading = 0
         self._turns: list[Turn] = []
         self._tools: list[Tool] = []
         self._raw: list[dict[str, Any]] = []
@@ -82,7 +84,7 @@ class _Reader:
 
     def input(self) -> Input:
         self._end_assistant()
-        return Input(tuple(self._system), self._system_hint, self._leading, tuple(self._turns), tuple(self._tools))
+        return Input(tuple(self._system), self._system_hint, tuple(self._turns), tuple(self._tools))
 
     def item(self, fields: Fields) -> None:
         kind = fields.text("type")
@@ -119,7 +121,6 @@ class _Reader:
         if word in _SYSTEM_ROLES and not self._turns and not self._parts:
             self._system.extend(parts)
             self._system_hint = self._system_hint or word
-            self._leading += 1
             return
         role: Role = "system" if word in _SYSTEM_ROLES else "user"
         hint = None if word == "user" else word

@@ -7,11 +7,12 @@ is written from nothing. Both use the same writers, one per group of fields.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from athena.calls.ids import hashed
 from athena.dialects.base import Encoded, Target
-from athena.dialects.openai_responses.decode_items import decode_input
+from athena.dialects.openai_responses.decode_items import decode_input, is_instruction
 from athena.dialects.openai_responses.decode_request import read_instructions, read_settings
 from athena.dialects.openai_responses.decode_tools import decode_tools
 from athena.dialects.openai_responses.encode_items import ItemEncoder
@@ -61,19 +62,20 @@ def _overlaid(request: Request, target: Target, losses: Losses) -> _Body:
 
 
 def _overlay_conversation(request: Request, target: Target, losses: Losses, body: _Body) -> None:
+    """Instructions, items and tools: each as it came unless it no longer says the same."""
     fields = Fields(request.raw or {})
-    before = decode_input(fields)
-    instructions = read_instructions(fields)
-    old_tools = (*decode_tools(fields.children("tools")), *before.tools)
-    same_tools = request.tools == old_tools
-    same_system = request.system == (*instructions, *before.system)
     given = body.get("input")
     items: list[Any] = given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
-    declared = [item for item in items if isinstance(item, dict) and item.get("type") == "additional_tools"]
-    said = [item for item in items if not (isinstance(item, dict) and item.get("type") == "additional_tools")]
+    declared = [item for item in items if item.get("type") == "additional_tools"]
+    said = [item for item in items if item.get("type") != "additional_tools"]
+    # Only the items that are no turns are read again; turns say themselves whether they were changed.
+    leading = list(takewhile(is_instruction, said))
+    before = decode_input(Fields({"input": [*declared, *leading]}))
+    same_tools = request.tools == (*decode_tools(fields.children("tools")), *before.tools)
     encoder = ItemEncoder(request, target, losses)
-    system = said[: before.leading] if same_system else []
-    if not same_system:
+    if request.system == (*read_instructions(fields), *before.system):
+        system = leading
+    else:
         system = _write_system(request, body, encoder)
     spoken = [*system, *encoder.turns()]
     if spoken != said or (declared and not same_tools):
