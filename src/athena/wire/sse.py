@@ -74,7 +74,7 @@ class SseDecoder:
             if block.startswith(b"data: ") and b"\n" not in block:
                 records.append(("", block[6:]))
             elif block:
-                record = _read_block(block)
+                record = _read_named(block) if block.startswith(b"event: ") else _read_block(block)
                 if record is not None:
                     records.append(record)
         return records
@@ -109,6 +109,14 @@ class SseDecoder:
     def _check(self, size: int) -> None:
         if size > self._limit:
             raise LimitExceeded(f"one event is larger than {self._limit} bytes", code="event_too_large")
+
+
+def _read_named(block: bytes) -> Record | None:
+    """The usual event of the dialects that name theirs: one name, one line of data."""
+    end = block.find(b"\n")
+    if end < 0 or not block.startswith(b"data: ", end + 1) or block.find(b"\n", end + 7) >= 0:
+        return _read_block(block)
+    return block[7:end].strip().decode("utf-8", "replace"), block[end + 7 :]
 
 
 def _read_block(block: bytes) -> Record | None:

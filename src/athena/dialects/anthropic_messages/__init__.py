@@ -42,6 +42,7 @@ class AnthropicMessages:
     stream_type: str = "text/event-stream; charset=utf-8"
     system_turns: bool = False
     signs_thinking: bool = True
+    custom_calls = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """Shell, editor, memory and computer tools as functions; None for tools the provider runs and for toolsets."""

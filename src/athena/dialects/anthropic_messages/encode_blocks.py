@@ -282,10 +282,12 @@ class MessageWriter:
 
     def _other(self, part: Part, role: str, path: str) -> Block | None:
         if isinstance(part, Audio):
-            if role == "assistant" and part.transcript:
+            if role != "assistant":
+                self._report.refuse(path, "audio is not taken")
+            if part.transcript:
                 self._report.emulate(path, "audio of an earlier answer is sent as its transcript")
                 return {"type": "text", "text": part.transcript}
-            self._report.refuse(path, "audio is not taken")
+            self._report.drop(path, "audio of an earlier answer can not be sent")
         if isinstance(part, Video):
             self._report.refuse(path, "video is not taken")
         if isinstance(part, Citation):

@@ -215,8 +215,8 @@ def _check(request: Request, report: Report) -> None:
         report.hint("store", "this API stores no answers")
     if request.cache.key is not None:
         report.hint("prompt_cache_key", "this API caches by breakpoints")
-    for key in request.server or {}:
-        if key in _REFUSED_SERVER:
+    for key, value in (request.server or {}).items():
+        if key in _REFUSED_SERVER and value:
             report.refuse(key, "it belongs to another provider's service and can not be left out")
         report.drop(key, "a setting of another provider's service")
 
