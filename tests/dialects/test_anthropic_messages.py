@@ -492,6 +492,16 @@ def test_finish_reasons(finish: Finish, reason: str) -> None:
     assert (message.stop_details is not None) == (reason == "refusal")
 
 
+def test_a_reason_only_this_dialect_knows_survives_in_it() -> None:
+    end = {**END, "delta": {"stop_reason": "compaction", "stop_sequence": None}}
+    decoder = DIALECT.decoder(DecodeContext(keep_extras=True), stream=True)
+    done = (decoder.feed(sse(START, end, STOP)))[-1]
+    assert isinstance(done, Done)
+    assert done.finish.kind == "pause"
+    assert ask(write([done], same_dialect=True)).stop_reason == "compaction"
+    assert ask(write([done])).stop_reason == "pause_turn"
+
+
 def test_refusal_text_is_text() -> None:
     message = ask(write([TextDelta("No.", refusal=True), Done(Finish("refusal"))]))
     assert message.content[0].text == "No."
