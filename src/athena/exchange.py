@@ -264,6 +264,7 @@ class AnswerPath:
             id_style=client.id_style,
             native_family=client.family if not same else route.profile.family,
             sign_thinking=client.signs_thinking and not same,
+            custom_calls=client.custom_calls,
             envelope=options.envelope,
             store=None if same else options.store,
             tenant=options.tenant,

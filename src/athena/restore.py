@@ -45,6 +45,7 @@ class Restore:
         stops: tuple[str, ...] = (),
         id_style: IdStyle = "any",
         native_family: str = "",
+        custom_calls: bool = True,
         sign_thinking: bool = False,
         envelope: Envelope | None = None,
         store: OpaqueStore | None = None,
@@ -54,13 +55,14 @@ class Restore:
         self._custom = custom.names if custom is not None else frozenset()
         self._id_style = id_style
         self._native_family = native_family
+        self._custom_calls = custom_calls
         self._envelope = envelope
         self._sign_thinking = sign_thinking and envelope is not None
         self._store = store
         self._tenant = tenant
         self._ids: dict[int, str] = {}
         self._taken: set[str] = set()
-        self._inputs: dict[int, list[str]] = {}
+        self._rewritten: set[int] = set()
         self._unsigned: set[int] = set()
         self._thoughts: dict[int, list[Thinking]] = {}
         self._texts: dict[int, list[str]] = {}
@@ -138,9 +140,9 @@ class Restore:
     def _start(self, event: ToolCallStart, out: list[Event]) -> None:
         call_id = self._client_id(event.call, event.id)
         self._remember_call(event, call_id)
-        custom = event.kind == "custom" or event.name in self._custom
-        if custom and event.kind != "custom":
-            self._inputs[event.call] = []
+        custom = (event.kind == "custom" or event.name in self._custom) and self._custom_calls
+        if custom != (event.kind == "custom"):
+            self._rewritten.add(event.call)
         namespace, name = self._named(event.name, event.namespace)
         signature = self._sealed(event.signature) if event.signature is not None else None
         out.append(
@@ -155,8 +157,8 @@ class Restore:
         )
 
     def _delta(self, event: ToolCallDelta, out: list[Event]) -> None:
-        held = self._inputs.get(event.call)
-        if held is None:
+        # A rewritten call is shown whole at its end: its text changes from the first character on.
+        if event.call not in self._rewritten:
             out.append(event)
 
     def _complete(self, event: ToolCallComplete, out: list[Event]) -> None:
@@ -164,13 +166,14 @@ class Restore:
         call_id = self._client_id(event.call, event.id)
         signature = self._sealed(event.signature) if event.signature is not None else None
         whole = msgspec.structs.replace(event, id=call_id, name=name, namespace=namespace, signature=signature)
-        if self._inputs.pop(event.call, None) is None:
+        if event.call not in self._rewritten:
             out.append(whole)
             return
-        text = _free_text(event.arguments)
+        to_function = event.kind == "custom"
+        text = msgspec.json.encode({INPUT_KEY: event.arguments}).decode() if to_function else _free_text(event.arguments)
         if text:
             out.append(ToolCallDelta(event.call, text, event.choice))
-        out.append(msgspec.structs.replace(whole, kind="custom", arguments=text))
+        out.append(msgspec.structs.replace(whole, kind="function" if to_function else "custom", arguments=text))
 
     def _named(self, name: str, namespace: str | None) -> tuple[str | None, str]:
         if self._names is None or namespace is not None:

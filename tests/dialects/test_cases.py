@@ -16,6 +16,7 @@ from athena.model.request import Request
 from support.canonical import exact_parts
 from support.cases import MANDATORY, AnswerCase, BadRequestCase, Mode, answer_modes, case_bytes, dialect_cases
 from support.grammar import check_grammar, merged
+from support.sdks import FINISH_WORDS
 
 CASES = [
     pytest.param(dialect, case, mode, id=f"{dialect}-{case.name}-{mode}")
@@ -138,7 +139,9 @@ def test_encode_then_decode_is_the_same(dialect: str, case: AnswerCase, mode: Mo
         first, second = events[-1], again[-1]
         assert isinstance(first, Done)
         assert isinstance(second, Done)
-        assert second.finish.kind == first.finish.kind
+        # What the dialect has one word for may come back as that word's first meaning.
+        words = FINISH_WORDS[dialect]
+        assert set(words[second.finish.kind]) & set(words[first.finish.kind])
         if first.usage is not None:
             assert second.usage is not None
             assert (second.usage.input_total, second.usage.output_total) == (

@@ -55,20 +55,27 @@ def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
     client = _openai(url)
     if stream:
         with client.chat.completions.stream(**arguments, stream_options={"include_usage": True}) as events:
-            for _ in events:
-                pass
-            completion: Any = events.get_final_completion()
+            try:
+                for _ in events:
+                    pass
+                completion: Any = events.get_final_completion()
+            except (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError):
+                # The helper refuses to parse tools of an answer that was cut; what it holds is still to be judged.
+                completion = events.current_completion_snapshot
     else:
         completion = client.chat.completions.create(**arguments)
     choice = completion.choices[0]
     message = choice.message
     extra = message.model_extra or {}
-    pieces = [Piece("thinking", extra.get("reasoning_content") or ""), Piece("text", message.content or "")]
+    pieces = [Piece("thinking", extra.get("reasoning_content") or extra.get("reasoning") or ""), Piece("text", message.content or "")]
     pieces.append(Piece("text", message.refusal or ""))
     ids = []
     for call in message.tool_calls or ():
         ids.append(call.id)
-        pieces.append(Piece("call", call.function.name, _value(call.function.arguments)))
+        if call.type == "custom":
+            pieces.append(Piece("call", call.custom.name, call.custom.input))
+        else:
+            pieces.append(Piece("call", call.function.name, _value(call.function.arguments)))
     usage = completion.usage
     counted = None
     if usage is not None:
@@ -166,6 +173,8 @@ def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
     pieces, ids, finish, usage = [], [], "", None
     for chunk in chunks:
         usage = chunk.usage_metadata or usage
+        if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
+            finish = chunk.prompt_feedback.block_reason.value
         for candidate in chunk.candidates or ():
             if candidate.finish_reason is not None:
                 finish = candidate.finish_reason.value
@@ -188,7 +197,11 @@ def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
 
 
 def _value(arguments: str) -> Any:
-    return json.loads(arguments)
+    """Arguments as a value; those of a call that was cut stay text."""
+    try:
+        return json.loads(arguments)
+    except json.JSONDecodeError:
+        return arguments
 
 
 _ASK: dict[str, Callable[[str, str, bool, bool], Seen]] = {
@@ -218,7 +231,7 @@ FINISH_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
         "context": ("model_context_window_exceeded",),
         "refusal": ("refusal",),
         "filter": ("refusal",),
-        "pause": ("pause_turn",),
+        "pause": ("pause_turn", "compaction"),
         "malformed": ("end_turn",),
     },
     "openai_responses": {

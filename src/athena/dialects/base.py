@@ -112,6 +112,8 @@ class Dialect(Protocol):
     """System messages may stand anywhere in a conversation."""
     signs_thinking: bool
     """Clients replay thinking only when it carries a signature."""
+    custom_calls: bool
+    """Clients know free-form calls; else their text is put under one key."""
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """A hosted tool that the client runs itself, as a plain function; None for any other."""

@@ -40,6 +40,7 @@ class Gemini:
     family = "gemini"
     system_turns = False
     signs_thinking = False
+    custom_calls = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """None: every hosted tool of Gemini runs at Google."""

@@ -41,6 +41,7 @@ class OpenAIChat:
     family: str = ""
     system_turns: bool = True
     signs_thinking: bool = False
+    custom_calls = True
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """Chat knows no typed tools that the client runs itself."""

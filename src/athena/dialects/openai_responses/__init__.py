@@ -44,6 +44,7 @@ class ResponsesDialect:
     system_turns = True
     # Unsigned reasoning would come back with an id that no server of this API knows; the envelope tells it is ours.
     signs_thinking = True
+    custom_calls = True
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """None: the typed tools that clients run answer with items of their own type, not with function calls."""

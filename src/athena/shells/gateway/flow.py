@@ -1,0 +1,322 @@
+"""One request served: targets tried in turn, the exchange driven, the client kept informed until the last byte.
+
+The rules, in the order in which they bite:
+
+- Until the client has a byte, a failed attempt may be repeated or the next target tried (`reliability.md` 7). After it, never.
+- The client's head waits for the first event that decides the answer, but no longer than `hold_head_s`; then keep-alives begin.
+- A client that leaves, stops reading, or outlives the gateway's drain ends the upstream's request within a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from athena.errors import AthenaError, ClientError, UpstreamError
+from athena.exchange import Exchange, Head, Step, warnings_header
+from athena.model.events import Error, Event, ToolCallComplete, error_event
+from athena.model.request import Request
+from athena.shells.gateway.inbox import Inbox
+from athena.shells.gateway.record import Record
+from athena.shells.gateway.targets import Target
+from athena.shells.upstream import UpstreamResponse
+
+if TYPE_CHECKING:
+    from athena.shells.gateway.app import Gateway
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
+
+# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to mend.
+_RETRY_STATUSES = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
+_NEXT_TARGET_STATUSES = _RETRY_STATUSES | {401, 402, 403, 404}
+_SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
+
+
+class Flow:
+    """One client request on its way."""
+
+    def __init__(self, gateway: Gateway, request: Request, record: Record, send: Send, *, array: bool, key_name: str) -> None:
+        self._gateway = gateway
+        self._request = request
+        self._record = record
+        self._send = send
+        self._array = array
+        self._key_name = key_name
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._exchange: Exchange | None = None
+        self._response: UpstreamResponse | None = None
+        self._head_sent = False
+        self._finished = False
+        self._started = self._last_sent = self._loop.time()
+        self._sending_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._stop: Stop = ""
+        self._own_time = 0.0
+
+    # -- from outside ------------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: Stop) -> None:
+        """End the request now; the reason decides what the client still gets."""
+        if not self._stop and not self._finished and self._task is not None:
+            self._stop = reason
+            self._task.cancel()
+
+    # -- the request -------------------------------------------------------------------------------------------------------
+
+    async def run(self, targets: tuple[Target, ...]) -> None:
+        """Serve the request; every way out leaves the client with an answer, or gone."""
+        self._beat()
+        try:
+            await self._try_targets(targets)
+        except asyncio.CancelledError:
+            if not self._stop or self._task is None:
+                raise
+            self._task.uncancel()
+            await self._stopped()
+        finally:
+            self._finished = True
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._keeping is not None:
+                self._keeping.cancel()
+            self._drop_response()
+            self._settle()
+
+    async def _try_targets(self, targets: tuple[Target, ...]) -> None:
+        gateway = self._gateway
+        gateway.budget.request()
+        candidates = [target for target in targets if gateway.health.is_up(target.upstream)] or list(targets[:1])
+        waited = 0.0
+        last: Step | None = None
+        for position, target in enumerate(candidates):
+            more_targets = position + 1 < len(candidates)
+            for attempt in range(gateway.config.retries.attempts + 1):
+                last = await self._attempt(target)
+                if last is None:
+                    return
+                error = self._exchange.error if self._exchange is not None else None
+                if error is None or self._head_sent:
+                    break
+                delay = self._delay(error, attempt)
+                may_retry = (
+                    attempt < gateway.config.retries.attempts
+                    and not more_targets
+                    and _is_retryable(error, gateway.config.retries.after_timeout)
+                    and waited + delay <= gateway.config.retries.wait_s
+                    and gateway.budget.take()
+                )
+                if not may_retry:
+                    break
+                waited += delay
+                await asyncio.sleep(delay)
+            error = self._exchange.error if self._exchange is not None else None
+            if not (more_targets and error is not None and not self._head_sent and _may_move_on(error)):
+                break
+        if last is not None:
+            await self._show(last)
+
+    def _delay(self, error: Error, attempt: int) -> float:
+        if error.retry_after is not None:
+            return max(0.0, error.retry_after)
+        # Spread by the request's own id: many clients that failed together must not come back together.
+        spread = (hash(self._record.request_id) % 1000) / 1000
+        return min(8.0, 0.25 * 2**attempt) * (0.5 + spread / 2)
+
+    async def _attempt(self, target: Target) -> Step | None:
+        """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
+        gateway, record = self._gateway, self._record
+        self._drop_response()
+        record.attempts += 1
+        record.upstream, record.upstream_model = target.upstream, target.model
+        record.upstream_dialect = target.dialect
+        self._exchange = None
+        try:
+            exchange = Exchange(self._request, target.route, gateway.options(record.request_id, self._key_name, array=self._array))
+        except ClientError as error:
+            return self._refuse(error)
+        self._exchange = exchange
+        record.warnings = len(exchange.losses)
+        try:
+            response = await gateway.client.send(
+                "POST",
+                target.origin,
+                target.path(exchange.call.path),
+                target.headers(exchange.call.headers, self._request, record.request_id),
+                exchange.call.body,
+                target.timeouts,
+            )
+        except UpstreamError as failure:
+            self._attempted(target, ok=False)
+            return self._ended(exchange.upstream_end(failure))
+        self._response = response
+        return await self._relay(target, exchange, response)
+
+    async def _relay(self, target: Target, exchange: Exchange, response: UpstreamResponse) -> Step | None:
+        """Upstream bytes through the exchange to the client."""
+        gateway, record, loop = self._gateway, self._record, self._loop
+        inbox = Inbox(loop, gateway.config.limits.stream_buffer_bytes)
+        inbox.attach(response)
+        exchange.upstream_head(response.status, response.headers)
+        recorder = gateway.recorder(record, self._request)
+        while not exchange.done:
+            await inbox.wait()
+            data = inbox.take()
+            began = loop.time()
+            if data:
+                recorder.write(data)
+                step = exchange.upstream_data(data)
+                record.chunks += 1
+            else:
+                step = exchange.upstream_end(inbox.failure)
+            self._own_time += loop.time() - began
+            if step.events:
+                self._note(step.events)
+            if step.done and exchange.outcome == "error" and not self._head_sent:
+                self._attempted(target, ok=not _is_retryable(exchange.error, True))
+                return step
+            if step.head is not None or step.output:
+                await self._show(step)
+        recorder.close()
+        self._attempted(target, ok=exchange.outcome == "ok")
+        if exchange.outcome == "ok" and exchange.usage is not None and not exchange.usage.estimated:
+            gateway.tokens.learn(self._request, target.model, exchange.usage.input_total)
+        return None
+
+    def _refuse(self, error: AthenaError) -> Step:
+        """The request can not be put to this target: an answer like any other failure, but never tried again."""
+        event = error_event(error)
+        answer = self._gateway.dialect_of(self._request).encode_error(event, self._record.request_id)
+        self._record.error = event.code
+        return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
+
+    def _attempted(self, target: Target, *, ok: bool) -> None:
+        gateway = self._gateway
+        gateway.metrics.attempts.labels(target.upstream, "ok" if ok else "error").inc()
+        if ok:
+            gateway.health.succeeded(target.upstream)
+        else:
+            gateway.health.failed(target.upstream)
+
+    # -- the client --------------------------------------------------------------------------------------------------------
+
+    async def _show(self, step: Step) -> None:
+        """Write a step's head and bytes."""
+        if self._keeping is not None and not self._keeping.done():
+            await self._keeping
+        if step.head is not None and not self._head_sent:
+            await self._write_head(step.head, whole=step.output if step.done else None)
+        if step.output or step.done:
+            self._sending_since = self._loop.time()
+            await self._send({"type": "http.response.body", "body": step.output, "more_body": not step.done})
+            self._last_sent = self._loop.time()
+            self._sending_since = 0.0
+        self._finished = self._finished or step.done
+
+    async def _write_head(self, head: Head, *, whole: bytes | None) -> None:
+        self._head_sent = True
+        now = self._loop.time()
+        self._record.first_byte_ms = (now - self._started) * 1000
+        self._record.status = head.status
+        headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in head.headers.items()]
+        headers += self._gateway.answer_headers(self._record.request_id)
+        if whole is not None:
+            headers.append((b"content-length", str(len(whole)).encode()))
+        if self._exchange is not None and self._exchange.losses:
+            headers.append((b"x-athena-warnings", warnings_header(self._exchange.losses).encode("latin-1")))
+        if self._record.attempts > 1 and head.status >= 400:
+            headers.append((b"x-should-retry", b"false"))
+        await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
+
+    def _ended(self, step: Step) -> Step | None:
+        """A failure before any answer: to be shown, unless the stream is already running."""
+        return step
+
+    def _beat(self) -> None:
+        """The clock of one request: keep-alives, the head that can wait no longer, a client that stopped reading."""
+        timeouts = self._gateway.config.timeouts
+        now = self._loop.time()
+        if self._sending_since and now - self._sending_since > timeouts.client_write_s:
+            self.stop("client_stalled")
+            return
+        silent = now - self._last_sent
+        due = timeouts.keep_alive_s if self._head_sent else timeouts.hold_head_s
+        if self._request.stream and silent >= due and not self._sending_since and (self._keeping is None or self._keeping.done()):
+            self._keeping = self._loop.create_task(self._keep_alive())
+            silent = 0.0
+            due = timeouts.keep_alive_s
+        self._timer = self._loop.call_later(max(0.05, min(due - silent, timeouts.keep_alive_s)), self._beat)
+
+    async def _keep_alive(self) -> None:
+        exchange = self._exchange
+        if exchange is None or exchange.done or self._finished:
+            return
+        step = exchange.commit()
+        if step.head is not None:
+            await self._write_head(step.head, whole=None)
+        if self._head_sent:
+            self._last_sent = self._loop.time()
+            await self._send({"type": "http.response.body", "body": step.output + exchange.keep_alive(), "more_body": True})
+
+    async def _stopped(self) -> None:
+        """The request was ended from outside."""
+        record = self._record
+        record.outcome = self._stop
+        if self._stop == "shutdown" and self._exchange is not None and not self._exchange.done:
+            step = self._exchange.upstream_end(_SHUTDOWN)
+            await self._show(step)
+        elif not self._head_sent and self._stop == "shutdown":
+            await self._show(self._refuse(_SHUTDOWN))
+
+    # -- the books ---------------------------------------------------------------------------------------------------------
+
+    def _note(self, events: tuple[Event, ...]) -> None:
+        record = self._record
+        for event in events:
+            if isinstance(event, ToolCallComplete):
+                record.calls += 1
+                record.repairs += event.repaired
+            elif isinstance(event, Error) and event.call is not None:
+                reason = "malformed" if event.code == "malformed_call" else event.code
+                self._gateway.metrics.bad_calls.labels(record.upstream, self._gateway.model_label(record), reason).inc()
+
+    def _settle(self) -> None:
+        record, exchange = self._record, self._exchange
+        record.duration_ms = (self._loop.time() - self._started) * 1000
+        if record.chunks:
+            record.own_us_per_chunk = self._own_time * 1e6 / record.chunks
+        if exchange is not None:
+            if exchange.usage is not None:
+                record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
+            if exchange.error is not None:
+                record.error = exchange.error.code
+            record.outcome = record.outcome or exchange.outcome
+            record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
+        record.outcome = record.outcome or "error"
+        self._gateway.settle(record, exchange)
+
+    def _drop_response(self) -> None:
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+
+def _is_retryable(error: Error | None, after_timeout: bool) -> bool:
+    """May the same target be asked again? Only when it said "not done", or never got the request."""
+    if error is None:
+        return False
+    if error.status is not None:
+        return error.status in _RETRY_STATUSES
+    if error.kind == "timeout":
+        return after_timeout or error.code in ("connect_timeout", "pool_timeout")
+    return error.kind in ("upstream", "overloaded", "server") and error.code not in ("malformed_call", "arguments_too_large")
+
+
+def _may_move_on(error: Error) -> bool:
+    """May another target be asked?"""
+    if error.status is not None:
+        return error.status in _NEXT_TARGET_STATUSES
+    return error.kind not in ("invalid", "context_length", "content_policy", "too_large")

@@ -1,0 +1,100 @@
+"""A client's request off the wire: headers, body, JSON, each within its bound and each failure an error of its own.
+
+Labelled "hostile client": everything here may be crafted. Bodies are read only as far as the limit, unpacked only as far as the
+limit, and JSON is measured before anything walks it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from athena.errors import ClientError, InvalidRequest, LimitExceeded
+from athena.wire.fields import decode_json_object
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class ClientGone(Exception):
+    """The client left before its request was complete."""
+
+
+def header_map(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case name; repeated ones joined by a comma, as HTTP allows."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+async def read_body(receive: Receive, headers: dict[str, str], limit: int) -> bytes:
+    """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone."""
+    announced = headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        if piece:
+            pieces.append(piece)
+        if not message.get("more_body", False):
+            break
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    return body if encoding in ("identity", "") else _unpacked(body, encoding, limit)
+
+
+def _unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ClientError(
+            f"content-encoding {encoding!r} is not supported; send the body plain or as gzip",
+            code="unsupported_encoding",
+            status=415,
+        )
+    decoder = zlib.decompressobj(47 if encoding != "deflate" else 15)
+    try:
+        plain = decoder.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise InvalidRequest(f"the body is not valid {encoding}: {error}", code="invalid_body") from error
+    if len(plain) > limit:
+        raise _too_large(limit)
+    if not decoder.eof:
+        raise InvalidRequest(f"the {encoding} body is cut short", code="invalid_body")
+    return plain
+
+
+def _too_large(limit: int) -> LimitExceeded:
+    return LimitExceeded(f"the request body is larger than {limit} bytes", code="request_too_large", status=413)
+
+
+def read_json(body: bytes, depth: int) -> dict[str, Any]:
+    """The body as an object, not nested deeper than `depth`."""
+    value = decode_json_object(body)
+    if _is_deeper(value, depth):
+        raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")
+    return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Level by level, so that depth costs no stack."""
+    level: list[Any] = [value]
+    for _ in range(depth):
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                below.extend(child for child in node.values() if isinstance(child, dict | list))
+            else:
+                below.extend(child for child in node if isinstance(child, dict | list))
+        if not below:
+            return False
+        level = below
+    return True
