@@ -15,6 +15,8 @@ import pytest
 from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types as genai_types
+from hypothesis import given
+from hypothesis import strategies as st
 
 from athena.dialects.base import DecodeContext, EncodeContext, ModelEntry, Target
 from athena.dialects.gemini import DIALECT
@@ -1154,3 +1156,55 @@ def test_contradicting_values_end_the_answer(paths: tuple[str, ...]) -> None:
     last = events_of(candidate({"functionCall": {"name": "f", "partialArgs": pieces}}, finishReason="STOP"))[-1]
     assert isinstance(last, Error)
     assert last.code == "upstream_protocol"
+
+
+# -- anything at all -----------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from([
+    "contents", "parts", "role", "text", "thought", "thoughtSignature", "functionCall", "functionResponse", "name",
+    "args", "id", "response", "inline_data", "mimeType", "data", "fileData", "fileUri", "tools", "functionDeclarations",
+    "parameters", "type", "properties", "items", "generationConfig", "thinkingConfig", "thinkingBudget", "toolConfig",
+    "functionCallingConfig", "mode", "systemInstruction", "candidates", "content", "finishReason", "index",
+    "partialArgs", "jsonPath", "willContinue", "error", "usageMetadata", "promptTokenCount", "groundingMetadata",
+    "groundingChunks", "web", "promptFeedback", "blockReason", "code",
+])  # fmt: skip
+LEAVES = st.sampled_from(
+    ["", "user", "model", "a", "$.a", "STOP", "ANY", "image/png", "AAAA", 0, 1, -1, 1.5, True, False, None]
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=25
+)
+
+
+PARTS = st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=3), max_size=3)
+CONTENTS = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "model"]), "parts": PARTS}), min_size=1, max_size=3)
+
+
+@given(CONTENTS, st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_body_is_a_request_or_an_invalid_one(contents: list[Any], fields: dict[str, Any]) -> None:
+    body = {**fields, "contents": contents}
+    try:
+        request = decode(body)
+    except InvalidRequest as error:
+        if not error.path:
+            raise
+        return
+    assert DIALECT.encode_request(request, Target("m")).body == body
+
+
+@given(st.lists(st.dictionaries(KEYS, VALUES, max_size=4), max_size=4), st.booleans())
+def test_any_chunks_end_in_one_terminal(chunks: list[dict[str, Any]], stream: bool) -> None:
+    decoder = DIALECT.decoder(DecodeContext(), stream=stream)
+    data = b"".join(b"data: %b\n\n" % msgspec.json.encode(chunk) for chunk in chunks) if stream else msgspec.json.encode(chunks)
+    check_grammar(decoder.feed(data) + decoder.close())
+
+
+@given(st.lists(st.dictionaries(KEYS, VALUES, max_size=5), max_size=4))
+def test_any_candidates_end_in_one_terminal(parts: list[dict[str, Any]]) -> None:
+    for keep_extras in (True, False):
+        decoder = DIALECT.decoder(DecodeContext(keep_extras=keep_extras), stream=True)
+        data = b"data: %b\r\n\r\n" % msgspec.json.encode(candidate(*parts, finishReason="STOP"))
+        events = decoder.feed(data) + decoder.close()
+        check_grammar(events)
+        for streamed in (True, False):
+            assert encoded(events, stream=streamed, same_dialect=keep_extras)

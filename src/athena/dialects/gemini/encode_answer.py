@@ -13,6 +13,7 @@ import msgspec
 
 from athena.calls.builder import AnswerBuilder
 from athena.calls.ids import hashed
+from athena.calls.sequence import OneCallAtATime
 from athena.dialects.base import EncodeContext
 from athena.dialects.gemini.citations import grounding_of
 from athena.dialects.gemini.decode_answer import FINISH_KINDS
@@ -196,11 +197,13 @@ class GeminiStreamEncoder:
         self._wrote = False
         self._ended = False
         self._tail: bytes | None = None
+        self._sequence = OneCallAtATime()
 
     def feed(self, events: list[Event]) -> bytes:
         """The bytes for these events."""
         out: list[bytes] = []
-        for event in events:
+        # Calls leave when they are complete, in the order in which they began.
+        for event in self._sequence.feed(events):
             if self._ended:
                 break
             if isinstance(event, TextDelta):
