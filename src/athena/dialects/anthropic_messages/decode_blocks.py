@@ -69,14 +69,15 @@ def _text(block: Fields) -> Part:
     kept = [citation for citation in given if not is_own_citation(citation)]
     return Text(
         text=text,
-        citations=tuple(_citation(citation) for citation in kept),
+        citations=tuple(citation_part(citation) for citation in kept),
         cache=cache,
         raw=block.value if len(kept) == len(given) else None,
         extras=block.rest(),
     )
 
 
-def _citation(citation: Any) -> Citation:
+def citation_part(citation: Any) -> Citation:
+    """A citation of an answer or of a message, with its own JSON kept."""
     if not isinstance(citation, dict):
         return Citation(kind="unknown", raw=citation)
     url, title, quote = citation.get("url"), citation.get("title"), citation.get("cited_text")
@@ -87,11 +88,6 @@ def _citation(citation: Any) -> Citation:
         quote=quote if isinstance(quote, str) else None,
         raw=citation,
     )
-
-
-def citation_part(citation: Any) -> Citation:
-    """A citation of an answer or of a message, with its own JSON kept."""
-    return _citation(citation)
 
 
 def _image(block: Fields) -> Part:

@@ -17,9 +17,6 @@ from athena.model.request import Tool
 _DATED = re.compile(r"(.+?)_(\d{8})")
 _VARIANT = re.compile(r"tool_search_tool_(regex|bm25)")
 
-CLIENT_FAMILIES = frozenset({"bash", "text_editor", "memory", "computer", "computer_toolset", "browser_toolset"})
-"""Typed tools whose calls come back to the client as plain `tool_use` blocks."""
-
 _DEFAULT_NAMES = {"text_editor": "str_replace_based_edit_tool", "computer_toolset": "computer", "browser_toolset": "browser"}
 
 
