@@ -24,8 +24,10 @@ from athena.shells.config.places import (
     RANK_ENVIRONMENT,
     Layout,
     Origin,
+    Path,
     Report,
     Tree,
+    show_path,
 )
 from athena.shells.config.sources import KEY_SOURCES
 
@@ -70,7 +72,8 @@ class _Expansion:
         self._formats()
         self._gateway_key()
         if "base_url" in self.given:
-            self._own_upstream(self.flat.base_url)
+            if self.flat.base_url is not None:  # else it is bad, and the report has it
+                self._own_upstream(self.flat.base_url)
         elif self.layout.tree.get("upstreams"):
             self._over_upstreams()
         elif self._wants_upstream():
@@ -237,16 +240,7 @@ class _Expansion:
         given = [key for key in (*_MODEL_KEYS, *_PROVIDER_KEYS) if key in self.given]
         first = max((self._rank(key) for key in given), default=0) > max(self.layout.rank("models"), RANK_DIRECTORY)
         if first and existing:
-            shift = len(rules)
-            moved = {
-                ("models", int(path[1]) + shift, *path[2:]) if path[0] == "models" and len(path) > 1 else path: origin
-                for path, origin in origins.items()
-            }
-            origins.clear()
-            origins.update(moved)
-            texts = self.layout.unexpanded
-            for path in sorted((path for path in texts if path[0] == "models" and len(path) > 1), reverse=True):
-                texts[("models", int(path[1]) + shift, *path[2:])] = texts.pop(path)
+            self._renumber(len(rules))
         offset = 0 if first else len(existing)
         for index, (rule, key) in enumerate(rules):
             origin = self._origin(key)
@@ -255,6 +249,17 @@ class _Expansion:
             origins[("models", offset + index)] = origin
         added = [rule for rule, _ in rules]
         tree["models"] = added + existing if first else existing + added
+
+    def _renumber(self, shift: int) -> None:
+        """Rules of a file move back; in messages they keep the number they have there."""
+        origins, texts = self.layout.origins, self.layout.unexpanded
+        for path in [path for path in origins if path[0] == "models" and len(path) > 1]:
+            origin = origins[path]
+            origins[path] = Origin(origin.source, origin.line, origin.rank, show_path(path))
+        for table in (origins, texts):
+            moved = {_moved(path, shift): value for path, value in table.items()}
+            table.clear()
+            table.update(moved)  # type: ignore[arg-type]  # of the same kind
 
     # -- origins -----------------------------------------------------------------------------------------------------------
 
@@ -277,6 +282,10 @@ class _Expansion:
         self.layout.put(path, value, self._origin(key))
         if (key,) in self.layout.unexpanded:
             self.layout.unexpanded[path] = self.layout.unexpanded[(key,)]
+
+
+def _moved(path: Path, shift: int) -> Path:
+    return ("models", int(path[1]) + shift, *path[2:]) if path[0] == "models" and len(path) > 1 else path
 
 
 def _rule(match: str, use: str, provider: dict[str, Any]) -> Tree:

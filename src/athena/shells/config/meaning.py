@@ -17,7 +17,7 @@ from athena.dialects import dialect_names
 from athena.errors import ConfigError
 from athena.formats import ALIASES, format_names
 from athena.model.profile import Profile
-from athena.profiles import default_profiles
+from athena.profiles import ModelPattern, default_profiles
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.model import Config, Fallback, ModelRule, Upstream
 from athena.shells.config.places import Path, Report, did_you_mean, show_path
@@ -218,10 +218,21 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
     for name in rule.names:
         if "*" in name or "?" in name:
             report.error((*path, "names"), "names are shown to clients as they stand; no wildcards")
-    for earlier in range(int(path[-1]) if not report.layout.origin(path).key else 0):
+        elif not any(ModelPattern(pattern).matches(name.lower()) for pattern in patterns_of(rule)):
+            report.error((*path, "names"), f"the rule does not match {name!r}", "list only names that it takes")
+    _check_reached(config, path, report)
+
+
+def _check_reached(config: Config, path: Path, report: Report) -> None:
+    """A rule behind one that takes everything. Rules of the short form are made to be what is left over: no word on them."""
+    label = report.layout.origin(path).key
+    if label and not label.startswith("models["):
+        return
+    for earlier in range(int(path[-1])):
         if "*" in patterns_of(config.models[earlier]):
-            report.warn(path, f"never reached: {show_path(('models', earlier))} matches every model", "move it up")
-            break
+            other = report.layout.origin(("models", earlier)).key or show_path(("models", earlier))
+            report.warn(path, f"never reached: {other} takes every model", "move it up")
+            return
 
 
 def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:

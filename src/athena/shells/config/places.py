@@ -86,18 +86,23 @@ class Layout:
         """Forget the value at a path and where it came from."""
         node: Any = self.tree
         for step in path[:-1]:
-            node = node.get(step, {})
-        node.pop(path[-1], None)
+            node = node.get(step, {}) if isinstance(node, dict) else {}
+        if isinstance(node, dict):
+            node.pop(path[-1], None)
         length = len(path)
         for table in (self.origins, self.unexpanded):
             for key in [key for key in table if key[:length] == path]:
                 del table[key]
 
     def put(self, path: Path, value: Any, origin: Origin) -> None:
-        """Set a value, making the mappings on the way."""
+        """Set a value, making the mappings on the way. Where something else stands in the way, that is at fault and stays."""
         node: Any = self.tree
         for step in path[:-1]:
-            node = node[step] if isinstance(step, int) else node.setdefault(step, {})
+            if not isinstance(node, dict):
+                return
+            node = node.setdefault(step, {})
+        if not isinstance(node, dict):
+            return
         node[path[-1]] = value
         self.origins[path] = origin
 

@@ -60,10 +60,9 @@ class Router:
 
     def resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
         """The targets to try, the first being the one meant. Raises UnknownModel, which names the nearest models."""
-        known = self._known.get(client_model)
-        if known is not None:
-            return known
-        routes = self._resolve(client_model)
+        routes = self._known.get(client_model) or self._find(client_model)
+        if not routes:
+            raise self._unknown(client_model)
         if len(self._known) < _REMEMBERED:  # names come from clients: remember some, never all
             self._known[client_model] = routes
         return routes
@@ -74,11 +73,8 @@ class Router:
             found: dict[str, ListedModel] = {}
             for rule, _ in self._rules:
                 for name in self._names(rule):
-                    if name in found:
-                        continue
-                    route = self.resolve(name)[0]
-                    if route.rule is rule or route.model == name:
-                        found[name] = ListedModel(name, route.upstream_name, route.model)
+                    for route in self._find(name)[:1]:
+                        found.setdefault(name, ListedModel(name, route.upstream_name, route.model))
             self._listed = tuple(found.values())
         return self._listed
 
@@ -89,22 +85,19 @@ class Router:
         upstream, model = split_use(rule.use)
         if is_exact(model) and "{model}" not in model:
             for name in (model, rule.use):
-                try:
-                    route = self.resolve(name)[0]
-                except UnknownModel:
-                    continue
-                if (route.upstream_name, route.model) == (upstream, model):
+                if any((route.upstream_name, route.model) == (upstream, model) for route in self._find(name)[:1]):
                     names.append(name)
                     break
         return names
 
-    def _resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
+    def _find(self, client_model: str) -> tuple[ResolvedRoute, ...]:
+        """The targets of the first rule that matches; none when no rule does."""
         lowered = client_model.lower()
         for rule, patterns in self._rules:
             for text, pattern in patterns:
                 if pattern.matches(lowered):
                     return self._routes(rule, text, client_model)
-        raise self._unknown(client_model)
+        return ()
 
     def _routes(self, rule: ModelRule, pattern: str, client_model: str) -> tuple[ResolvedRoute, ...]:
         first = Fallback(use=rule.use, tools=rule.tools, format=rule.format, provider=rule.provider)

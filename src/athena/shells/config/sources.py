@@ -169,13 +169,14 @@ def _merge(layout: Layout, tree: Tree, origins: dict[Path, Origin], path: Path) 
             layout.origins.setdefault(here, origins.get(here, Origin("")))
             _merge(layout, value, origins, here)
             continue
-        layout.drop(*map(str, here))
+        if key in target:
+            layout.drop(*map(str, here))
         target[key] = {} if isinstance(value, dict) else value
         if here in origins:
             layout.origins[here] = origins[here]
         if isinstance(value, dict):
             _merge(layout, value, origins, here)
-        else:
+        elif isinstance(value, list):
             layout.origins |= {inner: origin for inner, origin in origins.items() if inner[: len(here)] == here}
 
 
