@@ -18,7 +18,7 @@ from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
 from athena.dialects.openai_chat.errors import error_in_answer
 from athena.dialects.openai_chat.media import citation_of, image_of
 from athena.dialects.openai_chat.reasoning import ReasoningReader
-from athena.dialects.openai_chat.usage import decode_timings, decode_usage
+from athena.dialects.openai_chat.usage import decode_timings, decode_usage, encode_usage
 from athena.dialects.openai_chat.vocabulary import (
     CHOICE_KEYS,
     CHUNK_KEYS,
@@ -360,6 +360,11 @@ def _audio(value: dict[str, Any]) -> Audio:
     )
 
 
+def _chat_usage(value: object) -> object:
+    usage = decode_usage(value)
+    return None if usage is None else encode_usage(usage, same_dialect=False)
+
+
 class ChatStreamDecoder(StreamDecoder):
     """A streamed answer."""
 
@@ -452,7 +457,7 @@ def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Even
     message.content = "".join(text)
     reason = value.get("stop_reason")
     entry = ChoiceEntry(message=message, finish_reason=reason if isinstance(reason, str) else "stop")
-    reader.read(msgspec.structs.replace(chunk, choices=[entry]), body, out)
+    reader.read(msgspec.structs.replace(chunk, choices=[entry], usage=_chat_usage(chunk.usage)), b"{}", out)
     if not reader.failed:
         reader.end(out)
     return True

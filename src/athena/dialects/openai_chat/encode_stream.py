@@ -270,7 +270,8 @@ class ChatStreamEncoder:
             self._call_delta(ToolCallDelta(event.call, event.arguments, event.choice), out)
         if event.signature is not None and not call.signed:
             call.signed = True
-            entry = {"index": call.index, "extra_content": call_extra_content(event.signature)}
+            # The SDK insists on a function in every entry of a function call.
+            entry = {"index": call.index, "function": {"arguments": ""}, "extra_content": call_extra_content(event.signature)}
             self._chunk(self._choice(event.choice, out), {"tool_calls": [entry]}, out)
 
     # -- whole parts and extras ----------------------------------------------------------------------------------------------

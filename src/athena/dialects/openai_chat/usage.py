@@ -39,9 +39,25 @@ def decode_timings(value: object) -> Usage | None:
 
 
 def encode_usage(usage: Usage, *, same_dialect: bool) -> dict[str, Any]:
-    """A `usage` object; the upstream's own in the same dialect."""
-    if same_dialect and usage.raw is not None:
-        return usage.raw
+    """A `usage` object. In the same dialect it is the upstream's own, with the standard fields where it spells them otherwise."""
+    standard = _standard(usage)
+    if not same_dialect or usage.raw is None:
+        return standard
+    body = {**standard, **usage.raw}
+    for key, wanted in (("prompt_tokens_details", usage.cache_read), ("completion_tokens_details", usage.reasoning)):
+        own = usage.raw.get(key)
+        if isinstance(own, dict):
+            body[key] = {**own, **{name: count for name, count in standard[key].items() if count and not own.get(name)}}
+        elif not wanted:
+            body.pop(key)
+            if key in usage.raw:
+                body[key] = own
+        else:
+            body[key] = standard[key]
+    return body
+
+
+def _standard(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.input_total,
         "completion_tokens": usage.output_total,
