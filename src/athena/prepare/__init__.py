@@ -14,6 +14,7 @@ from athena.calls.names import NameMap, names_of, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
 from athena.errors import UnsupportedFeature
+from athena.model.parts import Foreign
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.controls import fit_controls
@@ -35,6 +36,29 @@ class Prepared(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
 
 
+# Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
+_BOUND_SETTINGS = ("background", "prompt", "conversation")
+_BOUND_PARTS = frozenset({"compaction"})
+
+
+def _refuse_bound_features(request: Request) -> None:
+    if request.previous_id:
+        raise UnsupportedFeature(
+            "previous_response_id: this upstream keeps no conversations; send the whole history as input",
+            path="previous_response_id",
+        )
+    for name in _BOUND_SETTINGS:
+        if request.server and request.server.get(name):
+            raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
+    for position, turn in enumerate(request.turns):
+        for part in turn.parts:
+            if isinstance(part, Foreign) and part.kind in _BOUND_PARTS:
+                raise UnsupportedFeature(
+                    f"turns[{position}]: a compacted history can only be read by the provider that made it",
+                    path=f"turns[{position}]",
+                )
+
+
 def prepare(
     request: Request,
     target: Target,
@@ -50,11 +74,8 @@ def prepare(
     profile = target.profile
     losses: list[Loss] = list(request.losses)
     same = home.name == abroad.name
-    if request.previous_id and not same:
-        raise UnsupportedFeature(
-            "previous_response_id: this upstream keeps no conversations; send the whole history as input",
-            path="previous_response_id",
-        )
+    if not same:
+        _refuse_bound_features(request)
     turns = unique_history_ids(request.turns)
     turns, repairs = pair_results(turns, pairing)
     losses.extend(repairs)
