@@ -37,7 +37,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
-_BOUND_SETTINGS = ("background", "prompt", "conversation")
+_BOUND_SETTINGS = ("background", "prompt", "conversation", "cachedContent")
 _BOUND_PARTS = frozenset({"compaction"})
 
 
