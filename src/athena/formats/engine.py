@@ -63,6 +63,7 @@ class TextParser:
         self.writer = CallWriter(
             scanner=self._scanner, output=self._output, book=book, policies=policies, limits=limits, seed=seed
         )
+        self.writer.in_reasoning = channel == "reasoning"
         self._policies = policies
         self._spans = CodeSpans()
         self._off = not book.open and not len(book)
@@ -363,6 +364,7 @@ class TextParser:
         self._marker = marker
         self._candidates = candidates
         self._calls_before = self.writer.shown
+        self.writer.spoke = False
         self._next_candidate()
 
     def _next_candidate(self) -> None:
@@ -421,7 +423,7 @@ class TextParser:
         raw = scanner.recorded
         scanner.forget()
         self.writer.counts.declined += 1
-        if self.writer.shown > self._calls_before:
+        if self.writer.shown > self._calls_before or self.writer.spoke:
             self._after_section()
             self._say_or_read_again(raw)
             return

@@ -2,8 +2,9 @@
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Tokyo"}<|tool_call_end|><|tool_calls_section_end|>
 
-Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; deviations (a) to (o) of `formats.md` 2.1 come
-from recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the format.
+Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; deviations (a) to (o) of `formats.md` 2.1
+come from recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the
+format.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations

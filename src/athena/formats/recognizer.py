@@ -38,7 +38,9 @@ class Table:
 
     __slots__ = ("any", "final", "lexer", "meanings")
 
-    def __init__(self, candidates: Iterable[Candidate], formats: Iterable[Format], *, thinking: bool) -> None:
+    def __init__(
+        self, candidates: Iterable[Candidate], formats: Iterable[Format], *, named: Format | None, thinking: bool
+    ) -> None:
         openers: dict[str, list[Candidate]] = {}
         for candidate in candidates:
             openers.setdefault(candidate.opener.marker, []).append(candidate)
@@ -54,7 +56,8 @@ class Table:
                     # The line break before the closing delimiter belongs to the template.
                     closes.add("\n" + end)
             ends.update(known.closers)
-            turn_ends.update(known.turn_ends)
+            # Only control tokens are unmistakable: `</s>` also ends struck-out text.
+            turn_ends.update(end for end in known.turn_ends if known is named or end.startswith(("<|", "<｜")))
         markers = sorted(openers.keys() | opens | closes | ends | turn_ends)
         self.meanings = {
             marker: Meaning(
@@ -85,8 +88,8 @@ class Recognizer:
         marked = [candidate for candidate in candidates if candidate.opener.marker]
         self.starters = tuple(candidate for candidate in candidates if not candidate.opener.marker)
         """Readings of the answer's beginning."""
-        self.text = Table(marked, formats, thinking=False)
-        self.reasoning = Table([one for one in marked if one.format.read_in_reasoning], formats, thinking=True)
+        self.text = Table(marked, formats, named=named, thinking=False)
+        self.reasoning = Table([one for one in marked if one.format.read_in_reasoning], formats, named=named, thinking=True)
 
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""

@@ -12,7 +12,8 @@ from athena.model.parts import Text, ToolCall, ToolResult
 from athena.model.request import Tool
 
 __all__ = [
-    "arguments_of", "json_calls", "plain_value", "result_text", "spaced_json", "tagged_trouble", "tool_json", "tool_lines",
+    "arguments_of", "json_calls", "plain_value", "python_value", "result_text", "spaced_json", "tagged_trouble", "tool_json",
+    "tool_lines",
 ]  # fmt: skip
 
 
@@ -76,3 +77,18 @@ def tagged_trouble(call: ToolCall, markers: tuple[str, ...]) -> str | None:
         if any(marker in text for marker in markers):
             return f"the value of {key} holds markup of the format itself"
     return None
+
+
+def python_value(text: str) -> str:
+    """A JSON value as a Python literal; numbers keep their spelling."""
+    value = msgspec.json.decode(text)
+    if isinstance(value, str):
+        # A JSON string is a Python string, but for the escapes of control characters, which both have.
+        return quoted(value)
+    if isinstance(value, list):
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+        return "[" + ", ".join(python_value(bytes(item).decode()) for item in items) + "]"
+    if isinstance(value, dict):
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        return "{" + ", ".join(f"{quoted(key)}: {python_value(bytes(raw).decode())}" for key, raw in fields.items()) + "}"
+    return {"true": "True", "false": "False", "null": "None"}.get(text, text)

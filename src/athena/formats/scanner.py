@@ -156,6 +156,13 @@ class Scanner:
                 raise LimitExceeded("too much text is held back while its meaning is open", code="held_text_too_large")
         return piece
 
+    def put_back_taken(self, count: int) -> None:
+        """Undo the taking of the last `count` characters: an opener that is part of what its reader reads."""
+        self.at -= count
+        if self._raw:
+            self._raw[-1] = self._raw[-1][:-count]
+            self._raw_size -= count
+
     def ended(self) -> bool:
         """Is there nothing left, and nothing to come?"""
         return self.final and self.at >= len(self.text)

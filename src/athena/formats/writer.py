@@ -101,6 +101,10 @@ class CallWriter:
         self.new_id: NewId = synthesized_id
         self.hold_calls = False
         """Show calls only when they are whole, whatever the policy says."""
+        self.in_reasoning = False
+        """All text of this parser is reasoning."""
+        self.spoke = False
+        """Did a reader say something in this section?"""
         self._scanner = scanner
         self._output = output
         self._seed = seed
@@ -119,6 +123,7 @@ class CallWriter:
         self._repaired = False
         self._pieces: list[str] = []
         self._size = 0
+        self._waiting = 0
         self._held = False
         """The whole call waits for its end."""
         self._probing = False
@@ -181,6 +186,21 @@ class CallWriter:
             self._probe()
             return
         self._output.event(ToolCallDelta(self._number, piece, self._output.choice))
+
+    def hold(self, size: int) -> None:
+        """A reader keeps `size` more characters of a value until its end."""
+        self._waiting += size
+        if self._waiting > self.limits.argument_chars:
+            raise LimitExceeded(
+                f"arguments of one call are longer than {self.limits.argument_chars} characters", code="arguments_too_large"
+            )
+
+    def say(self, text: str, *, thinking: bool) -> None:
+        """Words of the model inside the markup of a format whose messages have channels (Harmony)."""
+        if text:
+            self._scanner.forget()
+            self.spoke = True
+            self._output.say(text, thinking or self.in_reasoning)
 
     def repaired(self, count: int = 1) -> None:
         """Something of the open call had to be put right."""

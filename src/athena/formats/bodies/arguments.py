@@ -87,6 +87,27 @@ def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
             return marker
 
 
+def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:
+    """Behind a whole call: drop a little noise up to an end marker and take it if it is one of `taken`.
+
+    No marker in sight: what follows is text and stays. Answers the marker, "" for the end or none.
+    """
+    try:
+        text, marker = yield from scan.upto(closers, LOOK_AHEAD)
+    except Declined:
+        return ""
+    if not marker and text.strip(" \t\r\n}]`"):
+        raise Declined
+    if marker and text.strip(" \t\r\n}]`") and marker not in taken:
+        # Words between this call and the next marker: they are text.
+        raise Declined
+    calls.noise(text)
+    if marker in taken:
+        scan.take(len(marker))
+    calls.settle()
+    return marker
+
+
 def _fence_language(scan: Scanner) -> Steps[None]:
     try:
         _, marker = yield from scan.upto(_FENCE_END, 16)

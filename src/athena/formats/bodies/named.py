@@ -1,6 +1,8 @@
-"""JSON that holds a call's name and its arguments: `{"name": ..., "arguments": {...}}`, alone, in an array, or several in a row.
+"""JSON that holds a call's name and its arguments: `{"name": ..., "arguments": {...}}`, alone, in an array, or several in a
+row.
 
-Fields come in any order. Once the name is known the arguments pass through as they arrive; arguments that come first wait for it.
+Fields come in any order. Once the name is known the arguments pass through as they arrive; arguments that come first wait for
+it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class Fields(msgspec.Struct, frozen=True):
     """Without an arguments key it is no call."""
     name_is_key: bool = False
     """`{"NAME": {arguments}}`."""
+    lists: tuple[str, ...] = ()
+    """Keys under which an array of calls may stand."""
 
 
 ANY_FIELDS = Fields()
@@ -148,13 +152,20 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
     if head == "{" and key in fields.wrappers:
         yield from _fields(scan, calls, fields, call, ends)
         return
+    if head == "[" and key in fields.lists:
+        if not (yield from read_named_calls(scan, calls, ends, fields)):
+            raise _Unreadable
+        call.closed = True
+        return
     if key in fields.arguments and not call.closed:
         yield from _arguments(scan, calls, call, ends)
         return
-    if fields.name_is_key and not call.name and head == "{" and key not in fields.name:
+    if fields.name_is_key and not call.name and head == "{" and key not in fields.name and calls.admits(key):
         call.name = key
         yield from _arguments(scan, calls, call, ends)
         return
+    if fields.others is not None and key not in (*fields.name, *fields.id, *fields.arguments, *fields.others):
+        raise _Unreadable
     text = yield from json_value(scan, calls)
     if text is None:
         raise _Unreadable
@@ -166,8 +177,6 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
             raise Declined
     elif key in fields.id:
         call.id = _string(text) if text.startswith('"') else text
-    elif fields.others is not None and key not in fields.others:
-        raise _Unreadable
 
 
 def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:

@@ -1,11 +1,11 @@
 """Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (`formats.md` 1.5).
 
 A value has no escapes, so its end is a matter of judgement: a closing tag counts when something legal follows it (another
-parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that the
-tool declares and the call does not have yet, or by the end of the call.
+parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that
+the tool declares and the call does not have yet, or by the end of the call.
 
-The tags can not say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is known
-to have stopped by itself.
+The tags can not say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is
+known to have stopped by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from athena.formats.bodies.arguments import json_arguments
+from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.json_text import quoted
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.value_types import ValueType, is_json, typed_json
@@ -53,6 +53,10 @@ class Tags(msgspec.Struct, frozen=True):
     """A value may be wrapped in `<![CDATA[` `]]>`."""
 
 
+class NamelessParameter(Exception):
+    """A parameter whose tag names nothing: the call can not be used."""
+
+
 class TaggedArguments:
     """The reader of the parameters of one open call; made once per format."""
 
@@ -60,8 +64,10 @@ class TaggedArguments:
         self._tags = tags
         self._boundary = (*tags.call_end, *tags.section_end, *tags.next_call)
         self._gap = Lexer((*tags.parameter, *tags.parameter_end, *self._boundary))
-        self._tag = Lexer((tags.tag_end,))
+        # A line break ends a tag whose own end is missing.
+        self._tag = Lexer((tags.tag_end, "\n") if tags.tag_end == ">" else (tags.tag_end,))
         stops = (*tags.parameter_end, *self._boundary, *tags.parameter)
+        self._end = Lexer(self._boundary)
         self._value = Lexer(stops)
         self._value_in_lines = Lexer((*stops, *("\n" + stop for stop in stops), *("\r\n" + stop for stop in stops)))
         self._after_value = (*tags.parameter, *tags.parameter_end, *self._boundary)
@@ -69,7 +75,6 @@ class TaggedArguments:
 
     def read(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
         """Parameters to the end of the call, which is closed; its end tag is taken, anything else stays."""
-        tags = self._tags
         yield from scan.space()
         if (yield from scan.peek(1)) == "{" and calls.lenient:
             # A JSON object in place of parameters.
@@ -77,22 +82,39 @@ class TaggedArguments:
             yield from self._end_tag(scan)
             calls.settle()
             return
-        values = _Values(calls)
-        while True:
-            marker = yield from self._next(scan, calls)
-            if marker in tags.parameter:
-                scan.take(len(marker))
-                yield from self._parameter(scan, calls, values)
-            elif marker in tags.parameter_end:
-                scan.take(len(marker))
-            else:
-                if not marker and not scan.ended_well:
-                    raise Cut
-                values.finish()
-                if marker in tags.call_end:
+        yield from self._parameters(scan, calls, _Values(calls), inside=False)
+
+    def read_from_parameter(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        """The same where the beginning of the first parameter's tag was taken already."""
+        yield from self._parameters(scan, calls, _Values(calls), inside=True)
+
+    def _parameters(self, scan: Scanner, calls: CallWriter, values: _Values, *, inside: bool) -> Steps[None]:
+        tags = self._tags
+        try:
+            while True:
+                if inside:
+                    yield from self._parameter(scan, calls, values)
+                    inside = False
+                marker = yield from self._next(scan, calls)
+                if marker in tags.parameter:
                     scan.take(len(marker))
-                calls.settle()
-                return
+                    inside = True
+                elif marker in tags.parameter_end:
+                    scan.take(len(marker))
+                else:
+                    break
+        except NamelessParameter:
+            calls.fail(f"a call of {calls.name} has a parameter without a name")
+            yield from skip_to(scan, calls, self._end)
+            yield from self._end_tag(scan)
+            calls.settle()
+            return
+        if not marker and not scan.ended_well:
+            raise Cut
+        values.finish()
+        if marker in tags.call_end:
+            scan.take(len(marker))
+        calls.settle()
 
     def _next(self, scan: Scanner, calls: CallWriter) -> Steps[str]:
         """Skip to the next tag. What stands between parameters is noise, but not much of it."""
@@ -117,7 +139,8 @@ class TaggedArguments:
             return
         if not marker:
             raise Cut
-        scan.take(len(marker))
+        if marker == tags.tag_end:
+            scan.take(len(marker))
         parameter = tags.read_tag(text)
         if tags.value_begin:
             yield from _blanks(scan)
@@ -127,8 +150,7 @@ class TaggedArguments:
                 # A key without a value.
                 return
         if parameter is None:
-            yield from self._drop_value(scan, calls)
-            return
+            raise NamelessParameter
         lines = tags.newline and bool((yield from scan.found("\n", "\r\n")))
         if tags.cdata and (yield from scan.found("<![CDATA[")):
             values.begin(parameter)
@@ -137,13 +159,6 @@ class TaggedArguments:
             values.begin(parameter)
             yield from self._text(scan, calls, values, self._value_in_lines if lines else self._value)
         values.end()
-
-    def _drop_value(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
-        while True:
-            text, marker = yield from scan.piece(self._value)
-            calls.noise(text)
-            if marker is not None:
-                return
 
     def _cdata(self, scan: Scanner, values: _Values) -> Steps[None]:
         while True:
@@ -230,6 +245,7 @@ class _Values:
         if self._streaming:
             self._calls.write(quoted(text)[1:-1])
         else:
+            self._calls.hold(len(text))
             self._pieces.append(text)
 
     def end(self) -> None:

@@ -1,0 +1,121 @@
+"""Calls as `<invoke name="...">` with `<parameter name="...">` inside, under whatever prefix a family gives its tags.
+
+    <wrapper> { <invoke name="NAME"> { <parameter name="KEY">VALUE</parameter> } </invoke> } </wrapper>
+
+DSML, MiniMax M2, Step 3, Claude's prompt format and others. Wrappers may be missing; attributes may be quoted singly or not
+at all.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from athena.formats.base import Reader
+from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+
+_ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>/]+))""")
+
+
+class Invoke(msgspec.Struct, frozen=True):
+    """The tags, each with its accepted spellings; tags with attributes without their end."""
+
+    call: tuple[str, ...] = ("<invoke",)
+    call_end: tuple[str, ...] = ("</invoke>",)
+    parameter: tuple[str, ...] = ("<parameter",)
+    parameter_end: tuple[str, ...] = ("</parameter>",)
+    section_begin: tuple[str, ...] = ()
+    section_end: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Markers that may stand between calls and mean nothing."""
+    newline: bool = False
+    cdata: bool = False
+
+
+def attributes(text: str) -> dict[str, str]:
+    """The attributes of a tag. No entities: templates write them raw."""
+    return {
+        name: double if double is not None else single if single is not None else bare
+        for name, double, single, bare in (found.groups() for found in _ATTRIBUTE.finditer(text))
+    }
+
+
+def named_parameter(text: str) -> Parameter | None:
+    """A parameter's tag; DSML says in it whether the value is a string."""
+    found = attributes(text)
+    key = found.get("name", "")
+    if not key:
+        return None
+    kind = found.get("string", "").lower()
+    return Parameter(key, TEXT if kind == "true" else None, is_json=kind == "false")
+
+
+def invoke_reader(shape: Invoke) -> Reader:
+    """The reader of such calls; openers are the wrappers and, where a format accepts it, the call tags themselves."""
+    return _InvokeReader(shape)
+
+
+class _InvokeReader:
+    def __init__(self, shape: Invoke) -> None:
+        self._shape = shape
+        self._gap = Lexer((*shape.call, *shape.section_end, *shape.section_begin, *shape.ignored))
+        self._tag = Lexer((">", "\n"))
+        self._arguments = TaggedArguments(
+            Tags(
+                parameter=shape.parameter,
+                parameter_end=shape.parameter_end,
+                call_end=shape.call_end,
+                section_end=shape.section_end,
+                next_call=shape.call,
+                newline=shape.newline,
+                read_tag=named_parameter,
+                cdata=shape.cdata,
+            )
+        )
+
+    def __call__(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+        in_call = opener in self._shape.call
+        first = True
+        while in_call or (yield from self._next_call(scan, calls, first=first)):
+            yield from self._one_call(scan, calls)
+            in_call = first = False
+
+    def _next_call(self, scan: Scanner, calls: CallWriter, *, first: bool) -> Steps[bool]:
+        while True:
+            try:
+                text, marker = yield from scan.upto(self._gap, LOOK_AHEAD)
+            except Declined:
+                if first:
+                    raise
+                return False
+            if text.strip() and (not marker or first):
+                raise Declined
+            calls.noise(text)
+            if marker:
+                scan.take(len(marker))
+            if not marker or marker in self._shape.section_end:
+                if first and not calls.reserved:
+                    raise Declined
+                calls.settle()
+                return False
+            if marker in self._shape.call:
+                return True
+
+    def _one_call(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        text, marker = yield from scan.upto(self._tag, LOOK_AHEAD * 4)
+        if not marker:
+            raise Cut
+        name = attributes(text).get("name", "")
+        if not name:
+            raise Declined
+        if marker == ">":
+            scan.take(1)
+        calls.open(name)
+        if text.rstrip().endswith("/"):
+            calls.close()
+            calls.settle()
+        else:
+            yield from self._arguments.read(scan, calls)

@@ -1,0 +1,181 @@
+"""`<tool_call>` blocks: one pair of tags, three bodies. JSON (Hermes, Qwen2.5, Qwen3), `<function=...>` (Qwen3-Coder), or a
+bare name with `<arg_key>` (GLM). Models served with another's prompt mix them, so each of these formats reads all three; each
+reader declines the bodies that are not its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from athena.formats.base import Opener
+from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.named import read_named_calls
+from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+
+BEGIN = "<tool_call>"
+END = "</tool_call>"
+_NAME = re.compile(r"""\s*=?\s*(?:name\s*=\s*)?["']?([^"'<>=\s{}]+)["']?\s*""")
+_PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=]+")
+
+# -- JSON ----------------------------------------------------------------------------------------------------------------------
+
+_JSON_ENDS = (END, BEGIN, "</function_call>", "</tool_calls>", "</tools>")
+_JSON_CLOSERS = Lexer(_JSON_ENDS)
+_JSON_TAKEN = (END, "</function_call>", "</tool_calls>", "</tools>")
+_FENCE_LINE = Lexer(("\n",))
+
+
+def read_json_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """JSON with name and arguments, one or several, perhaps in a code fence."""
+    yield from scan.space()
+    if (yield from scan.found("```")):
+        _, marker = yield from scan.upto(_FENCE_LINE, 16)
+        if not marker:
+            raise Cut
+        yield from scan.space()
+    head = yield from scan.peek(1)
+    if not head:
+        raise Cut
+    if head not in "{[" or not (yield from read_named_calls(scan, calls, _JSON_ENDS)):
+        raise Declined
+    yield from end_of_block(scan, calls, _JSON_CLOSERS, _JSON_TAKEN)
+
+
+def read_bare_json(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The whole answer is one JSON call whose tags are missing. Only for a declared name with arguments."""
+    yield from scan.space()
+    if (yield from scan.peek(1)) != "{":
+        raise Declined
+    if calls.book.open or not (yield from read_named_calls(scan, calls, _JSON_ENDS)):
+        raise Declined
+    yield from end_of_block(scan, calls, _JSON_CLOSERS, _JSON_TAKEN)
+
+
+# -- <function=...> ------------------------------------------------------------------------------------------------------------
+
+
+def tag_name(text: str) -> str | None:
+    """NAME in `=NAME`, ` = "NAME"`, ` name='NAME'`."""
+    found = _NAME.fullmatch(text)
+    return found.group(1) if found else None
+
+
+def _tag_parameter(text: str) -> Parameter | None:
+    key = tag_name(text)
+    return Parameter(key) if key else None
+
+
+FUNCTION_BEGIN = ("<function=", "<function =", "< function=", "< function =", "<function name=")
+FUNCTION_TAGS = Tags(
+    parameter=(
+        "<parameter=",
+        "<parameter =",
+        "< parameter=",
+        "< parameter =",
+        "<parameter name=",
+        '<parameter"',
+        "<parameter>",
+    ),
+    parameter_end=("</parameter>", "</ parameter>", "< /parameter>"),
+    call_end=("</function>", "</ function>", "< /function>"),
+    section_end=(END,),
+    next_call=(BEGIN, *FUNCTION_BEGIN),
+    newline=True,
+    read_tag=_tag_parameter,
+)
+_FUNCTION_ARGUMENTS = TaggedArguments(FUNCTION_TAGS)
+_TAG_END = Lexer((">", "\n", "{"))
+_BODY = ("<parameter", "< parameter", "</function>", "</ function>", "{")
+
+
+def read_function_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """`<function=NAME>` with parameters, one or several, after the opening tag."""
+    yield from scan.space()
+    begin = yield from scan.found(*FUNCTION_BEGIN, "function=")
+    if not begin:
+        if scan.ended():
+            raise Cut
+        raise Declined
+    yield from _functions(scan, calls)
+    yield from scan.space()
+    yield from scan.found(END)
+    calls.settle()
+
+
+def read_bare_function(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """`<function=NAME>` whose `<tool_call>` is missing: the commonest slip of Qwen3-Coder. Only with a body that fits."""
+    yield from _functions(scan, calls)
+    yield from scan.space()
+    yield from scan.found(END)
+    calls.settle()
+
+
+def _functions(scan: Scanner, calls: CallWriter) -> Steps[None]:
+    while True:
+        text, marker = yield from scan.upto(_TAG_END, LOOK_AHEAD * 2)
+        if not marker:
+            raise Cut
+        name = tag_name(text)
+        if name is None:
+            raise Declined
+        if marker == ">":
+            scan.take(1)
+        if not calls.admits(name) or (yield from scan.follows(0, _BODY)) is None:
+            raise Declined
+        calls.open(name)
+        yield from _FUNCTION_ARGUMENTS.read(scan, calls)
+        again = yield from scan.follows(0, FUNCTION_BEGIN, end=False)
+        if again is None:
+            return
+        yield from scan.space()
+        yield from scan.found(*FUNCTION_BEGIN)
+
+
+# -- NAME <arg_key> ------------------------------------------------------------------------------------------------------------
+
+KEYED_TAGS = Tags(
+    parameter=("<arg_key>",),
+    tag_end="</arg_key>",
+    value_begin=("<arg_value>",),
+    parameter_end=("</arg_value>",),
+    call_end=(END,),
+    next_call=(BEGIN,),
+)
+_KEYED_ARGUMENTS = TaggedArguments(KEYED_TAGS)
+_NAME_END = Lexer(("\n", "<arg_key>", "<parameter", END, BEGIN))
+_AFTER_NAME = ("<arg_key>", END, BEGIN, "<parameter=")
+
+
+def read_keyed_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A bare name, then keys and values. The name ends with its line or at the first tag, never earlier."""
+    yield from scan.space()
+    text, marker = yield from scan.upto(_NAME_END, LOOK_AHEAD * 2)
+    name = text.strip().removesuffix("\\n").strip()
+    if not _PLAIN_NAME.fullmatch(name):
+        raise Declined
+    if not marker or (marker == "\n" and (yield from scan.follows(0, _AFTER_NAME, end=False)) is None):
+        if scan.final and not scan.text[scan.at :].strip():
+            raise Cut
+        raise Declined
+    calls.open(name)
+    if (yield from scan.follows(0, ("<parameter=",), end=False)) is not None:
+        # The tags of Qwen under a bare name, closed by </name>.
+        yield from _FUNCTION_ARGUMENTS.read(scan, calls)
+        yield from scan.found(END)
+        calls.settle()
+    else:
+        yield from _KEYED_ARGUMENTS.read(scan, calls)
+
+
+def read_keyed_body(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A name and its first `<arg_key>` without `<tool_call>` before it; the opener holds both."""
+    name = opener.removesuffix("<arg_key>").rstrip()
+    calls.open(name)
+    yield from _KEYED_ARGUMENTS.read_from_parameter(scan, calls)
+
+
+JSON_OPENER = Opener(BEGIN, read_json_block)
+FUNCTION_OPENER = Opener(BEGIN, read_function_block, rank=1)
+KEYED_OPENER = Opener(BEGIN, read_keyed_block, rank=2)

@@ -1,0 +1,63 @@
+"""DeepSeek V3.1 and V3.2-Exp: the tokens of V3, the name before the separator, bare JSON behind it.
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{"tz": "UTC"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+
+Origin: the template of DeepSeek-V3.1. Deviations: `formats.md` 2.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format
+from athena.formats.bodies.deepseek_tokens import (
+    CALL_BEGIN,
+    CALL_END,
+    CALLS_BEGIN,
+    CALLS_END,
+    OPENERS,
+    SEPARATOR,
+    TURN_END,
+)
+from athena.formats.render import result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """A section, nothing between its calls."""
+    blocks = "".join(f"{CALL_BEGIN[0]}{call.name}{SEPARATOR[0]}{call.arguments or '{}'}{CALL_END[0]}" for call in calls)
+    return f"{CALLS_BEGIN[0]}{blocks}{CALLS_END[0]}"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One pair of tokens per output."""
+    return "".join(f"<｜tool▁output▁begin｜>{result_text(result)}<｜tool▁output▁end｜>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"## Tools\n\nThese functions can be called:\n{tool_lines(tools)}\n\nA call is written exactly so:\n"
+        f"{CALLS_BEGIN[0]}{CALL_BEGIN[0]}NAME{SEPARATOR[0]}ARGUMENTS{CALL_END[0]}{CALLS_END[0]}"
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Names are written bare between tokens."""
+    return "the name does not fit into a head" if set(call.name) & set(" \n{`<") or not call.name else None
+
+
+FORMAT = Format(
+    id="deepseek_v31",
+    models=("deepseek-v3.1*", "deepseek-chat-v3.1*", "deepseek-v3.1-terminus*", "deepseek-v3.2-exp*"),
+    family="deepseek",
+    reserved=True,
+    openers=OPENERS,
+    closers=(*CALLS_END, *CALL_END),
+    turn_ends=TURN_END,
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)

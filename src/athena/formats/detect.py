@@ -1,0 +1,81 @@
+"""Which format a model writes, from its id (requirements A11, A12, M13; `formats.md` section 3).
+
+Patterns are data, next to each format. The order: an override, the vendor in `vendor/model` (which limits the patterns to its
+own formats), the longest pattern, keywords in the order Kimi, Qwen, DeepSeek, else `standard`: native structured calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+
+from athena.formats import ALIASES, all_formats
+
+_VENDORS = {"moonshotai": "kimi", "moonshot": "kimi", "qwen": "qwen", "deepseek": "deepseek"}
+_KEYWORDS = ("kimi", "qwen", "deepseek")
+_NOT_KIMI = "llm360"
+_SEGMENTS = re.compile(r"[/\-_.: ]")
+
+
+def detect_format(model: str, overrides: Mapping[str, str] | None = None) -> str:
+    """The id of the format this model writes; `standard` when nothing says otherwise.
+
+    >>> detect_format("moonshotai/kimi-k2-0905")
+    'kimi_k2'
+    >>> detect_format("gpt-4")
+    'standard'
+    """
+    for name in (model, model.lower(), _bare(model)):
+        if overrides and name in overrides:
+            return ALIASES.get(overrides[name], overrides[name])
+    return _detected(_bare(model))
+
+
+def detect_family(model: str) -> str:
+    """A's word for it: kimi, qwen, deepseek or standard."""
+    found = detect_format(model)
+    return next((known.family or "standard" for known in all_formats() if known.id == found), "standard")
+
+
+def _bare(model: str) -> str:
+    """Lower case, without a `:free`-style suffix."""
+    return model.strip().lower().split(":")[0]
+
+
+@lru_cache(maxsize=4096)
+def _detected(model: str) -> str:
+    parts = model.split("/")
+    family = _VENDORS.get(parts[0]) if len(parts) == 2 else None
+    best = ""
+    length = -1
+    for pattern, weight, format_id, pattern_family in _patterns():
+        if weight > length and (family is None or pattern_family == family) and pattern.search(model):
+            best, length = format_id, weight
+    if best and parts[0] != _NOT_KIMI:
+        return best
+    if family is None:
+        family = _by_keyword(model)
+    return ALIASES.get(family, "standard") if family else "standard"
+
+
+def _by_keyword(model: str) -> str | None:
+    segments = _SEGMENTS.split(model)
+    if "k2" in segments and _NOT_KIMI not in segments:
+        return "kimi"
+    return next((word for word in _KEYWORDS if word in model), None)
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], int, str, str], ...]:
+    """(pattern, how much of an id it spells out, format, family)."""
+    return tuple(
+        (
+            re.compile(r"(?:^|[/\-_ .])" + re.escape(pattern.rstrip("*")).replace(r"\*", "[^/]*")),
+            len(pattern.replace("*", "")),
+            known.id,
+            known.family,
+        )
+        for known in all_formats()
+        for pattern in known.models
+    )

@@ -1,0 +1,80 @@
+"""GLM 4.5 and later: a bare name, then keys and values in tags.
+
+    <tool_call>get_weather<arg_key>city</arg_key><arg_value>北京</arg_value></tool_call>
+
+4.5 and 4.6 put each tag on its own line, 4.7 and 5 write everything in one; both are read. Origin: the templates of GLM-4.6,
+GLM-4.7-Flash and Laguna. Values are verbatim, nothing is trimmed. Deviations: `formats.md` 2.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.tool_call_blocks import (
+    BEGIN,
+    END,
+    FUNCTION_OPENER,
+    JSON_OPENER,
+    KEYED_OPENER,
+    read_keyed_body,
+)
+from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """The inline form of 4.7 and 5, which all of them read."""
+    return "".join(
+        BEGIN + call.name + "".join(
+            f"<arg_key>{key}</arg_key><arg_value>{plain_value(value)}</arg_value>" for key, value in arguments_of(call).items()
+        ) + END
+        for call in calls
+    )  # fmt: skip
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One observation turn for all results."""
+    return "<|observation|>" + "".join(f"<tool_response>{result_text(result)}</tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"# Tools\n\nThese functions can be called:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
+        "A call names the function and gives each argument as a key and a value:\n"
+        f"{BEGIN}NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>{END}"
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Values have no escapes."""
+    return tagged_trouble(call, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", BEGIN, END))
+
+
+def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
+    """`<tool_call>` forgotten: a declared name right before its first key."""
+    return tuple(
+        Opener(f"{name}{gap}<arg_key>", read_keyed_body, where="word", auto=False) for name in names for gap in ("", "\n")
+    )
+
+
+FORMAT = Format(
+    id="glm_xml",
+    models=("glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "laguna*", "spark-2.5*", "iquest*"),
+    in_reasoning=True,
+    openers=(
+        KEYED_OPENER,
+        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
+        Opener(FUNCTION_OPENER.marker, FUNCTION_OPENER.read, auto=False, rank=1),
+    ),
+    tool_openers=_name_openers,
+    closers=(END, "</arg_value>"),
+    turn_ends=("<|observation|>", "<|user|>"),
+    streams="str",
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)

@@ -1,0 +1,229 @@
+"""Harmony, the channels of gpt-oss: every answer is a row of messages with a header, and a recipient makes one a call.
+
+    <|channel|>analysis<|message|>Need weather.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"location":"SF"}<|call|>
+
+`analysis` without a recipient is reasoning, `commentary` without one is a visible preamble, `final` is the answer. Headers
+come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand.
+Origin: openai/harmony docs/format.md and its tests, the gpt-oss template. Deviations: `formats.md` 2.21.
+"""  # noqa: E501 - the sample is one line for the model
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.arguments import json_arguments, skip_to
+from athena.formats.render import result_text, spaced_json
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+
+_HEADER = Lexer((MESSAGE, CHANNEL, CONSTRAIN, START, *ENDS, "{"))
+_BODY = Lexer((*ENDS, START, CHANNEL))
+_NEXT = (START, CHANNEL)
+_RECIPIENT = re.compile(r"\bto\s*=\s*([^\s<{]+)")
+_CHANNEL_WORD = re.compile(r"analysis|commentary|final")
+_ROLE = re.compile(r"\s*([\w.\-]+)")
+_OUR_ROLES = ("assistant", "system", "developer", "user", "tool")
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a message is: a call of a tool, reasoning or visible text."""
+
+    tool: str | None
+    thinking: bool
+
+
+def read_messages(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """Messages one after another, until something stands there that is no message."""
+    marker = opener
+    while True:
+        header = yield from _header(scan, calls, marker)
+        if header is None:
+            return
+        if header.tool is not None:
+            yield from _call(scan, calls, header.tool)
+        else:
+            yield from _words(scan, calls, thinking=header.thinking)
+        calls.settle()
+        if (yield from scan.follows(0, _NEXT, end=False)) is None:
+            return
+        yield from scan.space()
+        marker = yield from scan.found(*_NEXT)
+
+
+def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | None]:
+    """Everything up to `<|message|>`. None: the text ended in a header that was no call's."""
+    role, rest, before = "", "", opener
+    while True:
+        text, marker = yield from scan.upto(_HEADER, LOOK_AHEAD * 4)
+        if before == START:
+            role += text
+        else:
+            rest += " " + text
+        if marker == "{" and _RECIPIENT.search(role + rest) is None:
+            raise Declined
+        if not marker:
+            _cut_header(calls, role, rest)
+            return None
+        if marker == "{":
+            break
+        if marker in ENDS or (marker == START and before != START and not rest.strip()):
+            if not _CHANNEL_WORD.search(rest):
+                raise Declined
+            scan.take(len(marker))
+            return None
+        scan.take(len(marker))
+        before = marker
+        if marker == MESSAGE:
+            break
+    if not _CHANNEL_WORD.search(rest) and not _RECIPIENT.search(role + rest) and opener != START:
+        # A channel nobody knows: the model's own words, not for the reader.
+        return Header(None, thinking=True)
+    return _meaning(calls, role, rest)
+
+
+def _meaning(calls: CallWriter, role: str, rest: str) -> Header:
+    found = _RECIPIENT.search(role) or _RECIPIENT.search(rest)
+    word = _CHANNEL_WORD.search(rest)
+    channel = word.group() if word else ""
+    if found is not None:
+        if found.group(1) == "assistant":
+            return Header(None, thinking=True)
+        return Header(_tool_name(calls, found.group(1)), thinking=False)
+    speaker = _ROLE.match(role)
+    if speaker is not None and speaker.group(1) not in _OUR_ROLES and calls.book.declared(speaker.group(1)):
+        return Header(speaker.group(1), thinking=False)
+    return Header(None, thinking=channel == "analysis" or (not channel and bool(rest.strip())))
+
+
+def _tool_name(calls: CallWriter, recipient: str) -> str:
+    name = calls.book.resolve(recipient)
+    for glued in ("json", "code"):
+        if not calls.book.declared(name) and name.endswith(glued) and calls.book.declared(name.removesuffix(glued)):
+            return name.removesuffix(glued)
+    return name
+
+
+def _cut_header(calls: CallWriter, role: str, rest: str) -> None:
+    """The text ended inside a header: a call that was under way is cut, anything else was nothing yet."""
+    if _RECIPIENT.search(role + rest):
+        raise Cut
+    words = (role + rest).strip()
+    if words and not _CHANNEL_WORD.search(words) and not "assistant".startswith(words) and len(words.split()) > 1:
+        raise Declined
+    calls.settle()
+
+
+def _call(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:
+    calls.open(name)
+    yield from json_arguments(scan, calls, (*ENDS, *_NEXT))
+    marker = yield from skip_to(scan, calls, _BODY)
+    if marker in ENDS:
+        scan.take(len(marker))
+
+
+def _words(scan: Scanner, calls: CallWriter, *, thinking: bool) -> Steps[None]:
+    """A message's text as it arrives. A marker counts only where one may stand: an answer about Harmony may name them."""
+    while True:
+        text, marker = yield from scan.piece(_BODY)
+        calls.say(text, thinking=thinking)
+        if marker is None:
+            continue
+        if not marker:
+            return
+        if marker in ENDS:
+            if (yield from scan.follows(len(marker), _NEXT)) is not None:
+                scan.take(len(marker))
+                return
+        elif (yield from _begins_message(scan, marker)):
+            return
+        calls.say(scan.take(len(marker)), thinking=thinking)
+
+
+def _begins_message(scan: Scanner, marker: str) -> Steps[bool]:
+    if marker == START:
+        return (yield from scan.follows(len(marker), ("assistant", "functions."))) is not None
+    return (yield from scan.follows(len(marker), ("analysis", "commentary", "final"))) is not None
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One message per call, as the model itself writes them."""
+    return "".join(
+        f"{START}assistant{CHANNEL}commentary to=functions.{call.name} {CONSTRAIN}json{MESSAGE}{call.arguments or '{}'}<|call|>"
+        for call in calls
+    )
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One message per result, from the tool to the assistant, its content as JSON."""
+    return "".join(
+        f"{START}functions.{result.name or 'tool'} to=assistant{CHANNEL}commentary{MESSAGE}"
+        f"{spaced_json(result_text(result))}<|end|>"
+        for result in results
+    )
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The namespace of the developer message, each tool as a TypeScript function type."""
+    types = "\n\n".join(_tool_type(tool) for tool in tools)
+    return f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}\n\n}} // namespace functions"
+
+
+def _tool_type(tool: Tool) -> str:
+    comment = "".join(f"// {line}\n" for line in (tool.description or "").splitlines())
+    properties = (tool.schema or {}).get("properties")
+    if not isinstance(properties, dict) or not properties:
+        return f"{comment}type {tool.name} = () => any;"
+    required = (tool.schema or {}).get("required") or ()
+    fields = "".join(_field(name, schema, name in required) for name, schema in properties.items())
+    return f"{comment}type {tool.name} = (_: {{\n{fields}}}) => any;"
+
+
+def _field(name: str, schema: object, required: bool) -> str:
+    fields = schema if isinstance(schema, dict) else {}
+    comment = f"// {str(fields['description']).splitlines()[0]}\n" if fields.get("description") else ""
+    return f"{comment}{name}{'' if required else '?'}: {_type(fields)},\n"
+
+
+def _type(schema: dict[str, object]) -> str:
+    enum = schema.get("enum")
+    if isinstance(enum, list) and enum:
+        return " | ".join(spaced_json(member) for member in enum)
+    kind = schema.get("type")
+    if kind == "array":
+        items = schema.get("items")
+        return _type(items if isinstance(items, dict) else {}) + "[]"
+    if isinstance(kind, list):
+        return " | ".join(_TYPES.get(str(one), "any") for one in kind)
+    return _TYPES.get(str(kind), "any")
+
+
+_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "object": "object", "null": "null"}
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Names are written bare in a header."""
+    return "the name does not fit into a header" if set(call.name) & set(" \n\t<{=") or not call.name else None
+
+
+FORMAT = Format(
+    id="harmony",
+    models=("gpt-oss*",),
+    reserved=True,
+    openers=(Opener(CHANNEL, read_messages), Opener(START, read_messages)),
+    thinking=(),
+    closers=ENDS,
+    turn_ends=ENDS,
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)

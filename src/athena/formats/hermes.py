@@ -1,0 +1,60 @@
+"""Hermes: JSON in `<tool_call>` tags. Nous Hermes, Qwen2.5, Qwen3 and many fine-tunes.
+
+    <tool_call>
+    {"name": "get_time", "arguments": {"tz": "UTC"}}
+    </tool_call>
+
+Origin: the chat templates of Qwen2.5, Qwen3, QwQ, Hermes 2 Pro and Granite 4; Qwen-Agent's nous prompt (which does not read
+calls inside reasoning). Deviations: `formats.md` 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.tool_call_blocks import (
+    BEGIN,
+    END,
+    FUNCTION_OPENER,
+    JSON_OPENER,
+    KEYED_OPENER,
+    read_bare_json,
+    read_json_block,
+)
+from athena.formats.render import json_calls, result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block per call."""
+    return "\n".join(f"{BEGIN}\n{call}\n{END}" for call in json_calls(calls))
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """All results of a turn share one user message."""
+    return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        "# Tools\n\nThese functions can be called to help with the request. Their signatures, one per line:\n"
+        f"<tools>\n{tool_lines(tools)}\n</tools>\n\n"
+        "To call a function, write one JSON object with its name and arguments between these tags, once per call:\n"
+        f'{BEGIN}\n{{"name": <function-name>, "arguments": <object>}}\n{END}'
+    )
+
+
+FORMAT = Format(
+    id="hermes",
+    models=(
+        "hermes-2-pro*", "hermes-3*", "hermes-4*", "qwen2.5*", "qwen-2.5*", "qwq*", "qwen3*", "qwen-3*", "mimo-vl*",
+        "granite-4*", "granite-4.0*", "granite-4.1*", "smollm3*", "bielik*v3*", "reka-edge*", "falcon-h1*", "nanbeige*",
+        "arch-*", "trinity*", "k-exaone-236b*", "exaone-4*", ), family="qwen", openers=( JSON_OPENER, Opener("<tools>",
+        read_json_block, auto=False), Opener("", read_bare_json, auto=False), Opener(FUNCTION_OPENER.marker,
+        FUNCTION_OPENER.read, auto=False, rank=1), Opener(KEYED_OPENER.marker, KEYED_OPENER.read, auto=False, rank=2), ),
+        closers=(END, "</tools>", "</function_call>"), thinking=(("<think>", "</think>"), ("<scratch_pad>",
+        "</scratch_pad>")), turn_ends=("<|im_end|>",), render_calls=render_calls, render_results=render_results,
+        render_tools=render_tools, )  # fmt: skip

@@ -1,0 +1,84 @@
+"""JSON under a prompt: an object or array of calls, bare or in a code fence, for any model that was asked to answer so.
+
+    ```json
+    {"name": "f", "arguments": {"a": 1}}
+    ```
+
+JSON is also what answers are made of, so the guard is tight: a declared name, an arguments key, and no key that calls do not
+have; the first that does not fit makes it text again. Read only where the format is named. Origin: llama.cpp
+docs/function-calling.md (its generic wrappers), smolagents, SMG's json parser. Deviations: `formats.md` 2.51.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.scanner import Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+FENCES = ("```json", "```tool_call", "```tool_use", "```tool_code", "```")
+FIELDS = Fields(
+    wrappers=("function", "function_call", "tool_call"),
+    lists=("tool_calls",),
+    others=("type", "index"),
+    needs_arguments=True,
+    name_is_key=True,
+)
+_FENCE_END = Lexer(("```",))
+
+
+def read_fenced(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A fence whose content is nothing but calls."""
+    yield from scan.space()
+    if (yield from scan.peek(1)) not in ("{", "["):
+        raise Declined
+    if not (yield from read_named_calls(scan, calls, ("```",), FIELDS)):
+        raise Declined
+    yield from end_of_block(scan, calls, _FENCE_END, ("```",))
+
+
+def read_bare(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """An object or array at the start of a line."""
+    scan.put_back_taken(len(opener))
+    if not (yield from read_named_calls(scan, calls, (), FIELDS)):
+        raise Declined
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """An array, also for one call."""
+    return "[" + ", ".join(json_calls(calls)) + "]"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """Results as JSON, by name and call."""
+    return "\n".join(
+        spaced_json({"tool": result.name or "", "tool_call_id": result.call_id, "result": result_text(result)})
+        for result in results
+    )
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"These tools can be called:\n{spaced_json([tool_json(tool)['function'] for tool in tools])}\n\n"
+        "To call tools, answer with nothing but a JSON array, without a code fence:\n"
+        '[{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]\nTo answer without a tool, write plain text.'
+    )
+
+
+FORMAT = Format(
+    id="json_generic",
+    openers=(
+        *(Opener(fence + "\n", read_fenced, where="line", auto=False) for fence in FENCES),
+        *(Opener(bracket, read_bare, where="line", auto=False) for bracket in ("{", "[")),
+    ),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)

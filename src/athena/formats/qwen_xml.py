@@ -1,0 +1,89 @@
+"""Qwen3-Coder: parameters as tagged text, plain words around the `<tool_call>` tokens.
+
+    <tool_call>
+    <function=set>
+    <parameter=n>
+    3
+    </parameter>
+    </function>
+    </tool_call>
+
+Origin: the templates of Qwen3-Coder, Qwen3.5, Nemotron 3 and Step 3.5; deviations of `formats.md` 2.4 from issue threads. A
+value that holds its own closing tag keeps it unless something legal follows (`bodies/tagged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.tool_call_blocks import (
+    BEGIN,
+    END,
+    FUNCTION_BEGIN,
+    FUNCTION_OPENER,
+    FUNCTION_TAGS,
+    JSON_OPENER,
+    KEYED_OPENER,
+    read_bare_function,
+)
+from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block per call, one line break inside each end of a value."""
+    return "\n".join(_call(call) for call in calls)
+
+
+def _call(call: ToolCall) -> str:
+    parameters = "".join(
+        f"<parameter={key}>\n{plain_value(value)}\n</parameter>\n" for key, value in arguments_of(call).items()
+    )
+    return f"{BEGIN}\n<function={call.name}>\n{parameters}</function>\n{END}"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """All results of a turn share one user message."""
+    return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"# Tools\n\nThese functions can be called:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
+        "A call is written exactly so, with every value on lines of its own between its tags:\n"
+        f"{BEGIN}\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n{END}"
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Values have no escapes."""
+    markers = (*FUNCTION_TAGS.parameter_end, *FUNCTION_TAGS.call_end, "<parameter", *FUNCTION_TAGS.next_call, END)
+    return tagged_trouble(call, markers)
+
+
+FORMAT = Format(
+    id="qwen_xml",
+    models=(
+        "qwen3-coder*", "qwen-3-coder*", "qwen3.5*", "qwen-3.5*", "qwen3.6*", "qwen3.8*", "nemotron-3*", "step-3.5*", "mimo*",
+        "granite-4.2*", "k-exaone-2*", "minicpm-v*",
+    ),
+    family="qwen",
+    in_reasoning=True,
+    openers=(
+        FUNCTION_OPENER,
+        *(Opener(begin, read_bare_function, where="line") for begin in FUNCTION_BEGIN if begin.startswith("<function=")),
+        *(Opener(begin, read_bare_function, where="line", auto=False) for begin in FUNCTION_BEGIN if "name" not in begin),
+        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
+        Opener(KEYED_OPENER.marker, KEYED_OPENER.read, auto=False, rank=2),
+    ),
+    closers=(END, "</function>", "</function_invocation>", "</parameter>"),
+    turn_ends=("<|im_end|>",),
+    streams="str",
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)  # fmt: skip
