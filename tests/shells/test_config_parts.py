@@ -17,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import ConfigError, UnknownModel
+from athena.formats.policies import Policies
+from athena.formats.stage import FormatOptions
 from athena.profiles import default_profiles
 from athena.shells.config import (
     FLAGS,
     Config,
     ConfigWatcher,
+    FormatSettings,
     GatewayKey,
     Limits,
     ModelRule,
@@ -411,9 +414,36 @@ def test_a_route_brings_everything_together(tmp_path: Path) -> None:
     assert first.profile.stop_limit == 2
     assert first.profile.choices is False
     assert first.profile.body == {"seed": 1, "provider": {"order": ["x"]}}
-    assert (first.strict, first.pairing, first.tools, first.format) == (False, "repair", "native", "auto")
+    assert (first.strict, first.pairing, first.tools, first.format) == (False, "repair", "native", "standard")
     assert (second.tools, second.format, second.policy) == ("prompted", "kimi_k2", "collect_then_stop")
     assert second.profile.body == {"seed": 1}
+
+
+def test_how_the_text_is_read() -> None:
+    upstreams = {
+        "clean": Upstream(base_url="http://127.0.0.1:1", dialect="anthropic_messages", profile="anthropic"),
+        "plain": Upstream(base_url="http://127.0.0.1:1"),
+    }
+    rules = (
+        ModelRule(match="clean*", use="clean"),
+        ModelRule(match="off", use="plain/moonshotai/kimi-k2", format="standard"),
+        ModelRule(match="held", use="plain/x", format="qwen", argument_streaming=False, malformed="drop", repair="schema"),
+        ModelRule(match="*", use="plain"),
+    )
+    formats = {"kimi": FormatSettings(tokens={"call_end": "<|stop|>"}, section_limit_kb=2, context_limit_kb=7)}
+    router = Router(Config(upstreams=upstreams, models=rules, formats=formats))
+    clean, off, held = (router.resolve(name)[0] for name in ("clean-1", "off", "held"))
+    assert (clean.format, clean.format_options) == ("standard", None)
+    assert (off.format, off.format_options) == ("standard", None)
+    assert held.format_options == FormatOptions(
+        "hermes", policies=Policies(arguments="hold", malformed="drop", repair="schema"), tokens={}
+    )
+    kimi = router.resolve("moonshotai/kimi-k2-0905")[0]
+    assert kimi.format_options == FormatOptions("kimi_k2", tokens={"call_end": "<|stop|>"})
+    assert (kimi.limits.section_chars, kimi.context_limit_kb) == (2048, 7)
+    other = router.resolve("gpt-4")[0]
+    assert other.format_options == FormatOptions("standard")
+    assert (other.limits.section_chars, other.context_limit_kb) == (1024 * 1024, 0)
 
 
 def test_names_from_clients_are_not_all_remembered() -> None:

@@ -37,7 +37,8 @@ _UPSTREAM_KEYS = ("base_url", "dialect", "profile", *KEY_SOURCES)
 _MODEL_KEYS = ("model", *(f"{tier}_model" for tier in TIERS))
 _PROVIDER_KEYS = ("default_provider", *(f"{tier}_provider" for tier in TIERS))
 _LOG_KEYS = {"log_format": "format", "log_level": "level", "log_file": "file", "sse_log_dir": "sse_dir"}
-_FORMAT_KEYS = {"kimi_k2": "kimi_k2", "qwen_hermes": "hermes"}
+_FORMAT_KEYS = {"kimi_k2": ("kimi_k2",), "qwen_hermes": ("hermes", "qwen_xml")}
+"""The formats that a section of `providers` speaks of; its tokens are the first one's."""
 _TOKENS = {
     "start_token": "section_begin",
     "end_token": "section_end",
@@ -93,17 +94,18 @@ class _Expansion:
         for model, name in providers.provider_override.items():
             origin = self._origin("providers", "provider_override", model)
             self.layout.put(("format_overrides", model), name, origin)
-        for key, name in _FORMAT_KEYS.items():
+        for key, names in _FORMAT_KEYS.items():
             settings: ProviderFormat = getattr(providers, key)
             for field, token in _TOKENS.items():
                 if (value := getattr(settings, field)) is not None:
-                    self.layout.put(("formats", name, "tokens", token), value, self._origin("providers", key, field))
-            if settings.buffer_limit_kb is not None:
-                origin = self._origin("providers", key, "buffer_limit_kb")
-                self.layout.put(("formats", name, "section_limit_kb"), settings.buffer_limit_kb, origin)
-            if settings.context_limit_kb:
-                origin = self._origin("providers", key, "context_limit_kb")
-                self.layout.put(("formats", name, "context_limit_kb"), settings.context_limit_kb, origin)
+                    self.layout.put(("formats", names[0], "tokens", token), value, self._origin("providers", key, field))
+            for name in names:
+                if settings.buffer_limit_kb is not None:
+                    origin = self._origin("providers", key, "buffer_limit_kb")
+                    self.layout.put(("formats", name, "section_limit_kb"), settings.buffer_limit_kb, origin)
+                if settings.context_limit_kb:
+                    origin = self._origin("providers", key, "context_limit_kb")
+                    self.layout.put(("formats", name, "context_limit_kb"), settings.context_limit_kb, origin)
 
     def _gateway_key(self) -> None:
         key = self.flat.gateway_key

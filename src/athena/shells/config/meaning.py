@@ -15,7 +15,7 @@ import msgspec
 
 from athena.dialects import dialect_names
 from athena.errors import ConfigError
-from athena.formats import ALIASES, format_names
+from athena.formats import ALIASES, format_names, get_format
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
@@ -264,10 +264,23 @@ def _check_format(name: str, path: Path, report: Report, *, prompt: bool = False
 
 
 def _check_formats(config: Config, report: Report) -> None:
-    for name in config.formats:
+    for name, settings in config.formats.items():
         _check_format(name, ("formats", name), report)
+        if settings.tokens and name in format_ids() and name not in ("auto", "standard"):
+            _check_tokens(name, settings.tokens, ("formats", name, "tokens"), report)
     for model, name in config.format_overrides.items():
         _check_format(name, ("format_overrides", model), report, prompt=True)
+
+
+def _check_tokens(name: str, tokens: dict[str, str], path: Path, report: Report) -> None:
+    with_tokens = get_format(name).with_tokens
+    if with_tokens is None:
+        report.error(path, f"the markers of {name} can not be changed")
+        return
+    try:
+        with_tokens(tokens)
+    except ConfigError as error:
+        report.error(path, error.message)
 
 
 def _check_keys(config: Config, report: Report) -> None:

@@ -135,13 +135,15 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """native: the upstream's own tools. prompted: tools are taught in the prompt. none: tools are left out. auto: prompted for
     the models of tool_adapter, else native."""
     format: Text = "auto"
-    """Text format to look for calls in: a format's name, auto (by the model's name) or standard (structured calls only)."""
+    """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; or standard,
+    structured calls only."""
     repair: Repair = "syntax"
     """Mending of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
     unknown_tool: UnknownToolRule = "pass"
     """A well-formed call of a tool nobody declared, in a format with control tokens: pass it on, show it as text, or fail."""
-    malformed: MalformedRule = "error"
-    """A call whose arguments can not be read: fail, show it as text, or drop it."""
+    malformed: MalformedRule | None = None
+    """A call that can not be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
+    else text."""
     policy: Policy | None = None
     """Prompted tools: when to stop reading; left out: as in tool_adapter."""
     argument_streaming: bool = True

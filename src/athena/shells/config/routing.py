@@ -12,9 +12,23 @@ import msgspec
 
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
+from athena.formats.detect import detect_format
+from athena.formats.policies import Policies
+from athena.formats.stage import FormatOptions
+from athena.model.limits import Limits as CoreLimits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
-from athena.shells.config.model import Config, Fallback, ModelRule, Policy, TimeoutOverrides, Timeouts, ToolMode, Upstream
+from athena.shells.config.model import (
+    Config,
+    Fallback,
+    FormatSettings,
+    ModelRule,
+    Policy,
+    TimeoutOverrides,
+    Timeouts,
+    ToolMode,
+    Upstream,
+)
 from athena.shells.config.targets import is_exact, patterns_of, split_use, target_model
 
 _REMEMBERED = 1024
@@ -32,7 +46,13 @@ class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream's quirks for this model, with the rule's fields and provider object in `body`."""
     tools: Literal["native", "prompted", "none"]
     format: str
-    """A format's id, `auto` or `standard`."""
+    """The format this model writes: an id, or `standard`."""
+    format_options: FormatOptions | None
+    """How to look for calls in its text; None: not at all."""
+    limits: CoreLimits
+    """The bounds of the pure rooms, with the format's own section limit."""
+    context_limit_kb: int
+    """Largest request with tools, in KiB; 0: no limit."""
     policy: Policy
     strict: bool
     pairing: Literal["strict", "repair"]
@@ -55,6 +75,7 @@ class Router:
         self._rules = [(rule, [(pattern, ModelPattern(pattern)) for pattern in patterns_of(rule)]) for rule in config.models]
         self._prompted = [ModelPattern(pattern) for pattern in config.tool_adapter.models]
         self._overrides = [(ModelPattern(pattern), name) for pattern, name in config.format_overrides.items()]
+        self._formats = {ALIASES.get(name, name): settings for name, settings in config.formats.items()}
         self._known: dict[str, tuple[ResolvedRoute, ...]] = {}
         self._listed: tuple[ListedModel, ...] | None = None
 
@@ -114,14 +135,23 @@ class Router:
         model = target_model(written, pattern, client_model)
         upstream = config.upstreams[name]
         override = self._override(model, client_model)
+        profile = _profile(upstream, rule, target, model)
+        wanted = _wanted_format(target.format, override)
+        format_id = detect_format(model) if wanted == "auto" else wanted
+        settings = self._formats.get(format_id, FormatSettings())
+        # A server that keeps to its dialect, with a model that writes no text format: its bytes may pass untouched.
+        reads_text = wanted != "standard" and not (wanted == "auto" and format_id == "standard" and profile.clean)
         return ResolvedRoute(
             upstream_name=name,
             upstream=upstream,
             model=model,
             rule=rule,
-            profile=_profile(upstream, rule, target, model),
+            profile=profile,
             tools=self._tools(target.tools or rule.tools, override, model, client_model),
-            format=_format(target.format, override),
+            format=format_id,
+            format_options=_format_options(format_id, rule, settings) if reads_text else None,
+            limits=config.limits.core(settings.section_limit_kb),
+            context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
@@ -155,7 +185,17 @@ class Router:
         return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
 
 
-def _format(wanted: str, override: str | None) -> str:
+def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings) -> FormatOptions:
+    policies = Policies(
+        arguments="stream" if rule.argument_streaming else "hold",
+        malformed=rule.malformed,
+        unknown_tool=rule.unknown_tool,
+        repair=rule.repair,
+    )
+    return FormatOptions(format_id, policies=policies, tokens=settings.tokens)
+
+
+def _wanted_format(wanted: str, override: str | None) -> str:
     if override is not None and override not in ("prompt", "prompted"):
         wanted = override
     return ALIASES.get(wanted, wanted)
