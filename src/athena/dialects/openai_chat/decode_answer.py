@@ -86,12 +86,9 @@ class AnswerReader:
         self._timings: object = None
         self._id = ""
         self._started = False
-        self._failed = False
-
-    @property
-    def failed(self) -> bool:
-        """Was a fatal error written?"""
-        return self._failed or self._calls.failed
+        self._plain = (b"", b"")
+        self.failed = False
+        """A fatal error was written: nothing may follow."""
 
     # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -155,6 +152,21 @@ class AnswerReader:
     # -- what only an encoder of this dialect can use ------------------------------------------------------------------------
 
     def _record_extras(self, payload: bytes, out: list[Event]) -> None:
+        """What no event carries. A record that differs from one without extras in its text only has none either."""
+        head, tail = self._plain
+        if head and payload.startswith(head) and payload.endswith(tail):
+            text = payload[len(head) : -len(tail)]
+            if b'"' not in text and text[-1:] != b"\\":
+                return
+        before = len(out)
+        self._read_extras(payload, out)
+        if len(out) == before:
+            head, mark, rest = payload.partition(b'"content":"')
+            end = rest.find(b'"')
+            if mark and end > 0 and rest[end - 1 : end] != b"\\":
+                self._plain = (head + mark, rest[end:])
+
+    def _read_extras(self, payload: bytes, out: list[Event]) -> None:
         value = decode_value(payload)
         unknown = _unknown(value, CHUNK_KEYS)
         if unknown:
@@ -188,7 +200,8 @@ class AnswerReader:
         if content:
             if choice.calls.active:
                 self._calls.leave(choice.calls, out)
-                if self.failed:
+                if self._calls.failed:
+                    self.failed = True
                     return
             if type(content) is str:
                 out.append(TextDelta(content, choice.index))
@@ -198,7 +211,8 @@ class AnswerReader:
             self._calls.read(choice.calls, delta.tool_calls, choice.reasoning, out)
         elif delta.function_call is not None:
             self._calls.read_function(choice.calls, delta.function_call, out)
-        if self.failed:
+        if self._calls.failed:
+            self.failed = True
             return
         if delta.refusal and isinstance(delta.refusal, str):
             choice.refused = True
@@ -215,7 +229,8 @@ class AnswerReader:
             said = out[before:]
             del out[before:]
             self._calls.leave(choice.calls, out)
-            if self.failed:
+            if self._calls.failed:
+                self.failed = True
                 return
             out.extend(said)
         if grew and self._keep_extras:
@@ -295,7 +310,7 @@ class AnswerReader:
 
     def _fail(self, out: list[Event], error: Error) -> None:
         out.append(error)
-        self._failed = True
+        self.failed = True
 
     @property
     def finished(self) -> bool:
@@ -312,7 +327,8 @@ class AnswerReader:
         kinds = {choice.index: _kind(choice) for choice in self._choices.values()}
         calls = [choice.calls for choice in self._choices.values()]
         self._calls.close(calls, out, cut=any(kind in CUT_KINDS for kind in kinds.values()))
-        if self.failed:
+        if self._calls.failed:
+            self.failed = True
             return
         for choice in self._choices.values():
             choice.reasoning.close(out)

@@ -39,7 +39,7 @@ def decode_timings(value: object) -> Usage | None:
 
 
 def encode_usage(usage: Usage, *, same_dialect: bool) -> dict[str, Any]:
-    """A `usage` object. In the same dialect it is the upstream's own, with the standard fields where it spells them otherwise."""
+    """A `usage` object: in the same dialect the upstream's own, with standard fields where it spells them otherwise."""
     standard = _standard(usage)
     if not same_dialect or usage.raw is None:
         return standard

@@ -1,0 +1,1050 @@
+"""Chat Completions beyond the generic runners: profile quirks, what the official SDK's accumulator demands, reasoning slots."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import msgspec
+import openai
+import pytest
+
+from athena.dialects.base import DecodeContext, EncodeContext, Target
+from athena.dialects.openai_chat import DIALECT
+from athena.errors import UnsupportedFeature
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Extra,
+    Finish,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+    WholePart,
+)
+from athena.model.parts import (
+    Audio,
+    Base64,
+    CacheMark,
+    Citation,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    InlineText,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
+from athena.model.profile import Profile
+from athena.model.request import Cache, Loss, Output, Reasoning, Request, Tool, ToolChoice, Turn
+from support.grammar import check_grammar
+
+SIGNED = Opaque(family="anthropic", kind="signature", payload="sig")
+REDACTED = Opaque(family="anthropic", kind="redacted", payload="secret")
+THOUGHT = Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------------
+
+
+def client_request(**changes: Any) -> Request:
+    return msgspec.structs.replace(Request(dialect="openai_chat", model="m", stream=True, include_usage=True), **changes)
+
+
+def encode(events: list[Event], *, request: Request | None = None, **context: Any) -> bytes:
+    request = request or client_request()
+    encoder = DIALECT.encoder(EncodeContext(request=request, seed="s", created=7, **context), stream=request.stream)
+    written = b"".join(encoder.feed([event]) for event in events)
+    assert encoder.feed([TextDelta("after the end")]) == b""
+    return written
+
+
+def chunks(written: bytes) -> list[dict[str, Any]]:
+    records = [record.removeprefix(b"data: ") for record in written.split(b"\n\n") if record]
+    assert records[-1] == b"[DONE]"
+    return [json.loads(record) for record in records[:-1]]
+
+
+def deltas(written: bytes, choice: int = 0) -> list[dict[str, Any]]:
+    found = [entry for chunk in chunks(written) for entry in chunk.get("choices", ()) if entry["index"] == choice]
+    return [entry["delta"] for entry in found]
+
+
+def whole(events: list[Event], **context: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(encode(events, request=client_request(stream=False), **context))
+    return body
+
+
+def sdk(body: bytes, kind: str = "text/event-stream", status: int = 200) -> openai.OpenAI:
+    """The official client, with our bytes as its server."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, content=body, headers={"content-type": kind})
+
+    http = openai.DefaultHttpxClient(transport=httpx2.MockTransport(answer))
+    return openai.OpenAI(api_key="k", base_url="http://test/v1", max_retries=0, http_client=http)
+
+
+def accumulate(written: bytes) -> Any:
+    """What the SDK's stream helper holds at the end."""
+    with sdk(written).chat.completions.stream(model="m", messages=[{"role": "user", "content": "Hi"}]) as stream:
+        for _ in stream:
+            pass
+        return stream.get_final_completion()
+
+
+def decode(body: bytes | str, *, stream: bool = True, **context: Any) -> list[Event]:
+    profile = msgspec.convert(context.pop("profile", {}), Profile)
+    decoder = DIALECT.decoder(DecodeContext(profile=profile, seed="t", **context), stream=stream)
+    data = body.encode() if isinstance(body, str) else body
+    events = decoder.feed(data) + decoder.close()
+    check_grammar(events)
+    return events
+
+
+def records(*values: dict[str, Any] | str, done: bool = True) -> str:
+    lines = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    return "".join(f"data: {line}\n\n" for line in [*lines, *(["[DONE]"] if done else [])])
+
+
+def record(delta: dict[str, Any] | None = None, finish: str | None = None, index: int = 0, **extra: Any) -> dict[str, Any]:
+    choice = {"index": index, "delta": delta or {}, "finish_reason": finish}
+    return {"id": "c1", "object": "chat.completion.chunk", "created": 5, "model": "up", "choices": [choice], **extra}
+
+
+def sent(request: Request, profile: Profile | None = None, *, strict: bool = False) -> dict[str, Any]:
+    target = Target("upstream", profile or Profile(), strict)
+    body: dict[str, Any] = json.loads(msgspec.json.encode(DIALECT.encode_request(request, target).body))
+    return body
+
+
+def losses(request: Request, profile: Profile | None = None) -> tuple[Loss, ...]:
+    return DIALECT.encode_request(request, Target("upstream", profile or Profile())).losses
+
+
+def foreign(*turns: Turn, **changes: Any) -> Request:
+    """A request that came in another dialect."""
+    base = Request(dialect="anthropic_messages", model="m", turns=turns or (Turn(role="user", parts=(Text(text="Hi"),)),))
+    return msgspec.structs.replace(base, **changes)
+
+
+def user(*parts: Any) -> Turn:
+    return Turn(role="user", parts=parts)
+
+
+def assistant(*parts: Any) -> Turn:
+    return Turn(role="assistant", parts=parts)
+
+
+CALL = ToolCall(id="call_1", name="get_weather", arguments='{"city": "Oslo"}')
+WEATHER = Tool(name="get_weather", schema={"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+def call_events(number: int, call_id: str, name: str, *pieces: str, choice: int = 0, **more: Any) -> list[Event]:
+    arguments = "".join(pieces)
+    return [
+        ToolCallStart(number, call_id, name, choice, **more),
+        *(ToolCallDelta(number, piece, choice) for piece in pieces),
+        ToolCallComplete(number, call_id, name, arguments, choice, **more),
+    ]
+
+
+# -- streamed answers: shape -----------------------------------------------------------------------------------------------
+
+
+def test_first_chunk_names_the_role_once_and_usage_comes_last() -> None:
+    events: list[Event] = [Start(), TextDelta("Hi"), TextDelta(" you"), Done(Finish(), usage=Usage(10, 5))]
+    found = chunks(encode(events))
+    assert [chunk["object"] for chunk in found] == ["chat.completion.chunk"] * len(found)
+    assert found[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert sum("role" in entry["delta"] for chunk in found for entry in chunk["choices"]) == 1
+    assert [entry["finish_reason"] for chunk in found for entry in chunk["choices"]] == [None, None, None, "stop"]
+    assert all(chunk["usage"] is None for chunk in found[:-1])
+    assert found[-1]["choices"] == []
+    assert found[-1]["usage"]["total_tokens"] == 15
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_usage_chunk_only_when_asked_for(same: bool) -> None:
+    events: list[Event] = [TextDelta("Hi"), Done(Finish(), usage=Usage(10, 5, raw={"prompt_tokens": 10}))]
+    written = encode(events, request=client_request(include_usage=None), same_dialect=same)
+    assert b"usage" not in written
+
+
+def test_calls_have_id_type_and_name_once_and_dense_indexes() -> None:
+    events = [
+        *call_events(0, "x", "a", '{"p"', ":1}"),
+        *call_events(1, "y", "b", "{}", choice=1),
+        *call_events(2, "z", "c", "{}"),
+        Done(Finish("tool"), 0, last=False),
+        Done(Finish("tool"), 1),
+    ]
+    first = deltas(encode(events))
+    assert first[0] == {"role": "assistant", "content": None}
+    assert first[1:] == [
+        {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "a", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"p"'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]},
+        {"tool_calls": [{"index": 1, "id": "z", "type": "function", "function": {"name": "c", "arguments": ""}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
+        {},
+    ]
+    assert deltas(encode(events), 1)[1]["tool_calls"][0]["index"] == 0
+
+
+def test_interleaved_calls_stay_apart_in_the_sdk() -> None:
+    events: list[Event] = [
+        ToolCallStart(0, "x", "a"), ToolCallStart(1, "y", "b"), ToolCallDelta(0, '{"p"'), ToolCallDelta(1, '{"q"'),
+        ToolCallDelta(0, ":1}"), ToolCallComplete(0, "x", "a", '{"p":1}'), ToolCallDelta(1, ":2}"),
+        ToolCallComplete(1, "y", "b", '{"q":2}'), Done(Finish("tool")),
+    ]  # fmt: skip
+    calls = accumulate(encode(events)).choices[0].message.tool_calls
+    assert [(call.id, call.type, call.function.name, call.function.arguments) for call in calls] == [
+        ("x", "function", "a", '{"p":1}'),
+        ("y", "function", "b", '{"q":2}'),
+    ]
+
+
+def test_a_call_that_comes_whole_is_still_written_in_two_deltas() -> None:
+    events: list[Event] = [ToolCallComplete(0, "x", "a", "{}"), Done(Finish("tool"))]
+    assert deltas(encode(events))[1:3] == [
+        {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "a", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+    ]
+
+
+def test_custom_calls_keep_their_free_text() -> None:
+    events = [*call_events(0, "x", "patch", "*** Begin\n", "*** End", kind="custom"), Done(Finish("tool"))]
+    again = decode(encode(events))
+    assert [event.arguments for event in again if isinstance(event, ToolCallComplete)] == ["*** Begin\n*** End"]
+    assert whole(events)["choices"][0]["message"]["tool_calls"] == [
+        {"id": "x", "type": "custom", "custom": {"name": "patch", "input": "*** Begin\n*** End"}}
+    ]
+
+
+def test_thinking_goes_to_the_fields_asked_for() -> None:
+    events: list[Event] = [ThinkingDelta("Hm"), ThinkingDelta("."), TextDelta("Hi"), Done(Finish())]
+    assert deltas(encode(events))[1] == {"reasoning_content": "Hm"}
+    both = encode(events, reasoning_fields=("reasoning", "reasoning_content"))
+    assert deltas(both)[1] == {"reasoning": "Hm", "reasoning_content": "Hm"}
+    message = accumulate(both).choices[0].message
+    assert message.model_extra["reasoning"] == message.model_extra["reasoning_content"] == "Hm."
+
+
+def test_signatures_ride_in_details_the_sdk_can_accumulate() -> None:
+    events: list[Event] = [
+        ThinkingDelta("Let me "), ThinkingDelta("see."), ThinkingDelta(signature=SIGNED), ThinkingDelta(signature=REDACTED),
+        ThinkingDelta("More"), ThinkingDelta(signature=SIGNED), TextDelta("Hi"), Done(Finish()),
+    ]  # fmt: skip
+    expected = [
+        {"type": "reasoning.text", "text": "Let me see.", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.encrypted", "data": "secret", "format": "anthropic-claude-v1", "index": 1},
+        {"type": "reasoning.text", "text": "More", "signature": "sig", "format": "anthropic-claude-v1", "index": 2},
+    ]
+    assert accumulate(encode(events)).choices[0].message.model_extra["reasoning_details"] == expected
+    assert whole(events)["choices"][0]["message"]["reasoning_details"] == expected
+
+
+def test_details_streamed_in_pieces_hold_each_constant_once() -> None:
+    events: list[Event] = [
+        ThinkingDelta("Let me "), ThinkingDelta("see."), ThinkingDelta(signature=SIGNED), ThinkingDelta("B"), Done(Finish()),
+    ]  # fmt: skip
+    written = encode(events, reasoning_fields=("reasoning", "reasoning_details"))
+    details = accumulate(written).choices[0].message.model_extra["reasoning_details"]
+    assert details == [
+        {"type": "reasoning.text", "text": "Let me see.", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.text", "text": "B", "index": 1},
+    ]
+
+
+def test_signature_of_a_call_early_and_late() -> None:
+    early = [*call_events(0, "x", "a", "{}", signature=THOUGHT), Done(Finish("tool"))]
+    late = [*call_events(0, "x", "a", "{}")[:2], ToolCallComplete(0, "x", "a", "{}", signature=THOUGHT), Done(Finish("tool"))]
+    for events in (early, late):
+        call = accumulate(encode(events)).choices[0].message.tool_calls[0]
+        assert call.model_extra["extra_content"] == {"google": {"thought_signature": "c2ln"}}
+        assert call.function.arguments == "{}"
+    assert "extra_content" in deltas(encode(early))[1]["tool_calls"][0]
+
+
+def test_citations_go_out_once_with_their_places() -> None:
+    citations = [Citation(url="https://a.example", title="A"), Citation(url="https://b.example", start=0, end=2)]
+    events: list[Event] = [TextDelta("Hello"), *(WholePart(citation) for citation in citations), TextDelta("!"), Done(Finish())]
+    found = accumulate(encode(events)).choices[0].message.annotations
+    assert [(note.url_citation.url, note.url_citation.start_index, note.url_citation.end_index) for note in found] == [
+        ("https://a.example", 5, 5),
+        ("https://b.example", 0, 2),
+    ]
+    assert len(whole(events)["choices"][0]["message"]["annotations"]) == 2
+
+
+def test_images_and_sound() -> None:
+    image = Image(source=Base64("image/png", "AAAA"))
+    audio = Audio(source=Base64("audio/wav", "BBBB"), transcript="hi", id="audio_1", expires_at=9)
+    events: list[Event] = [WholePart(image), WholePart(image), WholePart(audio), Done(Finish())]
+    message = accumulate(encode(events)).choices[0].message
+    assert [entry["image_url"]["url"] for entry in message.model_extra["images"]] == ["data:image/png;base64,AAAA"] * 2
+    assert message.audio.data == "BBBB"
+    body = whole(events)["choices"][0]["message"]
+    assert body["audio"] == {"id": "audio_1", "data": "BBBB", "transcript": "hi", "expires_at": 9}
+    assert len(body["images"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("stop", "stop"), ("stop_sequence", "stop"), ("tool", "tool_calls"), ("length", "length"), ("context", "length"),
+        ("filter", "content_filter"), ("pause", "stop"), ("continuation", "length"), ("malformed", "stop"),
+        ("refusal", "content_filter"),
+    ],
+)  # fmt: skip
+def test_finish_words(kind: Any, word: str) -> None:
+    events: list[Event] = [TextDelta("Hi"), Done(Finish(kind))]
+    assert chunks(encode(events))[-1]["choices"][0]["finish_reason"] == word
+    assert whole(events)["choices"][0]["finish_reason"] == word
+
+
+def test_a_refusal_with_words_is_a_stop() -> None:
+    events: list[Event] = [TextDelta("No.", refusal=True), Done(Finish("refusal"))]
+    completion = accumulate(encode(events))
+    assert (completion.choices[0].message.refusal, completion.choices[0].finish_reason) == ("No.", "stop")
+    assert whole(events)["choices"][0]["message"] == {"role": "assistant", "content": None, "refusal": "No."}
+
+
+def test_an_answer_without_content_is_valid() -> None:
+    events: list[Event] = [Start(), Done(Finish())]
+    assert accumulate(encode(events)).choices[0].message.content == ""
+    assert whole(events)["choices"][0]["message"]["content"] == ""
+
+
+def test_several_choices_each_on_their_own() -> None:
+    body = records(
+        record({"role": "assistant", "content": "A"}), record({"role": "assistant", "content": "B"}, index=1),
+        record({"content": "1"}),
+        record({"tool_calls": [{"index": 0, "id": "x", "function": {"name": "a", "arguments": "{}"}}]}, index=1),
+        record({}, "stop", 1), record({}, "stop"), {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}},
+    )  # fmt: skip
+    events = decode(body)
+    dones = [event for event in events if isinstance(event, Done)]
+    assert [(done.choice, done.finish.kind, done.last) for done in dones] == [(0, "stop", False), (1, "tool", True)]
+    completion = accumulate(encode(events))
+    assert [choice.message.content for choice in completion.choices] == ["A1", "B"]
+    assert [choice.finish_reason for choice in completion.choices] == ["stop", "tool_calls"]
+    assert [choice["finish_reason"] for choice in whole(events)["choices"]] == ["stop", "tool_calls"]
+
+
+def test_text_after_a_call_keeps_its_place_in_streams() -> None:
+    body = records(
+        record({"tool_calls": [{"index": 0, "id": "x", "function": {"name": "a", "arguments": "{}"}}]}),
+        record({"content": "Done."}), record({}, "tool_calls"),
+    )  # fmt: skip
+    kinds = [type(event) for event in decode(body)]
+    assert kinds == [Start, ToolCallStart, ToolCallDelta, ToolCallComplete, TextDelta, Done]
+
+
+def test_an_error_frame_ends_the_stream() -> None:
+    events: list[Event] = [TextDelta("Hel"), Error("boom", kind="overloaded", code="upstream_status")]
+    written = encode(events)
+    assert written.endswith(b"data: [DONE]\n\n")
+    with pytest.raises(openai.APIError, match="boom"):
+        accumulate(written)
+    assert chunks(written)[-1]["error"] == {
+        "message": "boom",
+        "type": "server_error",
+        "param": None,
+        "code": "server_is_overloaded",
+    }
+
+
+def test_a_whole_answer_that_failed_is_an_error_body() -> None:
+    body = whole([TextDelta("Hel"), Error("slow down", kind="rate_limit")])
+    assert body["error"]["type"] == "rate_limit_error"
+
+
+def test_text_no_utf8_can_hold_is_still_sent() -> None:
+    events: list[Event] = [TextDelta("a\ud83d"), *call_events(0, "x", "a", '{"p":"\ud83d"}'), Done(Finish("tool"))]
+    assert accumulate(encode(events)).choices[0].message.content == "a\ufffd"
+    assert whole(events)["choices"][0]["message"]["content"] == "a\ufffd"
+
+
+def test_older_clients_get_function_call() -> None:
+    request = client_request(raw={"functions": [{"name": "a"}]})
+    events = [*call_events(0, "x", "a", '{"p"', ":1}"), Done(Finish("tool"))]
+    choice = accumulate(encode(events, request=request)).choices[0]
+    assert (choice.finish_reason, choice.message.tool_calls) == ("function_call", None)
+    assert (choice.message.function_call.name, choice.message.function_call.arguments) == ("a", '{"p":1}')
+    body = json.loads(encode(events, request=msgspec.structs.replace(request, stream=False)))
+    assert body["choices"][0]["message"]["function_call"] == {"name": "a", "arguments": '{"p":1}'}
+
+
+def test_ids_are_the_same_for_the_same_seed() -> None:
+    events: list[Event] = [TextDelta("Hi"), Done(Finish())]
+    assert encode(events) == encode(events)
+    assert chunks(encode(events))[0]["id"].startswith("chatcmpl-")
+    assert chunks(encode(events))[0]["created"] == 7
+
+
+# -- the same dialect ------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_fields_survive_in_their_own_dialect() -> None:
+    body = records(
+        record({"role": "assistant", "content": ""}, system_fingerprint="fp", provider="P"),
+        record({"content": "Hi", "executed_tools": [{"index": 0}]}, system_fingerprint="fp", provider="P"),
+        {**record({"content": "!"}, system_fingerprint="fp", provider="Q")},
+        record({}, "stop", system_fingerprint="fp", provider="P"),
+    )  # fmt: skip
+    body = body.replace('"content": "!"}', '"content": "!"}, "logprobs": {"content": []}')
+    found = chunks(encode(decode(body, keep_extras=True), same_dialect=True))
+    assert all(chunk["system_fingerprint"] == "fp" for chunk in found)
+    assert [chunk["provider"] for chunk in found] == ["P", "P", "Q", "P"]
+    assert found[1]["choices"][0]["delta"] == {"content": "Hi", "executed_tools": [{"index": 0}]}
+    assert found[2]["choices"][0]["logprobs"] == {"content": []}
+    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in found} == {("c1", 5, "up")}
+
+
+def test_unknown_fields_of_whole_answers_survive() -> None:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "Hi", "custom": 1},
+        "finish_reason": "stop",
+        "stop_reason": "END",
+        "logprobs": {"content": []},
+    }
+    body = {"id": "c1", "object": "chat.completion", "created": 5, "model": "up", "choices": [choice], "service_tier": "flex"}
+    body["usage"] = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}
+    again = whole(decode(json.dumps(body), stream=False, keep_extras=True), same_dialect=True)
+    assert again["service_tier"] == "flex"
+    assert again["usage"] == body["usage"]
+    assert again["choices"][0]["message"] == {"role": "assistant", "content": "Hi", "refusal": None, "custom": 1}
+    assert (again["choices"][0]["stop_reason"], again["choices"][0]["logprobs"]) == ("END", {"content": []})
+
+
+def test_fields_of_two_records_without_text_do_not_overwrite_each_other() -> None:
+    first, second = record({"audio": {"id": "a", "data": "AA"}}), record({"audio": {"data": "BB"}})
+    events = decode(records(first, second, record({}, "stop")), keep_extras=True)
+    pieces = [delta["audio"]["data"] for delta in deltas(encode(events, same_dialect=True)) if "audio" in delta]
+    assert "".join(pieces) == "AABB"
+
+
+def test_sound_is_collected_for_other_dialects() -> None:
+    first, second = record({"audio": {"id": "a", "data": "AA", "transcript": "h"}}), record({"audio": {"data": "BB"}})
+    part = next(event.part for event in decode(records(first, second, record({}, "stop"))) if isinstance(event, WholePart))
+    assert isinstance(part, Audio)
+    assert (part.id, part.transcript, part.source) == ("a", "h", Base64("audio/wav", "AABB"))
+
+
+@pytest.mark.parametrize("fields", [("reasoning",), ("reasoning_content",), ("reasoning", "reasoning_content")])
+def test_reasoning_keeps_the_names_the_upstream_used(fields: tuple[str, ...]) -> None:
+    body = records(record(dict.fromkeys(fields, "Hm")), record({"content": "Hi"}), record({}, "stop"))
+    events = decode(body, keep_extras=True)
+    assert deltas(encode(events, same_dialect=True))[1] == dict.fromkeys(fields, "Hm")
+    message = whole(events, same_dialect=True)["choices"][0]["message"]
+    assert {key: message[key] for key in fields} == dict.fromkeys(fields, "Hm")
+    assert REASONING_KEYS & message.keys() == set(fields)
+
+
+REASONING_KEYS = {"reasoning", "reasoning_content", "reasoning_details"}
+
+
+def test_extras_of_another_dialect_are_not_shown() -> None:
+    events: list[Event] = [Start(extras={"x": 1}), Extra({"y": 2}), TextDelta("Hi"), Done(Finish())]
+    assert b'"x"' not in encode(events)
+    assert b'"y"' not in encode(events)
+
+
+# -- decoding beyond the cases ---------------------------------------------------------------------------------------------
+
+
+def test_encrypted_state_of_gemini_finds_its_call() -> None:
+    detail = {"type": "reasoning.encrypted", "data": "c2ln", "id": "x", "format": "google-gemini-v1", "index": 0}
+    call = {"index": 0, "id": "x", "type": "function", "function": {"name": "a", "arguments": "{}"}}
+    body = records(record({"reasoning_details": [detail], "tool_calls": [call]}), record({}, "tool_calls"))
+    start = next(event for event in decode(body) if isinstance(event, ToolCallStart))
+    assert start.signature == Opaque("gemini", "thought_signature", "c2ln", "x", "google-gemini-v1")
+    alone = decode(records(record({"reasoning_details": [detail]}), record({"content": "Hi"}), record({}, "stop")))
+    assert any(isinstance(event, ThinkingDelta) and event.signature is not None for event in alone)
+
+
+def test_half_an_emoji_does_not_lose_the_chunk() -> None:
+    body = records(record({"content": "a"}), '{"choices":[{"index":0,"delta":{"content":"b\\ud83d c"}}]}', record({}, "stop"))
+    assert "".join(event.text for event in decode(body) if isinstance(event, TextDelta)) == "ab\ufffd c"
+
+
+def test_synthesised_ids_differ_between_answers_and_not_between_reads() -> None:
+    def made(answer: str) -> str:
+        entry = {"index": 0, "function": {"name": "a", "arguments": "{}"}}
+        body = records({**record({"tool_calls": [entry]}), "id": answer}, record({}, "stop"))
+        return next(event.id for event in decode(body) if isinstance(event, ToolCallStart))
+
+    assert made("one") == made("one") != made("two")
+
+
+def test_calls_are_bounded() -> None:
+    entries = [{"index": index, "id": f"c{index}", "function": {"name": "a", "arguments": "{}"}} for index in range(1100)]
+    last = decode(records(record({"tool_calls": entries}), record({}, "stop")))[-1]
+    assert isinstance(last, Error)
+    assert last.code == "too_many_calls"
+
+
+def test_arguments_behind_a_nameless_call_are_bounded() -> None:
+    from athena.model.limits import Limits
+
+    nameless = record({"tool_calls": [{"index": 0, "id": "x"}]})
+    long = record({"tool_calls": [{"index": 1, "id": "y", "function": {"name": "b", "arguments": "x" * 60}}]})
+    last = decode(records(nameless, long, long), limits=Limits(argument_chars=100))[-1]
+    assert isinstance(last, Error)
+    assert last.code == "arguments_too_large"
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, '{"error":{"message":"too long","code":"context_length_exceeded"}}', "context_length"),
+        (400, '{"error":{"message":"maximum context length is 10","type":"invalid_request_error"}}', "context_length"),
+        (400, '{"error":{"message":"filtered","code":"content_filter","innererror":{}}}', "content_policy"),
+        (400, '{"object":"error","message":"bad","type":"BadRequestError","code":400}', "invalid"),
+        (401, '{"error":{"message":"no","code":"invalid_api_key"}}', "auth"),
+        (402, '{"error":{"code":402,"message":"pay"}}', "billing"),
+        (404, '{"error":{"message":"no model","code":"model_not_found"}}', "not_found"),
+        (422, '{"detail":[{"msg":"extra_forbidden"}]}', "invalid"),
+        (429, '{"error":{"message":"Please try again in 1.5s"}}', "rate_limit"),
+        (500, '{"error":"boom"}', "upstream"),
+        (503, "<html></html>", "overloaded"),
+        (529, "", "overloaded"),
+        (524, "", "timeout"),
+    ],
+)  # fmt: skip
+def test_errors_of_many_servers(status: int, body: str, kind: str) -> None:
+    error = DIALECT.decode_error(status, {}, body.encode())
+    assert error.kind == kind
+    assert error.status == status
+    again = DIALECT.encode_error(error)
+    assert again.status == status
+    assert set(json.loads(again.body)["error"]) == {"message", "type", "param", "code"}
+    with pytest.raises(openai.APIStatusError) as caught:
+        sdk(again.body, "application/json", again.status).chat.completions.create(model="m", messages=[])
+    assert caught.value.status_code == status
+
+
+def test_retry_after_is_kept() -> None:
+    error = DIALECT.decode_error(429, {"retry-after": "7"}, b"{}")
+    assert DIALECT.encode_error(error).headers == {"retry-after": "7", "retry-after-ms": "7000"}
+
+
+# -- requests to upstreams -------------------------------------------------------------------------------------------------
+
+
+def test_system_blocks_stay_apart_or_become_one_string() -> None:
+    system = (Text(text="A"), Text(text="B"))
+    assert sent(foreign(system=system))["messages"][0] == {
+        "role": "system",
+        "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}],
+    }
+    assert sent(foreign(system=system[:1]))["messages"][0] == {"role": "system", "content": "A"}
+    assert sent(foreign(system=system), Profile(text_content=True))["messages"][0]["content"] == "A\n\nB"
+    assert sent(foreign(system=system[:1]), Profile(developer_role=True))["messages"][0]["role"] == "developer"
+
+
+def test_results_come_first_then_what_they_can_not_hold_then_the_user() -> None:
+    image = Image(source=Base64("image/png", "AAAA"))
+    results = (
+        ToolResult(call_id="call_1", parts=(Text(text="a"), Text(text="b"), image)),
+        ToolResult(call_id="call_2", parts=(Text(text="bad"),), is_error=True),
+        ToolResult(call_id="call_3"),
+        ToolResult(call_id="call_4", structured={"x": 1}),
+        ToolResult(call_id="call_5", parts=(Document(source=InlineText("doc"), title="T"),)),
+    )
+    messages = sent(foreign(user(*results, Text(text="Go on"))))["messages"]
+    assert [message["role"] for message in messages] == ["tool"] * 5 + ["user"]
+    assert [message["content"] for message in messages[:5]] == [
+        "a\nb\n[image: see the next message]", "[tool error] bad", "", '{"x":1}', "T\n\ndoc",
+    ]  # fmt: skip
+    assert messages[5]["content"] == [
+        {"type": "text", "text": "[image from tool call call_1]"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        {"type": "text", "text": "Go on"},
+    ]
+    native = sent(foreign(user(results[0])), Profile(images_in_results=True))["messages"]
+    assert [item["type"] for item in native[0]["content"]] == ["text", "text", "image_url"]
+
+
+def test_assistant_turns() -> None:
+    turn = assistant(Text(text="One."), Text(text="Two."), CALL)
+    assert sent(foreign(turn, user(ToolResult(call_id="call_1"))))["messages"][0] == {
+        "role": "assistant",
+        "content": "One.\nTwo.",
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+        ],
+    }
+    assert sent(foreign(assistant(CALL)))["messages"][0]["content"] is None
+    cited = (Text(text="One, ", citations=(Citation(url="u"),)), Text(text="two."))
+    assert sent(foreign(assistant(*cited), user(Text(text="?"))))["messages"][0]["content"] == "One, two."
+
+
+def test_reasoning_of_the_history_follows_the_profile() -> None:
+    plain, calling = assistant(Thinking(text="Hm"), Text(text="Hi")), assistant(Thinking(text="So"), CALL)
+    bare = assistant(Text(text="No thought"))
+    request = foreign(plain, user(Text(text="?")), calling, user(ToolResult(call_id="call_1")), bare, user(Text(text="!")))
+
+    def shown(**profile: Any) -> list[Any]:
+        messages = sent(request, Profile(**profile))["messages"]
+        return [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
+
+    assert shown() == [None, None, None]
+    assert shown(reasoning_replay="calls") == [None, "So", None]
+    assert shown(reasoning_replay="always") == ["Hm", "So", None]
+    assert shown(reasoning_replay="always", reasoning_filler="") == ["Hm", "So", ""]
+    assert shown(reasoning_replay="calls", reasoning_filler=" ") == [None, "So", None]
+    lost = msgspec.structs.replace(request, turns=(assistant(CALL), user(ToolResult(call_id="call_1"))))
+    kimi = Profile(reasoning_replay="calls", reasoning_filler=" ")
+    assert sent(lost, kimi)["messages"][0]["reasoning_content"] == " "
+    vllm = sent(request, Profile(reasoning_replay="always", reasoning_field="reasoning"))["messages"]
+    assert vllm[0]["reasoning"] == "Hm"
+    mistral = sent(request, Profile(reasoning_replay="chunks"))["messages"]
+    assert mistral[0]["content"] == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}], "closed": True},
+        {"type": "text", "text": "Hi"},
+    ]
+    assert any("reasoning" in loss.reason for loss in losses(request))
+
+
+def test_reasoning_details_go_back_as_they_came() -> None:
+    openrouter = Profile(reasoning_replay="details", reasoning_field="reasoning", family="anthropic")
+    turn = assistant(Thinking(text="Hm", signature=SIGNED), Thinking(signature=REDACTED), Text(text="Hi"))
+    assert sent(foreign(turn, user(Text(text="?"))), openrouter)["messages"][0]["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "Hm", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.encrypted", "data": "secret", "format": "anthropic-claude-v1", "index": 1},
+    ]
+    unsigned = assistant(Thinking(text="Hm"), Text(text="Hi"))
+    message = sent(foreign(unsigned, user(Text(text="?"))), openrouter)["messages"][0]
+    assert (message["reasoning"], "reasoning_details" in message) == ("Hm", False)
+    signed_call = assistant(msgspec.structs.replace(CALL, signature=THOUGHT))
+    message = sent(foreign(signed_call), openrouter)["messages"][0]
+    assert message["reasoning_details"] == [
+        {"type": "reasoning.encrypted", "data": "c2ln", "id": "call_1", "format": "google-gemini-v1", "index": 0}
+    ]
+    entry = {"type": "reasoning.text", "text": "Hm", "signature": "sig", "format": "anthropic-claude-v1", "index": 0, "x": 1}
+    body = {"model": "m", "messages": [{"role": "assistant", "content": "Hi", "reasoning_details": [entry]}]}
+    request = DIALECT.decode_request(body)
+    renamed = msgspec.structs.replace(request, turns=(msgspec.structs.replace(request.turns[0], raw=None),))
+    assert sent(renamed, openrouter)["messages"][0]["reasoning_details"] == [entry]
+
+
+def test_signatures_of_calls_go_where_google_reads_them() -> None:
+    signed = foreign(assistant(msgspec.structs.replace(CALL, signature=THOUGHT)))
+    call = sent(signed)["messages"][0]["tool_calls"][0]
+    assert call["extra_content"] == {"google": {"thought_signature": "c2ln"}}
+    two = foreign(assistant(CALL, msgspec.structs.replace(CALL, id="call_2")))
+    calls = sent(two, Profile(signed_calls=True))["messages"][0]["tool_calls"]
+    assert calls[0]["extra_content"]["google"]["thought_signature"] == "skip_thought_signature_validator"
+    assert "extra_content" not in calls[1]
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "profile", "expected"),
+    [
+        (Reasoning(effort="high"), {}, {"reasoning_effort": "high"}),
+        (Reasoning(effort="xhigh"), {"efforts": ("low", "high")}, {"reasoning_effort": "high"}),
+        (Reasoning(effort="medium"), {"effort_map": {"medium": "high"}}, {"reasoning_effort": "high"}),
+        (Reasoning(mode="on", budget=1024), {}, {"reasoning_effort": "low"}),
+        (Reasoning(mode="on", budget=8000), {"budget_field": "tokens"}, {"reasoning_effort": "medium", "tokens": 8000}),
+        (Reasoning(mode="off"), {}, {"reasoning_effort": "none"}),
+        (Reasoning(mode="off"), {"efforts": ("minimal", "low")}, {"reasoning_effort": "minimal"}),
+        (Reasoning(), {}, {}),
+        (Reasoning(mode="on", budget=2000), {"reasoning_control": "openrouter"}, {"reasoning": {"max_tokens": 2000}}),
+        (
+            Reasoning(effort="low", visible=False),
+            {"reasoning_control": "openrouter"},
+            {"reasoning": {"effort": "low", "exclude": True}},
+        ),
+        (Reasoning(mode="off"), {"reasoning_control": "openrouter"}, {"reasoning": {"effort": "none"}}),
+        (Reasoning(mode="adaptive"), {"reasoning_control": "openrouter"}, {"reasoning": {"enabled": True}}),
+        (Reasoning(mode="off"), {"reasoning_control": "thinking"}, {"thinking": {"type": "disabled"}}),
+        (Reasoning(effort="low"), {"reasoning_control": "thinking"}, {"thinking": {"type": "enabled"}}),
+        (
+            Reasoning(effort="max"),
+            {"reasoning_control": "thinking_and_effort"},
+            {"thinking": {"type": "enabled"}, "reasoning_effort": "max"},
+        ),
+        (Reasoning(mode="off"), {"reasoning_control": "thinking_and_effort"}, {"thinking": {"type": "disabled"}}),
+        (Reasoning(mode="on"), {"reasoning_control": "template"}, {"chat_template_kwargs": {"enable_thinking": True}}),
+        (
+            Reasoning(mode="off"),
+            {"reasoning_control": "template", "template_switch": "thinking"},
+            {"chat_template_kwargs": {"thinking": False}},
+        ),
+        (Reasoning(effort="high"), {"reasoning_control": "none"}, {}),
+    ],
+)  # fmt: skip
+def test_reasoning_controls(reasoning: Reasoning, profile: dict[str, Any], expected: dict[str, Any]) -> None:
+    body = sent(foreign(reasoning=reasoning), msgspec.convert(profile, Profile))
+    assert {key: value for key, value in body.items() if key not in ("model", "messages")} == expected
+
+
+def test_controls_in_the_upstreams_words() -> None:
+    request = foreign(
+        max_output=100, temperature=0.5, stop=("a",), seed=3, n=2, logprobs=2, parallel=False, tools=(WEATHER,),
+        tool_choice=ToolChoice("required"), end_user="u", tier="standard_only", metadata={"a": "b"}, store=True,
+        cache=Cache(key="k"), output=Output(verbosity="low"), stream=True,
+    )  # fmt: skip
+    profile = Profile(
+        max_tokens_field="max_completion_tokens", seed_field="random_seed", required_word="any", user_field="user",
+        metadata=True, store=True, cache_key=True, verbosity=True, body={"safe_prompt": False, "n": 9},
+    )  # fmt: skip
+    body = sent(request, profile)
+    del body["messages"], body["tools"]
+    assert body == {
+        "model": "upstream", "max_completion_tokens": 100, "temperature": 0.5, "stop": ["a"], "random_seed": 3, "n": 2,
+        "logprobs": True, "top_logprobs": 2, "parallel_tool_calls": False, "tool_choice": "any", "user": "u",
+        "service_tier": "default", "metadata": {"a": "b"}, "store": True, "prompt_cache_key": "k", "verbosity": "low",
+        "safe_prompt": False, "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    paths = {loss.path for loss in losses(request)}
+    assert {"user", "metadata", "prompt_cache_key", "verbosity"} <= paths
+    assert "stream_options" not in sent(request, Profile(stream_usage=False))
+
+
+def test_end_users_fit_their_field() -> None:
+    long = foreign(end_user="x" * 200)
+    assert len(sent(long, Profile(user_field="safety_identifier"))["safety_identifier"]) == 32
+    assert sent(foreign(end_user="a b"), Profile(user_field="user_id"))["user_id"].isalnum()
+    assert sent(foreign(end_user="a"), Profile(user_field="metadata.user_id"))["metadata"] == {"user_id": "a"}
+
+
+def test_tools_and_choices() -> None:
+    patch = Tool(name="patch", kind="custom", grammar={"syntax": "lark", "definition": "start: x"})
+    bare = Tool(name="now", description="Time")
+    request = foreign(tools=(WEATHER, patch, bare), tool_choice=ToolChoice("allowed", ("get_weather", "patch"), required=True))
+    body = sent(request)
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER.schema}},
+        {
+            "type": "custom",
+            "custom": {"name": "patch", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: x"}}},
+        },
+        {
+            "type": "function",
+            "function": {"name": "now", "description": "Time", "parameters": {"type": "object", "properties": {}}},
+        },
+    ]
+    assert body["tool_choice"] == {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "required",
+            "tools": [
+                {"type": "function", "function": {"name": "get_weather"}},
+                {"type": "custom", "custom": {"name": "patch"}},
+            ],
+        },
+    }
+    named = sent(foreign(tools=(WEATHER,), tool_choice=ToolChoice("named", ("get_weather",))))
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "get_weather"}}
+    with pytest.raises(UnsupportedFeature):
+        sent(foreign(tools=(WEATHER,), tool_choice=ToolChoice("named", ("web_search",), "hosted")))
+    with pytest.raises(UnsupportedFeature):
+        sent(foreign(tools=(WEATHER, bare)), Profile(tools_limit=1))
+
+
+def test_strict_tools_get_the_strict_subset_or_lose_the_flag() -> None:
+    request = foreign(tools=(msgspec.structs.replace(WEATHER, strict=True),))
+    function = sent(request)["tools"][0]["function"]
+    assert function["strict"] is True
+    assert function["parameters"]["additionalProperties"] is False
+    assert function["parameters"]["required"] == ["city"]
+    loose = sent(request, Profile(strict_tools=False))["tools"][0]["function"]
+    assert "strict" not in loose
+    assert loose["parameters"] == WEATHER.schema
+
+
+def test_schema_keywords_the_upstream_refuses_go_even_at_home() -> None:
+    schema = {"type": "object", "properties": {"url": {"type": "string", "format": "uri"}}}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"type": "function", "function": {"name": "a", "parameters": schema, "strict": False, "x": 1}, "y": 2}],
+    }
+    cleaned = sent(DIALECT.decode_request(body), Profile(schema_drops=("format:uri",), strict_tools=False))["tools"]
+    expected = {"type": "object", "properties": {"url": {"type": "string"}}}
+    assert cleaned[0]["function"] == {"name": "a", "parameters": expected, "x": 1}
+    assert cleaned[0]["y"] == 2
+    assert schema["properties"] == {"url": {"type": "string", "format": "uri"}}
+
+
+def test_hosted_tools_are_reported_or_mapped() -> None:
+    search = Tool(name="web_search", kind="hosted", hosted="web_search_20260318", config={"user_location": {"city": "Oslo"}})
+    assert "tools" not in sent(foreign(tools=(search,)))
+    assert losses(foreign(tools=(search,)))[0].path == "tools[0]"
+    with pytest.raises(UnsupportedFeature):
+        sent(foreign(tools=(search,)), strict=True)
+    mapped = sent(foreign(tools=(search,)), Profile(pass_fields=("web_search_options",)))
+    assert mapped["web_search_options"] == {"user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}}
+
+
+def test_structured_output() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    request = foreign(output=Output(kind="schema", name="my answer", schema=schema, strict=True))
+    form = sent(request)["response_format"]["json_schema"]
+    assert form["name"] == "my_answer"
+    assert form["schema"]["required"] == ["x"]
+    deepseek = sent(request, Profile(json_schema=False))
+    assert deepseek["response_format"] == {"type": "json_object"}
+    assert '"x"' in deepseek["messages"][0]["content"]
+    words = sent(foreign(output=Output(kind="json")), Profile(json_object=False))
+    assert "response_format" not in words
+    assert "JSON" in words["messages"][0]["content"]
+
+
+def test_cache_marks() -> None:
+    hour = CacheMark(ttl_seconds=3600)
+    request = foreign(user(Text(text="Hi", cache=hour)), system=(Text(text="S"),), tools=(Tool(name="a", cache=hour),))
+    assert sent(request)["messages"][1] == {"role": "user", "content": "Hi"}
+    openrouter = sent(request, Profile(cache_marks="cache_control"))
+    assert openrouter["messages"][1]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert openrouter["tools"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    native = sent(request, Profile(cache_marks="breakpoint"))
+    assert native["messages"][0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit", "ttl": "12h"}
+    many = foreign(user(*(Text(text=str(number), cache=CacheMark()) for number in range(6))))
+    items = sent(many, Profile(cache_marks="cache_control"))["messages"][0]["content"]
+    assert ["cache_control" in item for item in items] == [False, False, True, True, True, True]
+
+
+def test_content_of_other_dialects() -> None:
+    parts = (
+        Text(text="See"), Image(source=Url("https://a.example/b.png"), detail="low"),
+        Document(source=Base64("application/pdf", "AAAA"), title="a.pdf"), Document(source=InlineText("words"), title="T"),
+        Audio(source=Base64("audio/mpeg", "BBBB")),
+    )  # fmt: skip
+    assert sent(foreign(user(*parts)))["messages"][0]["content"] == [
+        {"type": "text", "text": "See"},
+        {"type": "image_url", "image_url": {"url": "https://a.example/b.png", "detail": "low"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}},
+        {"type": "text", "text": "T\n\nwords"},
+        {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "mp3"}},
+    ]
+    video = foreign(user(Video(source=Url("https://a.example/b.mp4"))))
+    assert sent(video, Profile(video=True))["messages"][0]["content"][0]["type"] == "video_url"
+    refused = (
+        (video, Profile()),
+        (foreign(user(Image(source=FileRef("file_1")))), Profile()),
+        (foreign(user(Document(source=Url("https://a.example/b.pdf")))), Profile()),
+        (foreign(user(Image(source=Url("https://a.example/b.png")))), Profile(image_urls=False)),
+        (foreign(assistant(Foreign(kind="compaction", dialect="anthropic_messages"))), Profile()),
+    )
+    for request, profile in refused:
+        with pytest.raises(UnsupportedFeature) as caught:
+            sent(request, profile)
+        assert caught.value.path == "messages[0]"
+
+
+def test_what_is_unknown_abroad_is_reported_and_refused_when_strict() -> None:
+    request = foreign(extras={"container": "c", "top_a": 1}, server={"context_management": {}})
+    assert {loss.path for loss in losses(request)} == {"container", "top_a", "context_management"}
+    assert sent(request, Profile(pass_fields=("top_a",)))["top_a"] == 1
+    with pytest.raises(UnsupportedFeature) as caught:
+        sent(request, strict=True)
+    assert caught.value.path == "container"
+
+
+def test_prefill() -> None:
+    request = foreign(user(Text(text="Hi")), assistant(Text(text="The answer is")))
+    assert sent(request, Profile(prefill_flag="prefix"))["messages"][-1]["prefix"] is True
+    assert sent(request, Profile(prefill_body={"continue_final_message": True}))["continue_final_message"] is True
+    with pytest.raises(UnsupportedFeature):
+        sent(request, Profile(prefill=False))
+
+
+def test_arrangements_of_messages() -> None:
+    request = foreign(
+        user(Text(text="a")), user(Text(text="b")), assistant(), assistant(CALL),
+        user(ToolResult(call_id="call_1", name="get_weather")), user(Text(text="c")),
+    )  # fmt: skip
+    profile = Profile(merge_turns=True, empty_assistant=False, user_after_results=False, name_in_results=True)
+    messages = sent(request, profile)["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert messages[0]["content"] == "a\n\nb"
+    assert messages[2]["name"] == "get_weather"
+
+
+# -- requests that stay at home --------------------------------------------------------------------------------------------
+
+
+HOME: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": "Yes",
+            "reasoning_content": "Hm",
+            "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "a", "arguments": '{"p": 1.0}'}, "index": 0}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok", "custom": 1},
+    ],
+    "max_tokens": 5,
+    "temperature": 0.5,
+    "reasoning_effort": "high",
+    "unknown": [1],
+}
+
+
+def test_only_what_changed_is_written_anew() -> None:
+    request = DIALECT.decode_request(HOME)
+    cooler = msgspec.structs.replace(request, temperature=None, stop=("x",))
+    expected = {**HOME, "model": "upstream", "stop": ["x"]}
+    del expected["temperature"]
+    assert sent(cooler) == expected
+    told = msgspec.structs.replace(request, system=(*request.system, Text(text="More")))
+    messages = sent(told)["messages"]
+    assert messages[:2] == [{"role": "system", "content": "S"}, {"role": "system", "content": "More"}]
+    assert messages[2:] == HOME["messages"][1:]
+
+
+def test_a_changed_turn_keeps_its_unknown_fields() -> None:
+    request = DIALECT.decode_request(HOME)
+    result = request.turns[2].parts[0]
+    assert isinstance(result, ToolResult)
+    renamed = msgspec.structs.replace(result, call_id="other", raw=None)
+    turns = (*request.turns[:2], msgspec.structs.replace(request.turns[2], parts=(renamed,), raw=None))
+    message = sent(msgspec.structs.replace(request, turns=turns))["messages"][-1]
+    assert message == {"role": "tool", "tool_call_id": "other", "content": "ok", "custom": 1}
+
+
+def test_fields_an_upstream_refuses_are_said_otherwise_or_left_out() -> None:
+    request = DIALECT.decode_request(HOME)
+    openai_profile = Profile(
+        max_tokens_field="max_completion_tokens", drop_fields=("reasoning_content", "unknown", "reasoning_effort"),
+        reasoning_control="thinking",
+    )  # fmt: skip
+    body = sent(request, openai_profile)
+    assert body["max_completion_tokens"] == 5
+    assert "max_tokens" not in body
+    assert body["thinking"] == {"type": "enabled"}
+    assert "unknown" not in body
+    assert "reasoning_content" not in body["messages"][2]
+    assert "reasoning_content" in HOME["messages"][2]
+    nested = DIALECT.decode_request({**HOME, "cache_control": {"type": "ephemeral", "scope": "x"}})
+    assert sent(nested, Profile(drop_fields=("cache_control.scope",)))["cache_control"] == {"type": "ephemeral"}
+
+
+def test_home_messages_get_the_reasoning_their_upstream_demands() -> None:
+    body = {**HOME, "messages": [*HOME["messages"], {"role": "assistant", "content": "Ok"}, {"role": "user", "content": "?"}]}
+    profile = Profile(reasoning_replay="always", reasoning_filler="")
+    messages = sent(DIALECT.decode_request(body), profile)["messages"]
+    assert [message.get("reasoning_content") for message in messages if message["role"] == "assistant"] == ["Hm", ""]
+
+
+def test_usage_is_always_asked_for_upstream() -> None:
+    request = DIALECT.decode_request({**HOME, "stream": True})
+    assert request.include_usage is None
+    assert sent(request) == {**HOME, "model": "upstream", "stream": True, "stream_options": {"include_usage": True}}
+
+
+def test_older_functions_become_tools_when_something_changes() -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "functions": [{"name": "a"}],
+        "function_call": {"name": "a"},
+    }
+    request = DIALECT.decode_request(body)
+    assert request.tool_choice == ToolChoice("named", ("a",))
+    dropped = sent(request, Profile(schema_drops=("format:uri",), drop_fields=("function_call",)))
+    assert dropped["tools"][0]["function"]["name"] == "a"
+    assert dropped["tool_choice"] == {"type": "function", "function": {"name": "a"}}
+    assert "functions" not in dropped
+
+
+# -- reasoning state of clients --------------------------------------------------------------------------------------------
+
+
+def parts_of(message: dict[str, Any]) -> tuple[Any, ...]:
+    return DIALECT.decode_request({"model": "m", "messages": [{"role": "assistant", **message}]}).turns[0].parts
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("anthropic-claude-v1", "anthropic"), ("openai-responses-v1", "openai"), ("google-gemini-v1", "gemini"),
+        ("xai-responses-v1", "xai"), ("azure-openai-responses-v1", "openai"), ("bedrock-anthropic-v1", "anthropic"),
+        ("unknown", "unknown"),
+    ],
+)  # fmt: skip
+def test_formats_of_details_name_their_family(name: str, family: str) -> None:
+    (part,) = parts_of({"reasoning_details": [{"type": "reasoning.text", "text": "t", "signature": "s", "format": name}]})
+    assert part.signature == Opaque(family, "signature", "s", format=name)
+
+
+def test_details_win_over_plain_reasoning() -> None:
+    details = [{"type": "reasoning.text", "text": "Hm", "signature": "s", "format": "anthropic-claude-v1"}]
+    parts = parts_of({"content": "Hi", "reasoning": "Hm", "reasoning_content": "Hm", "reasoning_details": details})
+    assert [type(part) for part in parts] == [Thinking, Text]
+    alone = parts_of({"content": "Hi", "reasoning_content": "Hm", "reasoning_details": [{**details[0], "text": ""}]})
+    assert (alone[0].text, alone[0].signature.payload) == ("Hm", "s")
+
+
+def test_state_of_calls_is_read_from_both_slots() -> None:
+    call = {"id": "x", "type": "function", "function": {"name": "a", "arguments": "{}"}}
+    native = {**call, "extra_content": {"google": {"thought_signature": "gw1.e.m"}}}
+    assert parts_of({"tool_calls": [native]})[0].signature == Opaque("gemini", "thought_signature", "gw1.e.m")
+    detail = {"type": "reasoning.encrypted", "data": "d", "id": "x", "format": "google-gemini-v1"}
+    (part,) = parts_of({"tool_calls": [call], "reasoning_details": [detail]})
+    assert (part.signature.payload, part.signature.family) == ("d", "gemini")
+
+
+def test_what_the_encoder_wrote_comes_back_with_the_state() -> None:
+    events: list[Event] = [
+        ThinkingDelta("Let me see."), ThinkingDelta(signature=SIGNED), ThinkingDelta(signature=REDACTED), TextDelta("Hi"),
+        *call_events(0, "x", "a", "{}", signature=THOUGHT), Done(Finish("tool")),
+    ]  # fmt: skip
+    for message in (whole(events)["choices"][0]["message"], accumulate(encode(events)).choices[0].message.model_dump()):
+        thinking, redacted, text, call = parts_of(message)
+        assert (thinking.text, thinking.signature.payload, thinking.signature.family) == ("Let me see.", "sig", "anthropic")
+        assert (redacted.signature.kind, redacted.signature.payload) == ("redacted", "secret")
+        assert (text.text, call.signature) == ("Hi", THOUGHT)
+
+
+def test_older_calls_and_results_are_paired() -> None:
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "function_call": {"name": "a", "arguments": "{}"}},
+        {"role": "function", "name": "a", "content": "1"},
+        {"role": "assistant", "content": None, "function_call": {"name": "a", "arguments": "{}"}},
+        {"role": "function", "name": "a", "content": "2"},
+    ]
+    turns = DIALECT.decode_request({"model": "m", "messages": messages}).turns
+    pairs = [(turns[at].parts[0], turns[at + 1].parts[0]) for at in (1, 3)]
+    for call, result in pairs:
+        assert isinstance(call, ToolCall)
+        assert isinstance(result, ToolResult)
+        assert call.id == result.call_id
+    assert pairs[0][0] != pairs[1][0]
+
+
+def test_the_rest_of_the_dialect() -> None:
+    from athena.dialects.base import ModelEntry
+
+    assert DIALECT.keep_alive() == b": ping\n\n"
+    assert DIALECT.encode_models([ModelEntry("m", 1)])["data"] == [
+        {"id": "m", "object": "model", "created": 1, "owned_by": "athena"}
+    ]
+    assert DIALECT.encode_count(3)["input_tokens"] == 3
+    assert DIALECT.decode_request(HOME, model="deployment", stream=True).model == "deployment"
