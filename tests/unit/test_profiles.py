@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from athena.dialects.base import Target
 from athena.errors import ConfigError
 from athena.model.profile import Profile
+from athena.model.request import Effort, Loss, Reasoning, Request, Tool, ToolChoice
+from athena.prepare.controls import fit_controls
+from athena.prepare.tools import fit_choice
 from athena.profiles import ModelPattern, default_profiles, parse_profiles
 
 _DATA = tomllib.loads((Path(__file__).parent.parent / "cases" / "profiles.toml").read_text("utf-8"))
@@ -153,6 +157,74 @@ def test_longest_pattern_wins_then_the_later() -> None:
     assert table.get("a", "gpt-4").stop_limit == 2
     assert table.get("a", "gpt-6").stop_limit == 3
     assert table.get("a").stop_limit == 4
+
+
+# -- the rows are obeyed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("profile", "model", "asked", "sent"),
+    [
+        ("deepseek", "deepseek-v4", "medium", "high"),
+        ("deepseek", "deepseek-v4", "xhigh", "max"),
+        ("deepseek", "deepseek-v4", "minimal", "low"),
+        ("groq", "qwen/qwen3-32b", "high", "default"),
+        ("groq", "openai/gpt-oss-20b", "max", "high"),
+        ("openai", "gpt-5.1", "minimal", "low"),
+        ("openai", "gpt-5", "none", "minimal"),
+        ("openai", "o3", "xhigh", "high"),
+        ("gemini", "gemini-3-pro-preview", "medium", "low"),
+        ("anthropic", "claude-opus-4-7", "minimal", "low"),
+    ],
+)
+def test_effort_is_sent_in_the_upstreams_words(profile: str, model: str, asked: Effort, sent: str) -> None:
+    request = Request(dialect="openai_chat", model=model, reasoning=Reasoning(effort=asked))
+    fitted, _ = fit_controls(request, Target(model, default_profiles().get(profile, model)), same=False, losses=[])
+    assert fitted.reasoning.effort == sent
+
+
+@pytest.mark.parametrize(
+    ("profile", "model", "reasoning", "kept"),
+    [
+        ("openai", "gpt-5.1", Reasoning(), True),
+        ("openai", "gpt-5.1", Reasoning(effort="low"), False),
+        ("openai", "gpt-5.5", Reasoning(), False),
+        ("openai", "gpt-5.5", Reasoning(mode="off", effort="none"), True),
+        ("openai", "gpt-6-sol", Reasoning(mode="off", effort="none"), False),
+        ("anthropic", "claude-sonnet-4-6", Reasoning(), True),
+        ("anthropic", "claude-sonnet-4-6", Reasoning(mode="adaptive"), False),
+        ("anthropic", "claude-opus-4-7", Reasoning(), False),
+        ("moonshot", "kimi-k2.5", Reasoning(mode="off"), False),
+        ("moonshot", "moonshot-v1-8k", Reasoning(), True),
+    ],
+)
+def test_sampling_goes_only_where_it_is_taken(profile: str, model: str, reasoning: Reasoning, kept: bool) -> None:
+    request = Request(dialect="openai_chat", model=model, reasoning=reasoning, temperature=0.5)
+    losses: list[Loss] = []
+    fitted, _ = fit_controls(request, Target(model, default_profiles().get(profile, model)), same=False, losses=losses)
+    assert (fitted.temperature is not None) == kept
+    assert [loss.path for loss in losses] == ([] if kept else ["temperature"]), "nothing is dropped silently"
+
+
+@pytest.mark.parametrize(
+    ("profile", "model", "reasoning", "mode"),
+    [
+        ("moonshot", "kimi-k2.6", Reasoning(), "auto"),
+        ("moonshot", "kimi-k2.6", Reasoning(mode="off"), "required"),
+        ("anthropic", "claude-opus-4-5", Reasoning(budget=2048, mode="on"), "auto"),
+        ("anthropic", "claude-opus-4-5", Reasoning(), "required"),
+        ("anthropic", "claude-haiku-5-5", Reasoning(mode="adaptive"), "required"),
+        ("anthropic", "claude-opus-5-5", Reasoning(mode="off"), "auto"),
+        ("ollama", "llama4", Reasoning(), "auto"),
+    ],
+)
+def test_forced_choice_goes_only_where_it_is_taken(profile: str, model: str, reasoning: Reasoning, mode: str) -> None:
+    request = Request(
+        dialect="openai_chat", model=model, reasoning=reasoning, tools=(Tool(name="f"),), tool_choice=ToolChoice("required")
+    )
+    fitted = fit_choice(request, Target(model, default_profiles().get(profile, model)), [])
+    assert fitted.tool_choice is not None
+    assert fitted.tool_choice.mode == mode
 
 
 _NAMES = st.text(alphabet="ab-.5", max_size=12)

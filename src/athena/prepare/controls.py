@@ -33,7 +33,7 @@ def fit_controls(request: Request, target: Target, *, same: bool, losses: list[L
     if request.n > 1 and not profile.choices:
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     changes: dict[str, Any] = {}
-    taken = () if not profile.sampling_while_thinking and is_thinking(request) else profile.sampling
+    taken = () if not profile.sampling_while_thinking and is_thinking(request, profile) else profile.sampling
     for field in _SAMPLING:
         if getattr(request, field) is None:
             continue
@@ -70,6 +70,9 @@ def _fit_temperature(request: Request, profile: Profile, changes: dict[str, Any]
 
 def _fit_effort(reasoning: Reasoning, profile: Profile) -> Reasoning:
     effort = reasoning.effort
+    if effort in profile.effort_map:
+        # The target's own word, which may be none of ours.
+        return msgspec.structs.replace(reasoning, effort=profile.effort_map[effort])
     if effort is None or effort in profile.efforts or not profile.efforts:
         return reasoning
     position = _EFFORTS.index(effort)

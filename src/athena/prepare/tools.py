@@ -137,12 +137,13 @@ def _only(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[Tool, ...]:
 def _may_force(request: Request, profile: Profile) -> bool:
     if not profile.forced_choice:
         return False
-    return profile.forced_choice_while_thinking or not is_thinking(request)
+    return profile.forced_choice_while_thinking or not is_thinking(request, profile)
 
 
-def is_thinking(request: Request) -> bool:
-    """Did the client ask the model to think?"""
+def is_thinking(request: Request, profile: Profile) -> bool:
+    """Will the model think: because the client asked for it, or because it does unless told not to?"""
     reasoning = request.reasoning
-    if reasoning.mode == "off":
+    if reasoning.mode == "off" or reasoning.effort == "none":
         return False
-    return reasoning.mode != "default" or reasoning.effort not in (None, "none") or bool(reasoning.budget)
+    asked = reasoning.mode != "default" or reasoning.effort is not None or bool(reasoning.budget)
+    return asked or (profile.thinks_by_default and reasoning.budget is None)
