@@ -209,9 +209,9 @@ def _merged_root(walk: _Walk, schema: Schema, path: str) -> Schema:
         required = [set(_names(branch.get("required"))) for branch in objects]
         shared = set.union(*required) if key == "allOf" and required else set.intersection(*required) if required else set()
         merged = {name: value for name, value in schema.items() if name != key}
-        properties = dict(merged.get("properties") or {})
+        properties = dict(_mapping(merged.get("properties")))
         for branch in objects:
-            for name, value in (branch.get("properties") or {}).items():
+            for name, value in _mapping(branch.get("properties")).items():
                 properties.setdefault(name, value)
         merged["properties"] = properties
         wanted = set(_names(merged.get("required"))) | shared
@@ -223,6 +223,15 @@ def _merged_root(walk: _Walk, schema: Schema, path: str) -> Schema:
 
 def _names(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """A client's schema may hold anything anywhere: what is not a mapping counts as an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _resolve(root: Schema, reference: str) -> Schema | None:
@@ -242,7 +251,7 @@ def _one_of_as_any_of(schema: Schema) -> Schema:
     if not isinstance(schema.get("oneOf"), list):
         return schema
     fresh = {key: value for key, value in schema.items() if key != "oneOf"}
-    fresh["anyOf"] = [*(fresh.get("anyOf") or ()), *schema["oneOf"]]
+    fresh["anyOf"] = [*_sequence(fresh.get("anyOf")), *schema["oneOf"]]
     return fresh
 
 
@@ -263,7 +272,7 @@ def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
                 walk.lose(path, "nested allOf behind a reference")
         for key, value in _all_of_merged(walk, branch, path).items():
             if key == "properties" and isinstance(value, dict):
-                merged["properties"] = {**value, **(merged.get("properties") or {})}
+                merged["properties"] = {**value, **_mapping(merged.get("properties"))}
             elif key == "required":
                 merged["required"] = list(dict.fromkeys([*_names(merged.get("required")), *_names(value)]))
             elif key not in merged:
@@ -315,7 +324,7 @@ def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema
 
 
 def _strict_object(walk: _Walk, schema: Schema, path: str) -> Schema:
-    properties = schema.get("properties") or {}
+    properties = _mapping(schema.get("properties"))
     required = _names(schema.get("required"))
     optional = [name for name in properties if name not in required]
     if schema.get("additionalProperties") not in (None, False):
@@ -387,7 +396,7 @@ def _with_defs(schema: Schema) -> Schema:
     if not isinstance(schema.get("definitions"), dict):
         return schema
     fresh = {key: value for key, value in schema.items() if key != "definitions"}
-    fresh["$defs"] = {**schema["definitions"], **(schema.get("$defs") or {})}
+    fresh["$defs"] = {**schema["definitions"], **_mapping(schema.get("$defs"))}
     return _references_moved(fresh, 0)
 
 

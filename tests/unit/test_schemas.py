@@ -223,6 +223,17 @@ def test_references_that_multiply_are_bounded() -> None:
         for_gemini({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}, json_schema=False)
 
 
+@pytest.mark.parametrize(
+    "key", ["properties", "required", "anyOf", "oneOf", "allOf", "$defs", "items", "enum", "$ref", "format"]
+)
+@pytest.mark.parametrize("value", [True, 5, "x", None, [], [1], {}])
+def test_nonsense_in_a_schema_is_no_accident(key: str, value: object) -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "array", key: value}}, key: value}
+    for fit in TARGETS.values():
+        fit(inner)
+        fit({key: value})
+
+
 leaves = st.sampled_from([
     {"type": "string"}, {"type": "string", "format": "uri"}, {"type": "string", "format": "date-time"},
     {"type": "integer", "minimum": 1},

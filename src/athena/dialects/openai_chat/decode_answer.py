@@ -129,7 +129,7 @@ class AnswerReader:
         start = Start(
             self._id,
             chunk.model if isinstance(chunk.model, str) else "",
-            int(created) if isinstance(created, int | float) and not isinstance(created, bool) else None,
+            int(created) if isinstance(created, int | float) and 0 < created < 1 << 53 else None,
         )
         if self._keep_extras:
             value = decode_value(payload)

@@ -82,6 +82,6 @@ def _mapping(value: dict[str, Any], *keys: str) -> dict[str, Any]:
 def _count(value: dict[str, Any], *keys: str) -> int:
     for key in keys:
         found = value.get(key)
-        if isinstance(found, int | float) and not isinstance(found, bool) and found > 0:
+        if isinstance(found, int | float) and not isinstance(found, bool) and 0 < found < 1 << 53:
             return int(found)
     return 0
