@@ -60,6 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hide_auth_errors: bool = False
     """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client (`design.md` 3.12)."""
     array: bool = False
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
+    """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
     passthrough: bool = True
 
 
@@ -175,6 +177,24 @@ class Exchange:
             return NOTHING
         return Step(self._take_head(), self._drain())
 
+    @property
+    def text_calls(self) -> int:
+        """Calls that were found in the model's text."""
+        stage = self._path.formats if self._path is not None else None
+        return stage.counts.calls if stage is not None else 0
+
+    @property
+    def format_found(self) -> str:
+        """The text format or formats in which calls were found."""
+        stage = self._path.formats if self._path is not None else None
+        return "+".join(stage.formats) if stage is not None else ""
+
+    @property
+    def notes(self) -> list[Error]:
+        """What happened in the text without ending the answer."""
+        stage = self._path.formats if self._path is not None else None
+        return stage.notes if stage is not None else []
+
     def keep_alive(self) -> bytes:
         """Bytes that keep a committed stream open."""
         return self._client.keep_alive() if self.request.stream else b""
@@ -268,9 +288,10 @@ class AnswerPath:
             envelope=options.envelope,
             store=None if same else options.store,
             tenant=options.tenant,
+            seed=options.seed,
         )
         reads_text = route.format is not None and bool(request.tools)
-        self._formats: FormatStage | None = (
+        self.formats: FormatStage | None = (
             FormatStage(route.format, tools=request.tools, limits=options.limits, seed=options.seed)
             if reads_text and route.format is not None
             else None
@@ -280,7 +301,7 @@ class AnswerPath:
             and same
             and route.profile.clean
             and self._restore.idle
-            and self._formats is None
+            and self.formats is None
             and upstream_stream == request.stream
         )
         decode_context = DecodeContext(
@@ -295,6 +316,7 @@ class AnswerPath:
             same_dialect=same,
             input_tokens=options.input_tokens,
             stream_error_stop=options.stream_error_stop,
+            reasoning_fields=options.reasoning_fields,
             array=options.array,
         )
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
@@ -331,8 +353,8 @@ class AnswerPath:
         return self._write(self._read([error]))
 
     def _read(self, events: list[Event]) -> list[Event]:
-        if self._formats is not None and events:
-            events = self._formats.feed(events)
+        if self.formats is not None and events:
+            events = self.formats.feed(events)
         return self._restore.feed(events)
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:

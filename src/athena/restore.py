@@ -50,6 +50,7 @@ class Restore:
         envelope: Envelope | None = None,
         store: OpaqueStore | None = None,
         tenant: str = "",
+        seed: str = "",
     ) -> None:
         self._names = names or None
         self._custom = custom.names if custom is not None else frozenset()
@@ -60,6 +61,7 @@ class Restore:
         self._sign_thinking = sign_thinking and envelope is not None
         self._store = store
         self._tenant = tenant
+        self._seed = seed
         self._ids: dict[int, str] = {}
         self._taken: set[str] = set()
         self._rewritten: set[int] = set()
@@ -185,6 +187,9 @@ class Restore:
         if known is not None:
             return known
         fresh = fitting_id(call_id, self._id_style)
+        if fresh != call_id:
+            # Ids like functions.get_time:0 come again in the next answer: the client must be able to tell the two apart.
+            fresh = fitting_id(f"{self._seed}\0{call_id}", self._id_style)
         while fresh in self._taken:
             # Some servers give two calls of one answer the same id; two results could then not be told apart.
             fresh = fitting_id(f"call_{hashed(f'{call_id}/{call}/{fresh}')}", self._id_style)

@@ -10,7 +10,7 @@ The rules, in the order in which they bite:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from athena.errors import AthenaError, ClientError, UpstreamError
@@ -37,13 +37,24 @@ _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", cod
 class Flow:
     """One client request on its way."""
 
-    def __init__(self, gateway: Gateway, request: Request, record: Record, send: Send, *, array: bool, key_name: str) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        request: Request,
+        record: Record,
+        send: Send,
+        *,
+        headers: Mapping[str, str],
+        key: str | None,
+        array: bool,
+    ) -> None:
         self._gateway = gateway
         self._request = request
         self._record = record
         self._send = send
+        self._headers = headers
+        self._key = key
         self._array = array
-        self._key_name = key_name
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._exchange: Exchange | None = None
@@ -124,7 +135,7 @@ class Flow:
             return max(0.0, error.retry_after)
         # Spread by the request's own id: many clients that failed together must not come back together.
         spread = (hash(self._record.request_id) % 1000) / 1000
-        return min(8.0, 0.25 * 2**attempt) * (0.5 + spread / 2)
+        return min(8.0, 0.25 * float(2**attempt)) * (0.5 + spread / 2)
 
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
@@ -135,7 +146,8 @@ class Flow:
         record.upstream_dialect = target.dialect
         self._exchange = None
         try:
-            exchange = Exchange(self._request, target.route, gateway.options(record.request_id, self._key_name, array=self._array))
+            options = gateway.options(record, self._request, target, array=self._array)
+            exchange = Exchange(self._request, target.route, options)
         except ClientError as error:
             return self._refuse(error)
         self._exchange = exchange
@@ -145,13 +157,13 @@ class Flow:
                 "POST",
                 target.origin,
                 target.path(exchange.call.path),
-                target.headers(exchange.call.headers, self._request, record.request_id),
+                target.headers(exchange.call.headers, self._request, self._headers, self._key),
                 exchange.call.body,
                 target.timeouts,
             )
         except UpstreamError as failure:
             self._attempted(target, ok=False)
-            return self._ended(exchange.upstream_end(failure))
+            return exchange.upstream_end(failure)
         self._response = response
         return await self._relay(target, exchange, response)
 
@@ -231,10 +243,6 @@ class Flow:
             headers.append((b"x-should-retry", b"false"))
         await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
 
-    def _ended(self, step: Step) -> Step | None:
-        """A failure before any answer: to be shown, unless the stream is already running."""
-        return step
-
     def _beat(self) -> None:
         """The clock of one request: keep-alives, the head that can wait no longer, a client that stopped reading."""
         timeouts = self._gateway.config.timeouts
@@ -244,7 +252,12 @@ class Flow:
             return
         silent = now - self._last_sent
         due = timeouts.keep_alive_s if self._head_sent else timeouts.hold_head_s
-        if self._request.stream and silent >= due and not self._sending_since and (self._keeping is None or self._keeping.done()):
+        if (
+            self._request.stream
+            and silent >= due
+            and not self._sending_since
+            and (self._keeping is None or self._keeping.done())
+        ):
             self._keeping = self._loop.create_task(self._keep_alive())
             silent = 0.0
             due = timeouts.keep_alive_s

@@ -1,0 +1,91 @@
+"""The demo upstream on a real loopback socket, so that a newcomer's first request takes the same path as every later one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from athena.shells.demo import MODEL, demo_answer
+
+_BODY_LIMIT = 32 * 1024 * 1024
+_PAUSE = 0.01
+"""Seconds between two pieces of a stream: fast enough to watch, slow enough to see it stream."""
+
+
+class DemoServer:
+    """Serves the scripted model in the Chat dialect."""
+
+    def __init__(self, pause: float = _PAUSE) -> None:
+        self._pause = pause
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on a loopback port; 0 takes a free one."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        line, *rest = head.split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest) if name}
+        length = int(headers.get("content-length") or 0)
+        if length > _BODY_LIMIT:
+            return False
+        body = await reader.readexactly(length)
+        method, path, *_ = [*line.split(" "), "", ""]
+        if method == "GET" and path.endswith("/models"):
+            models = {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "athena"}]}
+            await self._whole(writer, 200, models)
+        elif method == "POST" and path.endswith("/chat/completions"):
+            await self._chat(writer, body)
+        else:
+            await self._whole(writer, 404, {"error": {"message": f"no such path: {path}", "type": "invalid_request_error"}})
+        return True
+
+    async def _chat(self, writer: asyncio.StreamWriter, body: bytes) -> None:
+        try:
+            request = msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            await self._whole(writer, 400, {"error": {"message": str(error), "type": "invalid_request_error"}})
+            return
+        pieces = demo_answer(request)
+        if not request.get("stream"):
+            await self._send(writer, 200, "application/json", pieces[0])
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
+            await asyncio.sleep(self._pause)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def _whole(self, writer: asyncio.StreamWriter, status: int, value: dict[str, Any]) -> None:
+        await self._send(writer, status, "application/json", msgspec.json.encode(value))
+
+    async def _send(self, writer: asyncio.StreamWriter, status: int, kind: str, body: bytes) -> None:
+        writer.write(
+            b"HTTP/1.1 %d X\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (status, kind.encode(), len(body)) + body
+        )
+        await writer.drain()

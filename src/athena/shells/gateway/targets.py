@@ -1,0 +1,106 @@
+"""A resolved route made ready for use: the exchange's `Route`, the upstream's address, its credentials and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from athena.exchange import Route
+from athena.model.limits import Limits
+from athena.model.profile import Profile
+from athena.model.request import Request
+from athena.shells.config import ResolvedRoute, Router, upstream_url
+from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
+
+# What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
+_FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One upstream and model to try."""
+
+    upstream: str
+    model: str
+    dialect: str
+    route: Route
+    tools: str
+    origin: Origin
+    timeouts: Timeouts
+    base_url: str
+    own_path: str | None
+    fixed_headers: tuple[tuple[bytes, bytes], ...]
+    profile: Profile
+    limits: Limits
+    context_limit_kb: int
+    forward_key: bool
+
+    def path(self, path: str) -> str:
+        """The request target on the upstream's host, for a dialect's own path."""
+        parts = urlsplit(upstream_url(self.base_url, path, self.own_path))
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+    def headers(
+        self, dialect_headers: Mapping[str, str], request: Request, client: Mapping[str, str], key: str | None
+    ) -> list[tuple[bytes, bytes]]:
+        """Everything to send besides framing: content type, credentials, the dialect's and the operator's headers."""
+        headers = list(self.fixed_headers)
+        headers += [(name.encode(), value.encode()) for name, value in dialect_headers.items()]
+        headers.append((b"accept", b"text/event-stream" if request.stream else b"application/json"))
+        if agent := client.get("user-agent"):
+            headers.append((b"user-agent", agent.encode("latin-1", "replace")))
+        if request.dialect == self.dialect:
+            headers += [(name.encode(), client[name].encode("latin-1", "replace")) for name in _FORWARDED if client.get(name)]
+        if self.forward_key and key:
+            headers.append(_credential(self.profile, key))
+        return headers
+
+
+def ready_targets(router: Router, model: str) -> tuple[Target, ...]:
+    """The targets for a client's model name, ready for use. Raises UnknownModel."""
+    return tuple(_ready(route) for route in router.resolve(model))
+
+
+def _ready(resolved: ResolvedRoute) -> Target:
+    upstream, profile = resolved.upstream, resolved.profile
+    tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
+    proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
+    origin, _ = parse_base_url(upstream.base_url, tls=tls, proxy=proxy)
+    headers = [(b"content-type", b"application/json")]
+    headers += [(name.encode(), value.encode()) for name, value in profile.headers.items()]
+    if upstream.api_key is not None and not upstream.forward_client_key:
+        headers.append(_credential(profile, upstream.api_key.reveal()))
+    headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
+    timeouts = resolved.timeouts
+    return Target(
+        upstream=resolved.upstream_name,
+        model=resolved.model,
+        dialect=upstream.dialect,
+        route=Route(
+            dialect=upstream.dialect,
+            model=resolved.model,
+            profile=profile,
+            strict=resolved.strict,
+            format=resolved.format_options,
+            pairing=resolved.pairing,
+        ),
+        tools=resolved.tools,
+        origin=origin,
+        timeouts=Timeouts(
+            connect=timeouts.connect_s, first_byte=timeouts.first_byte_s, idle=timeouts.idle_s, total=timeouts.total_s
+        ),
+        base_url=upstream.base_url,
+        own_path=upstream.path,
+        fixed_headers=tuple(headers),
+        profile=profile,
+        limits=resolved.limits,
+        context_limit_kb=resolved.context_limit_kb,
+        forward_key=upstream.forward_client_key,
+    )
+
+
+def _credential(profile: Profile, key: str) -> tuple[bytes, bytes]:
+    if profile.auth == "bearer":
+        return b"authorization", b"Bearer " + key.encode()
+    return profile.auth.encode(), key.encode()
