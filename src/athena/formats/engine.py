@@ -72,6 +72,7 @@ class TextParser:
         self._marker = ""
         self._candidates: list[Candidate] = []
         self._calls_before = 0
+        self._commits_before = 0
         self._stray_closer = False
         self._mode = _NOTHING
         self._tail: list[str] = []
@@ -364,7 +365,7 @@ class TextParser:
         self._marker = marker
         self._candidates = candidates
         self._calls_before = self.writer.shown
-        self.writer.spoke = False
+        self._commits_before = self.writer.commits
         self._next_candidate()
 
     def _next_candidate(self) -> None:
@@ -423,7 +424,7 @@ class TextParser:
         raw = scanner.recorded
         scanner.forget()
         self.writer.counts.declined += 1
-        if self.writer.shown > self._calls_before or self.writer.spoke:
+        if self.writer.commits > self._commits_before:
             self._after_section()
             self._say_or_read_again(raw)
             return

@@ -31,6 +31,7 @@ _NEXT = (START, CHANNEL)
 _RECIPIENT = re.compile(r"\bto\s*=\s*([^\s<{]+)")
 _CHANNEL_WORD = re.compile(r"analysis|commentary|final")
 _ROLE = re.compile(r"\s*([\w.\-]+)")
+_ROLE_WORDS, _CHANNEL_WORDS = 2, 4
 _OUR_ROLES = ("assistant", "system", "developer", "user", "tool")
 
 
@@ -64,6 +65,9 @@ def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | Non
     role, rest, before = "", "", opener
     while True:
         text, marker = yield from scan.upto(_HEADER, LOOK_AHEAD * 4)
+        if len(text.split()) > (_ROLE_WORDS if before == START else _CHANNEL_WORDS):
+            # A sentence about tokens.
+            raise Declined
         if before == START:
             role += text
         else:

@@ -95,12 +95,12 @@ class Recognizer:
         """The same with the openers that depend on the declared tools."""
         if self.named is None or self.named.tool_openers is None:
             return self
-        return _with_tools(self.named, self.others, names)
+        return _with_tools(self, names)
 
 
 @lru_cache(maxsize=64)
-def _with_tools(named: Format, others: tuple[Format, ...], names: tuple[str, ...]) -> Recognizer:
-    return Recognizer(named, others, names)
+def _with_tools(plain: Recognizer, names: tuple[str, ...]) -> Recognizer:
+    return Recognizer(plain.named, plain.others, names)
 
 
 @cache

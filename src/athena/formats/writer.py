@@ -103,8 +103,8 @@ class CallWriter:
         """Show calls only when they are whole, whatever the policy says."""
         self.in_reasoning = False
         """All text of this parser is reasoning."""
-        self.spoke = False
-        """Did a reader say something in this section?"""
+        self.commits = 0
+        """Rises whenever something is shown or dropped for good: the text before it can not go back."""
         self._scanner = scanner
         self._output = output
         self._seed = seed
@@ -156,6 +156,7 @@ class CallWriter:
             note = Error(f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name)
             if self.policies.unknown_tool == "error":
                 self._muted = True
+                self.commits += 1
                 self._scanner.forget()
                 self._output.event(note)
                 return
@@ -199,7 +200,7 @@ class CallWriter:
         """Words of the model inside the markup of a format whose messages have channels (Harmony)."""
         if text:
             self._scanner.forget()
-            self.spoke = True
+            self.commits += 1
             self._output.say(text, thinking or self.in_reasoning)
 
     def repaired(self, count: int = 1) -> None:
@@ -268,6 +269,7 @@ class CallWriter:
         self.counts.malformed += 1
         if self.malformed_policy == "text":
             raise Declined
+        self.commits += 1
         if self.malformed_policy == "error":
             self._output.event(Error(reason, code="malformed_call", fatal=False, raw=raw[:2000]))
         self._scanner.record()
@@ -280,6 +282,7 @@ class CallWriter:
 
     def settle(self) -> None:
         """What was taken so far belongs to the markup for good."""
+        self.commits += 1
         self._scanner.record()
 
     @property
@@ -311,6 +314,7 @@ class CallWriter:
         if not self._id or self._id in self._ids:
             self._id = self.new_id(self._seed, self._number)
         self._ids.add(self._id)
+        self.commits += 1
         self._scanner.forget()
         self._output.event(ToolCallStart(self._number, self._id, self.name, self._output.choice))
 
@@ -354,6 +358,7 @@ class CallWriter:
         if not started and policy == "text":
             self._reset()
             raise Declined
+        self.commits += 1
         if started:
             self._number += 1
         if started or policy == "error":

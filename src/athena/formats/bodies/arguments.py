@@ -53,6 +53,8 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
     yield from scan.space()
     if (yield from scan.found("```")):
         yield from _fence_language(scan)
+        yield from scan.found("```")
+        yield from scan.space()
     if (yield from scan.follows(0, ends, end=False)) is not None:
         calls.close()
         return True

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from athena.calls.ids import hashed
-from athena.formats.bodies.arguments import end_of_block, json_arguments
+from athena.formats.bodies.arguments import end_of_block, json_arguments, skip_to
 from athena.formats.bodies.named import read_named_calls
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -53,5 +53,6 @@ def read_name_and_arguments(scan: Scanner, calls: CallWriter, opener: str) -> St
     calls.open(name, call_id)
     if marker == ARGUMENTS:
         scan.take(len(ARGUMENTS))
-    yield from json_arguments(scan, calls, _ENDS)
+    if not (yield from json_arguments(scan, calls, _ENDS)):
+        yield from skip_to(scan, calls, _CLOSERS)
     yield from end_of_block(scan, calls, _CLOSERS, (CALLS_END, TURN_END))

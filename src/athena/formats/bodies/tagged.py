@@ -70,7 +70,9 @@ class TaggedArguments:
         self._end = Lexer(self._boundary)
         self._value = Lexer(stops)
         self._value_in_lines = Lexer((*stops, *("\n" + stop for stop in stops), *("\r\n" + stop for stop in stops)))
-        self._after_value = (*tags.parameter, *tags.parameter_end, *self._boundary)
+        after = (*tags.parameter, *tags.parameter_end, *self._boundary)
+        # GLM writes line breaks between tags as two characters at times.
+        self._after_value = (*after, *("\\n" + one for one in after)) if tags.value_begin else after
         self._after_call = (*tags.section_end, *tags.next_call)
 
     def read(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
@@ -183,7 +185,8 @@ class TaggedArguments:
             tag = marker.lstrip("\r\n")
             blanks = len(marker) - len(tag)
             if tag in tags.parameter_end:
-                if (yield from scan.follows(len(marker), self._after_value)) is not None:
+                # Some models close a call with its own name.
+                if (yield from scan.follows(len(marker), (*self._after_value, f"</{calls.name}>"))) is not None:
                     scan.take(len(marker))
                     return
             elif (yield from self._ends_by_implication(scan, calls, values, marker, tag)):
