@@ -23,6 +23,7 @@ SEES: dict[str, set[str]] = {
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},
     "exchange": {"errors", "model", "calls", "opaque", "dialects", "formats", "prepare", "restore"},
+    "parsing": {"errors", "model", "wire", "calls", "formats"},
     "translate": {"errors", "model", "wire", "opaque", "dialects", "exchange", "formats", "prepare", "profiles"},
 }
 IO_MODULES = {

@@ -1,0 +1,220 @@
+"""Model text to calls, and calls back to model text: the library's door to the formats.
+
+>>> parsed = parse('Let me look.<tool_call>{"name": "get_time", "arguments": {"tz": "UTC"}}</tool_call>')
+>>> parsed.text, parsed.calls[0].name, parsed.calls[0].arguments
+('Let me look.', 'get_time', '{"tz": "UTC"}')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from athena.calls.builder import AnswerBuilder
+from athena.errors import InvalidRequest, UsageError
+from athena.formats import get_format
+from athena.formats.detect import detect_format
+from athena.formats.engine import TextParser
+from athena.formats.policies import Policies, RepairLevel
+from athena.model.events import Done, Error, Event, Finish
+from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult
+from athena.model.request import Tool
+
+Tools = Sequence[Tool | Mapping[str, Any]]
+"""Tools as values of ours or as JSON in any dialect's shape."""
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """What a model's text says."""
+
+    text: str
+    thinking: str
+    calls: tuple[ToolCall, ...]
+    errors: tuple[Error, ...] = ()
+    """Calls that could not be used, and why."""
+    format: str = ""
+    """The format in which calls were found; else the one that was looked for."""
+    incomplete: bool = False
+    """The text ended inside a call."""
+
+
+class Parser:
+    """Reads model text as it streams. Feed pieces of any size, then close.
+
+    `format` is a format's id, `auto` (everything with unmistakable markers), or left to `model`, whose usual format is then
+    looked for first. Without `tools` every name is accepted; with tools, formats of ordinary text need a declared name.
+    `starts_in_thinking` says that the prompt opened the reasoning; `channel="reasoning"` that the text came from a reasoning
+    field.
+    """
+
+    def __init__(
+        self,
+        format: str = "auto",  # noqa: A002 - the word users know
+        *,
+        model: str | None = None,
+        tools: Tools | None = None,
+        starts_in_thinking: bool = False,
+        channel: Literal["text", "reasoning"] = "text",
+        repair: RepairLevel = "syntax",
+        policies: Policies | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        seed: str = "",
+    ) -> None:
+        if format == "auto" and model is not None:
+            detected = detect_format(model)
+            format = detected if detected != "standard" else "auto"  # noqa: A001
+        self._parser = TextParser(
+            format,
+            tools=None if tools is None else read_tools(tools),
+            channel=channel,
+            starts_in_thinking=starts_in_thinking,
+            policies=msgspec.structs.replace(policies or Policies(), repair=repair),
+            limits=limits,
+            seed=seed,
+            recognise_others=model is not None,
+        )
+        self._closed = False
+
+    def feed(self, text: str) -> list[Event]:
+        """The events that `text` completed."""
+        if self._closed:
+            raise UsageError("feed() after close()")
+        return self._parser.feed(text)
+
+    def close(self) -> list[Event]:
+        """The text ended: what was held comes out, and a call that is cut becomes an error. Idempotent."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self._parser.close()
+
+    @property
+    def format(self) -> str:
+        """The format whose call was last seen; before that the one that was looked for."""
+        return self._parser.format
+
+
+def parse(
+    text: str,
+    *,
+    format: str = "auto",  # noqa: A002 - the word users know
+    model: str | None = None,
+    tools: Tools | None = None,
+    repair: RepairLevel = "syntax",
+    starts_in_thinking: bool = False,
+    channel: Literal["text", "reasoning"] = "text",
+) -> Parsed:
+    """All of a model's text at once; the same as feeding it to a `Parser` in any pieces."""
+    return parse_pieces(
+        (text,),
+        format=format,
+        model=model,
+        tools=tools,
+        repair=repair,
+        starts_in_thinking=starts_in_thinking,
+        channel=channel,
+    )
+
+
+def parse_pieces(pieces: Iterable[str], **options: Any) -> Parsed:
+    """Text that came in pieces, folded into one result; `options` are those of `Parser`."""
+    parser = Parser(**options)
+    builder = AnswerBuilder()
+    for piece in pieces:
+        builder.feed(parser.feed(piece))
+    builder.feed(parser.close())
+    builder.feed([Done(Finish())])
+    answer = builder.answer()
+    parts = answer.choices[0].parts
+    errors = (*answer.notes, *((answer.error,) if answer.error is not None else ()))
+    return Parsed(
+        text="".join(part.text for part in parts if isinstance(part, Text | Refusal)),
+        thinking="".join(part.text for part in parts if isinstance(part, Thinking)),
+        calls=tuple(part for part in parts if isinstance(part, ToolCall)),
+        errors=errors,
+        format=parser.format,
+        incomplete=any(error.code == "truncated_call" for error in errors),
+    )
+
+
+# -- and back --------------------------------------------------------------------------------------------------------------
+
+
+def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str) -> str:  # noqa: A002
+    """The calls of one turn, as a model of that format writes them."""
+    return get_format(format).render_calls([call if isinstance(call, ToolCall) else _call(call) for call in calls])
+
+
+def render_tools(tools: Tools, *, format: str) -> str:  # noqa: A002
+    """The tools, and how to call them, as text for a system prompt."""
+    return get_format(format).render_tools(read_tools(tools))
+
+
+def render_result(
+    result: ToolResult | Mapping[str, Any] | Sequence[ToolResult | Mapping[str, Any]],
+    *,
+    format: str,  # noqa: A002
+) -> str:
+    """One result or all results of a turn, as the model's template writes them."""
+    several = [result] if isinstance(result, ToolResult | Mapping) else list(result)
+    return get_format(format).render_results([one if isinstance(one, ToolResult) else _result(one) for one in several])
+
+
+def read_tools(tools: Tools) -> tuple[Tool, ...]:
+    """Tools in any dialect's shape. Raises InvalidRequest naming the one that is none."""
+    found: list[Tool] = []
+    for index, tool in enumerate(tools):
+        if isinstance(tool, Tool):
+            found.append(tool)
+            continue
+        for declared in _declarations(tool):
+            found.append(_tool(declared, f"tools[{index}]"))
+    return tuple(found)
+
+
+def _declarations(tool: Mapping[str, Any]) -> Iterable[Any]:
+    """Gemini groups functions, Responses groups namespaces, Chat nests them, the others write them flat."""
+    for key in ("functionDeclarations", "function_declarations"):
+        if isinstance(tool.get(key), list):
+            return list(tool[key])
+    if tool.get("type") == "namespace" and isinstance(tool.get("tools"), list):
+        return list(tool["tools"])
+    nested = tool.get("function", tool.get("custom"))
+    return [nested if isinstance(nested, Mapping) else tool]
+
+
+def _tool(declared: Any, path: str) -> Tool:
+    if not isinstance(declared, Mapping):
+        raise InvalidRequest(f"{path}: expected a tool as an object", path=path)
+    name = declared.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest(f"{path}.name: expected the tool's name", path=f"{path}.name")
+    schema = None
+    for key in ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema"):
+        if isinstance(declared.get(key), Mapping):
+            schema = dict(declared[key])
+            break
+    description = declared.get("description")
+    return Tool(name=name, description=description if isinstance(description, str) else None, schema=schema)
+
+
+def _call(value: Mapping[str, Any]) -> ToolCall:
+    name, arguments = value.get("name"), value.get("arguments", {})
+    if not isinstance(name, str):
+        raise UsageError("a call needs a name")
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(id=str(value.get("id", "")), name=name, arguments=text)
+
+
+def _result(value: Mapping[str, Any]) -> ToolResult:
+    content = value.get("content", "")
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    return ToolResult(
+        call_id=str(value.get("call_id", value.get("id", ""))),
+        name=value.get("name"),
+        parts=(Text(text=text),),
+        is_error=bool(value.get("is_error")),
+    )
