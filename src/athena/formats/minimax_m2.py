@@ -1,0 +1,74 @@
+"""MiniMax M2 (M2, 2.1, 2.5, 2.7): invoke tags in a wrapper of the vendor's namespace.
+
+    <minimax:tool_call>
+    <invoke name="search">
+    <parameter name="tags">["a","b"]</parameter>
+    </invoke>
+    </minimax:tool_call>
+
+Origin: MiniMax-AI/MiniMax-M2 docs/tool_calling_guide.md and the model's template. Values are verbatim, nothing is trimmed; the
+wrapper may be missing. Deviations: `formats.md` 2.12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tagged_trouble, tool_json
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<minimax:tool_call>", "</minimax:tool_call>"
+SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
+READ = invoke_reader(SHAPE)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block for all calls of a turn."""
+    return f"{BEGIN}\n{''.join(map(_call, calls))}{END}"
+
+
+def _call(call: ToolCall) -> str:
+    parameters = "".join(
+        f'<parameter name="{key}">{plain_value(value)}</parameter>\n' for key, value in arguments_of(call).items()
+    )
+    return f'<invoke name="{call.name}">\n{parameters}</invoke>\n'
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One tool turn for all results."""
+    return "]~b]tool" + "".join(f"\n<response>{result_text(result)}</response>" for result in results) + "[e~[\n"
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    declared = "".join(f"<tool>{spaced_json(tool_json(tool)['function'])}</tool>\n" for tool in tools)
+    return (
+        f"# Tools\n\nThese tools can be called, described in JSON Schema:\n<tools>\n{declared}</tools>\n\n"
+        "To call tools, write one block with an invoke for each call:\n"
+        f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}'
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Values have no escapes."""
+    if set(call.name) & set('"\n>'):
+        return "the name does not fit into an attribute"
+    return tagged_trouble(call, ("<parameter", "</parameter>", "<invoke", "</invoke>", END))
+
+
+FORMAT = Format(
+    id="minimax_m2",
+    models=("minimax-m2*",),
+    in_reasoning=True,
+    openers=(Opener(BEGIN, READ), Opener("<invoke", READ, where="line", auto=False)),
+    closers=(END, "</invoke>", "</parameter>"),
+    turn_ends=("[e~[",),
+    streams="str",
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)
