@@ -7,9 +7,8 @@ two interleaved calls never mix, and a lone call is never delayed. Each event wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
-from athena.model.events import Done, Error, Event, KeepAlive, ToolCallComplete, ToolCallDelta, ToolCallStart
+from athena.model.events import Done, Error, Event, KeepAlive, TextDelta, ToolCallComplete, ToolCallDelta, ToolCallStart
 
 
 class OneCallAtATime:
@@ -22,8 +21,10 @@ class OneCallAtATime:
         self._waiting: deque[list[Event]] = deque()
         self._behind: dict[int, list[Event]] = {}
 
-    def feed(self, events: Iterable[Event]) -> list[Event]:
+    def feed(self, events: list[Event]) -> list[Event]:
         """The events that may be shown now."""
+        if self._open is None and len(events) == 1 and type(events[0]) is TextDelta:
+            return events
         out: list[Event] = []
         for event in events:
             if self._open is not None:

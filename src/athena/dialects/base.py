@@ -112,6 +112,8 @@ class Dialect(Protocol):
     """System messages may stand anywhere in a conversation."""
     signs_thinking: bool
     """Clients replay thinking only when it carries a signature."""
+    signs_calls: bool
+    """A call has a slot for reasoning state of its own; else the state stands before it, in a block of its own."""
     custom_calls: bool
     """Clients know free-form calls; else their text is put under one key."""
 
@@ -159,6 +161,9 @@ class ModelEntry(msgspec.Struct, frozen=True):
     max_output: int | None = None
 
 
+_UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class StreamDecoder:
     """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
 
@@ -174,12 +179,15 @@ class StreamDecoder:
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` brought."""
         out: list[Event] = []
-        if self.ended:
+        if self._has_ended():
             return out
         try:
             for name, payload in self._sse.feed(data):
-                self._record(name, payload, out)
-                if self._has_ended():
+                try:
+                    self.record(name, payload, out)
+                except _UNREADABLE as error:
+                    self.bad_record(payload, error, out)
+                if self.ended:
                     break
         except AthenaError as error:
             self.fail(out, error_event(error))
@@ -192,7 +200,10 @@ class StreamDecoder:
             return out
         try:
             for name, payload in self._sse.close():
-                self._record(name, payload, out)
+                try:
+                    self.record(name, payload, out)
+                except _UNREADABLE as error:
+                    self.bad_record(payload, error, out)
                 if self._has_ended():
                     return out
             self.end(out)
@@ -200,12 +211,6 @@ class StreamDecoder:
             self.fail(out, error_event(error))
         self.ended = True
         return out
-
-    def _record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        try:
-            self.record(name, payload, out)
-        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self.bad_record(payload, error, out)
 
     def bad_record(self, payload: bytes, error: Exception, out: list[Event]) -> None:
         """A record that did not decode: skip what is not JSON, fail on JSON of the wrong shape."""

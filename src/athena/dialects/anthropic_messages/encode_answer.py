@@ -152,6 +152,10 @@ class MessagesStreamEncoder:
         """The bytes these events bring."""
         if self._ended:
             return b""
+        if self._open == "text" and len(events) == 1:
+            only = events[0]
+            if type(only) is TextDelta and only.choice == 0 and only.text:
+                return self._prefix + encode_text(only.text) + _DELTA_END
         out: list[bytes] = []
         for event in self._sequence.feed(events):
             kind = type(event)

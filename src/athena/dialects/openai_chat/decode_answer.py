@@ -410,8 +410,9 @@ class ChatStreamDecoder(StreamDecoder):
                 raise
             payload = fixed
             chunk = decode_chunk(payload)
-        self._reader.read(chunk, payload, out)
-        if self._reader.failed:
+        reader = self._reader
+        reader.read(chunk, payload, out)
+        if reader.failed:
             self.ended = True
 
     def end(self, out: list[Event]) -> None:
