@@ -25,7 +25,7 @@ from athena.dialects import get_dialect
 from athena.dialects.base import AnswerDecoder, AnswerEncoder, DecodeContext, Dialect, EncodeContext, Target, kind_of_status
 from athena.errors import AthenaError, UsageError
 from athena.formats.stage import FormatOptions, FormatStage
-from athena.model.events import Done, Error, Event, Usage, error_event
+from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
@@ -282,11 +282,12 @@ class AnswerPath:
             custom=prepared.custom if prepared else None,
             stops=prepared.stops if prepared else (),
             id_style=client.id_style,
-            native_family=client.family if not same else route.profile.family,
+            native_families=_native_families(client, route.profile) if same else (client.family,),
             sign_thinking=client.signs_thinking and not same,
+            signs_calls=client.signs_calls,
             custom_calls=client.custom_calls,
             envelope=options.envelope,
-            store=None if same else options.store,
+            store=options.store,
             tenant=options.tenant,
             seed=options.seed,
         )
@@ -332,9 +333,12 @@ class AnswerPath:
         """The events these bytes brought, and the bytes for the client."""
         if self._ended:
             return [], b""
+        events = self._decoder.feed(data)
         if self._raw is not None:
-            return self._pass(self._decoder.feed(data), data)
-        return self._write(self._read(self._decoder.feed(data)))
+            return self._pass(events, data)
+        if self.formats is not None and events:
+            events = self.formats.feed(events)
+        return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:
         """The upstream's body ended."""
@@ -358,8 +362,10 @@ class AnswerPath:
         return self._restore.feed(events)
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
-        self._ended = self._ended or _is_terminal(events)
-        return events, self._encoder.feed(events) if events else b""
+        if not events:
+            return events, b""
+        self._ended = type(events[-1]) is not TextDelta and _is_terminal(events)
+        return events, self._encoder.feed(events)
 
     def _pass(self, events: list[Event], data: bytes, *, closing: bool = False) -> tuple[list[Event], bytes]:
         assert self._raw is not None
@@ -372,6 +378,15 @@ class AnswerPath:
         elif closing or self._ended:
             output += self._raw.close()
         return events, output
+
+
+def _native_families(client: Dialect, profile: Profile) -> tuple[str, ...] | None:
+    """Whose state a client of the upstream's own dialect gets as it is; None: everybody's.
+
+    State that a look-alike minted is sealed where the dialect itself does not say who did, or it would pass for the real
+    family's after a change of model and be refused there.
+    """
+    return None if not client.family or profile.family == client.family else (client.family,)
 
 
 def _is_terminal(events: list[Event]) -> bool:

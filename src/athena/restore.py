@@ -44,7 +44,8 @@ class Restore:
         custom: CustomTools | None = None,
         stops: tuple[str, ...] = (),
         id_style: IdStyle = "any",
-        native_family: str = "",
+        native_families: tuple[str, ...] | None = (),
+        signs_calls: bool = True,
         custom_calls: bool = True,
         sign_thinking: bool = False,
         envelope: Envelope | None = None,
@@ -55,7 +56,8 @@ class Restore:
         self._names = names or None
         self._custom = custom.names if custom is not None else frozenset()
         self._id_style = id_style
-        self._native_family = native_family
+        self._native_families = native_families
+        self._signs_calls = signs_calls
         self._custom_calls = custom_calls
         self._envelope = envelope
         self._sign_thinking = sign_thinking and envelope is not None
@@ -89,6 +91,8 @@ class Restore:
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events in the client's terms."""
+        if len(events) == 1 and type(events[0]) is TextDelta and not (self._stops or self._unsigned):
+            return events
         out: list[Event] = []
         steps = self._steps
         for event in events:
@@ -126,7 +130,7 @@ class Restore:
         self._unsigned.clear()
 
     def _sealed(self, state: Opaque) -> Opaque | None:
-        if state.family == self._native_family and state.family:
+        if self._native_families is None or (state.family and state.family in self._native_families):
             return state
         if self._envelope is None:
             return None
@@ -146,7 +150,7 @@ class Restore:
         if custom != (event.kind == "custom"):
             self._rewritten.add(event.call)
         namespace, name = self._named(event.name, event.namespace)
-        signature = self._sealed(event.signature) if event.signature is not None else None
+        signature = self._call_state(event.signature, call_id, event.choice, out)
         out.append(
             msgspec.structs.replace(
                 event,
@@ -158,6 +162,15 @@ class Restore:
             )
         )
 
+    def _call_state(self, state: Opaque | None, call_id: str, choice: int, out: list[Event]) -> Opaque | None:
+        """A call's state for its own slot; where calls have none, it goes ahead as a block that names the call."""
+        if state is None or self._signs_calls:
+            return self._sealed(state) if state is not None else None
+        sealed = self._sealed(msgspec.structs.replace(state, item_id=call_id))
+        if sealed is not None:
+            out.append(ThinkingDelta(choice=choice, signature=sealed))
+        return None
+
     def _delta(self, event: ToolCallDelta, out: list[Event]) -> None:
         # A rewritten call is shown whole at its end: its text changes from the first character on.
         if event.call not in self._rewritten:
@@ -166,7 +179,7 @@ class Restore:
     def _complete(self, event: ToolCallComplete, out: list[Event]) -> None:
         namespace, name = self._named(event.name, event.namespace)
         call_id = self._client_id(event.call, event.id)
-        signature = self._sealed(event.signature) if event.signature is not None else None
+        signature = self._sealed(event.signature) if event.signature is not None and self._signs_calls else None
         whole = msgspec.structs.replace(event, id=call_id, name=name, namespace=namespace, signature=signature)
         if event.call not in self._rewritten:
             out.append(whole)

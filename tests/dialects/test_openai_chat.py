@@ -608,7 +608,8 @@ def test_reasoning_of_the_history_follows_the_profile() -> None:
 
     assert shown() == [None, None, None]
     assert shown(reasoning_replay="calls") == [None, "So", None]
-    assert shown(reasoning_replay="always") == ["Hm", "So", None]
+    # Requirements A15: once one turn carries the field, all do.
+    assert shown(reasoning_replay="always") == ["Hm", "So", ""]
     assert shown(reasoning_replay="always", reasoning_filler="") == ["Hm", "So", ""]
     assert shown(reasoning_replay="calls", reasoning_filler=" ") == [None, "So", None]
     lost = msgspec.structs.replace(request, turns=(assistant(CALL), user(ToolResult(call_id="call_1"))))

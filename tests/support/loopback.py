@@ -36,8 +36,20 @@ class Script(msgspec.Struct):
     """Bytes per upstream read; 0: all at once."""
     route: dict[str, Any] = {}
     store: OpaqueStore | None = None
+    later: list[bytes] = []
+    """What it answers to the second request, the third, ...; the last one again when there are no more."""
+    model: str = "upstream-model"
     exchanges: list[Exchange] = []
     """Filled by the server: what became of each request."""
+
+    def answer(self) -> bytes:
+        """The upstream's next answer."""
+        answers = [self.body, *self.later]
+        return answers[min(len(self.exchanges), len(answers)) - 1]
+
+    def sent(self) -> list[Any]:
+        """The bodies the upstream was sent, one per request."""
+        return [json.loads(exchange.call.body) for exchange in self.exchanges]
 
 
 class Loopback:
@@ -106,7 +118,7 @@ def decode_http(path: str, body: dict[str, Any], version: str | None = None) -> 
 
 def run_script(request: Request, script: Script, *, array: bool = False) -> list[Step]:
     """One exchange against a scripted upstream, all steps of it."""
-    route = Route(dialect=script.dialect, model="upstream-model", profile=script.profile, **script.route)
+    route = Route(dialect=script.dialect, model=script.model, profile=script.profile, **script.route)
     options = Options(seed="test", created=1_700_000_000, envelope=ENVELOPE, store=script.store, array=array and request.stream)
     steps: list[Step] = []
     try:
@@ -119,8 +131,9 @@ def run_script(request: Request, script: Script, *, array: bool = False) -> list
     script.exchanges.append(exchange)
     kind = "text/event-stream" if script.stream else "application/json"
     steps.append(exchange.upstream_head(script.status, {"content-type": kind, **script.headers}))
-    size = script.chunk or max(len(script.body), 1)
-    for start in range(0, len(script.body), size):
-        steps.append(exchange.upstream_data(script.body[start : start + size]))
+    body = script.answer()
+    size = script.chunk or max(len(body), 1)
+    for start in range(0, len(body), size):
+        steps.append(exchange.upstream_data(body[start : start + size]))
     steps.append(exchange.upstream_end())
     return steps

@@ -25,17 +25,20 @@ SDK_ERRORS: dict[str, tuple[type[Exception], ...]] = {
 
 
 @cache
-def _openai(url: str) -> openai.OpenAI:
+def openai_client(url: str) -> openai.OpenAI:
+    """OpenAI's client, one per server."""
     return openai.OpenAI(base_url=f"{url}/v1", api_key="test", max_retries=0)
 
 
 @cache
-def _anthropic(url: str) -> anthropic.Anthropic:
+def anthropic_client(url: str) -> anthropic.Anthropic:
+    """Anthropic's client, one per server."""
     return anthropic.Anthropic(base_url=url, api_key="test", max_retries=0)
 
 
 @cache
-def _genai(url: str) -> genai.Client:
+def genai_client(url: str) -> genai.Client:
+    """Google's client, one per server."""
     return genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url))
 
 
@@ -52,7 +55,7 @@ def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
     arguments: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
     if tools:
         arguments["tools"] = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES]
-    client = _openai(url)
+    client = openai_client(url)
     if stream:
         with client.chat.completions.stream(**arguments, stream_options={"include_usage": True}) as events:
             try:
@@ -67,7 +70,10 @@ def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
     choice = completion.choices[0]
     message = choice.message
     extra = message.model_extra or {}
-    pieces = [Piece("thinking", extra.get("reasoning_content") or extra.get("reasoning") or ""), Piece("text", message.content or "")]
+    pieces = [
+        Piece("thinking", extra.get("reasoning_content") or extra.get("reasoning") or ""),
+        Piece("text", message.content or ""),
+    ]
     pieces.append(Piece("text", message.refusal or ""))
     ids = []
     for call in message.tool_calls or ():
@@ -93,7 +99,7 @@ def _ask_messages(url: str, model: str, stream: bool, tools: bool) -> Seen:
     arguments: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}]}
     if tools:
         arguments["tools"] = [{"name": name, "input_schema": SCHEMA} for name in TOOL_NAMES]
-    client = _anthropic(url)
+    client = anthropic_client(url)
     if stream:
         with client.messages.stream(**arguments) as events:
             message = events.get_final_message()
@@ -124,7 +130,7 @@ def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
     arguments: dict[str, Any] = {"model": model, "input": "Hi"}
     if tools:
         arguments["tools"] = [{"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES]
-    client = _openai(url)
+    client = openai_client(url)
     if stream:
         with client.responses.stream(**arguments) as events:
             for _ in events:
@@ -164,7 +170,7 @@ def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if tools:
         config["tools"] = [{"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}]
-    client = _genai(url)
+    client = genai_client(url)
     settings = genai_types.GenerateContentConfig(**config)
     if stream:
         chunks = list(client.models.generate_content_stream(model=model, contents="Hi", config=settings))

@@ -80,7 +80,6 @@ def prepare(
     turns, repairs = pair_results(turns, pairing)
     losses.extend(repairs)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
-    turns = fit_history_ids(turns, profile.ids)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns)
     if not same:
@@ -89,6 +88,8 @@ def prepare(
     # Only one dialect has namespaces, so a request that has them keeps them at home.
     names = NameMap(names_of(request, flat=not same), abroad.names)
     request = rename(request, names)
+    # Behind the names: some ids are made of them.
+    request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
     request = fit_choice(request, target, losses)
     request, stops = fit_controls(request, target, same=same, losses=losses)
     return Prepared(request=request, names=names, custom=custom.renamed(names), stops=stops, losses=tuple(losses))

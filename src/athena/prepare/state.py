@@ -6,6 +6,8 @@ was nothing but state goes. Where a client dropped what it did not know, the sto
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from athena.model.parts import Opaque, Part, Text, Thinking, ToolCall, changed
 from athena.model.profile import Profile
 from athena.model.request import Loss, Turn
@@ -35,6 +37,7 @@ def fit_state(
                 losses.append(Loss(f"turns[{position}]", "reasoning state of another provider"))
             if kept is not None:
                 parts.append(kept)
+        parts = _on_their_calls(parts)
         if store is not None:
             parts = _remembered(parts, profile, store, tenant)
         if len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True)):
@@ -52,13 +55,35 @@ def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | Non
         state = envelope.open(part.signature.payload) if envelope is not None else None
         if state is not None and (state.family != profile.family or not state.payload):
             state = None
-    elif not same and state is not None and state.family != profile.family:
+    elif state.family != profile.family and not (same and "unknown" in (state.family, profile.family)):
+        # At home, with a server nobody knows, the client's own value is taken for that server's.
         state = None
     if state is part.signature:
         return part
     if state is None and isinstance(part, Thinking) and not part.text:
         return None
     return changed(part, signature=state)
+
+
+def _on_their_calls(parts: list[Part]) -> list[Part]:
+    """State of a call that travelled in a block of its own, because the client's dialect has no slot on calls, moves back."""
+    carried = [part for part in parts if _is_state_of_call(part)]
+    if not carried:
+        return parts
+    moved = [part for part in parts if not _is_state_of_call(part)]
+    for block in carried:
+        state = block.signature
+        assert state is not None
+        for position, part in enumerate(moved):
+            if isinstance(part, ToolCall) and part.id == state.item_id:
+                moved[position] = changed(part, signature=state)
+    return moved
+
+
+def _is_state_of_call(part: Part) -> TypeGuard[Thinking]:
+    if not isinstance(part, Thinking) or part.text or part.signature is None:
+        return False
+    return part.signature.kind == "thought_signature" and part.signature.item_id is not None
 
 
 def _remembered(parts: list[Part], profile: Profile, store: OpaqueStore, tenant: str) -> list[Part]:

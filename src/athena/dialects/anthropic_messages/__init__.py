@@ -42,6 +42,7 @@ class AnthropicMessages:
     stream_type: str = "text/event-stream; charset=utf-8"
     system_turns: bool = False
     signs_thinking: bool = True
+    signs_calls = False
     custom_calls = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:

@@ -40,6 +40,7 @@ class Gemini:
     family = "gemini"
     system_turns = False
     signs_thinking = False
+    signs_calls = True
     custom_calls = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:

@@ -41,6 +41,7 @@ class OpenAIChat:
     family: str = ""
     system_turns: bool = True
     signs_thinking: bool = False
+    signs_calls = True
     custom_calls = True
 
     def portable_tool(self, tool: Tool) -> Tool | None:

@@ -114,7 +114,7 @@ class MessageWriter:
         if turn.name is not None:
             message["name"] = turn.name
         self._put_extras(message, turn.extras, path)
-        self._put_thinking(message, turn, path)
+        self._put_thinking(message, turn, path, thinks)
         if message["content"] == "" and not calls and not self._profile.empty_assistant:
             return None
         return message
@@ -168,7 +168,7 @@ class MessageWriter:
             return False
         return replay != "calls" or any(isinstance(part, ToolCall) for part in turn.parts)
 
-    def _put_thinking(self, message: Message, turn: Turn, path: str) -> None:
+    def _put_thinking(self, message: Message, turn: Turn, path: str, thinks: bool) -> None:
         thoughts = [part for part in turn.parts if isinstance(part, Thinking)]
         text = "\n".join(part.text for part in thoughts if part.text)
         profile = self._profile
@@ -187,6 +187,8 @@ class MessageWriter:
             message[profile.reasoning_field] = text
         elif profile.reasoning_filler is not None:
             message[profile.reasoning_field] = profile.reasoning_filler
+        elif thinks and profile.reasoning_replay == "always":
+            message[profile.reasoning_field] = ""
 
     def _put_own_thinking(self, message: Message, turn: Turn, thoughts: list[Thinking], text: str) -> None:
         if any(part.signature is not None or part.raw is not None for part in thoughts):

@@ -44,6 +44,7 @@ class ResponsesDialect:
     system_turns = True
     # Unsigned reasoning would come back with an id that no server of this API knows; the envelope tells it is ours.
     signs_thinking = True
+    signs_calls = False
     custom_calls = True
 
     def portable_tool(self, tool: Tool) -> Tool | None:

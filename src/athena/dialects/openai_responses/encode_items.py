@@ -302,7 +302,8 @@ class ItemEncoder:
         item: Item = {"type": "reasoning"}
         if state.item_id is not None:
             item["id"] = state.item_id
-        item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text and part.summary else []
+        # What is readable beside encrypted state is its summary, whatever the client's dialect called it.
+        item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
         item["encrypted_content"] = state.payload
         return item
 
