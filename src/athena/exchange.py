@@ -282,7 +282,7 @@ class AnswerPath:
             custom=prepared.custom if prepared else None,
             stops=prepared.stops if prepared else (),
             id_style=client.id_style,
-            native_families=_native_families(client, route.profile) if same else (client.family,),
+            native_families=_native_families(client, route.profile, options.envelope) if same else (client.family,),
             sign_thinking=client.signs_thinking and not same,
             signs_calls=client.signs_calls,
             custom_calls=client.custom_calls,
@@ -380,13 +380,14 @@ class AnswerPath:
         return events, output
 
 
-def _native_families(client: Dialect, profile: Profile) -> tuple[str, ...] | None:
+def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:
     """Whose state a client of the upstream's own dialect gets as it is; None: everybody's.
 
     State that a look-alike minted is sealed where the dialect itself does not say who did, or it would pass for the real
     family's after a change of model and be refused there.
     """
-    return None if not client.family or profile.family == client.family else (client.family,)
+    known = not client.family or profile.family == client.family
+    return None if known or envelope is None else (client.family,)
 
 
 def _is_terminal(events: list[Event]) -> bool:

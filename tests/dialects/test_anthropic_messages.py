@@ -636,7 +636,8 @@ def test_reasoning_state_names_the_family_of_the_upstream() -> None:
         events = read(body, profile=profile)
         return [event.signature.family for event in events if isinstance(event, ThinkingDelta) and event.signature]
 
-    assert families(Profile()) == ["anthropic"]
+    assert families(Profile(name="look_alike")) == ["look_alike"]
+    assert families(Profile(family="anthropic")) == ["anthropic"]
     assert families(Profile(family="mistral")) == ["mistral"]
 
 

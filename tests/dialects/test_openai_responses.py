@@ -503,8 +503,8 @@ def decode(data: bytes, *, stream: bool = True, **context: Any) -> list[Event]:
 def test_state_belongs_to_the_upstreams_family_and_item() -> None:
     item = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "S"}], "encrypted_content": "E"}
     body = json.dumps({"object": "response", "status": "completed", "output": [item]}).encode()
-    for family, expected in (("xai", "xai"), ("unknown", "openai")):
-        events = decode(body, stream=False, profile=Profile(family=family))
+    for family, expected in (("xai", "xai"), ("openai", "openai"), ("unknown", "look_alike")):
+        events = decode(body, stream=False, profile=Profile(name="look_alike", family=family))
         signed = [event for event in events if isinstance(event, ThinkingDelta)][-1]
         assert signed.signature == Opaque(family=expected, kind="encrypted", payload="E", item_id="rs_1")
         assert signed.item_id == "rs_1"

@@ -225,6 +225,41 @@ def test_claude_behind_openrouter_and_claude_itself_are_one_family(stream: bool,
         assert entries[1] == Entry("thinking", THOUGHT, state="sig+/==")
 
 
+@MODES
+def test_a_look_alike_does_not_pass_for_the_family(stream: bool, loopback: Loopback) -> None:
+    """vLLM makes signatures up; the real Anthropic would refuse them after a change of model."""
+    name = f"look-alike-{stream}"
+    profile = default_profiles().get("vllm_anthropic", "m")
+    loopback.scripts[name] = script = script_for("anthropic_messages", stream)
+    script.profile = profile
+    talk = converse("anthropic_messages", loopback.url, stream=stream)
+    run_loop(talk, name)
+    assert history("anthropic_messages", script.sent()[1])[1] == Entry("thinking", THOUGHT, state=STATE["anthropic_messages"])
+    loopback.scripts[f"{name}-real"] = real = script_for(
+        "anthropic_messages", stream, body=final_answer("anthropic_messages", stream)
+    )
+    talk.say("And now?")
+    talk.ask(f"{name}-real")
+    entries = history("anthropic_messages", real.sent()[0])
+    check_turn("anthropic_messages", entries)
+    assert states(entries) == []
+    assert "gw1." not in str(real.sent()[0])
+
+
+def test_a_switch_of_families_inside_one_dialect_strips_the_state(loopback: Loopback) -> None:
+    """Grok's state through OpenRouter, then Claude through OpenRouter: Chat names the family in each entry."""
+    loopback.scripts["grok"] = script_for("openai_chat", True)
+    talk = converse("openai_chat", loopback.url, stream=True)
+    run_loop(talk, "grok")
+    loopback.scripts["claude"] = switched = script_for("openai_chat", True, body=final_answer("openai_chat", True))
+    switched.profile = default_profiles().get("openrouter", "anthropic/claude-sonnet-4.5")
+    talk.say("And now?")
+    talk.ask("claude")
+    entries = history("openai_chat", switched.sent()[0])
+    check_turn("openai_chat", entries)
+    assert states(entries) == []
+
+
 KIMI_IDS = ["functions.get_weather:0", "functions.get_time:1"]
 
 

@@ -70,11 +70,11 @@ def _claude(stream: bool, blocks: list[dict[str, Any]], reason: str) -> bytes:
     records: list[dict[str, Any]] = [{"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}]
     for index, block in enumerate(blocks):
         kind = block["type"]
-        empty: dict[str, Any] = {
+        blanks: dict[str, dict[str, Any]] = {
             "text": {"text": ""},
             "thinking": {"thinking": "", "signature": ""},
             "tool_use": {"input": {}},
-        }[kind]
+        }
         deltas: list[dict[str, Any]] = []
         if kind == "text":
             deltas = [{"type": "text_delta", "text": piece} for piece in (block["text"][:3], block["text"][3:])]
@@ -84,7 +84,7 @@ def _claude(stream: bool, blocks: list[dict[str, Any]], reason: str) -> bytes:
         elif block["input"]:
             text = json.dumps(block["input"], ensure_ascii=False, separators=(",", ":"))
             deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (text[:5], text[5:])]
-        records.append({"type": "content_block_start", "index": index, "content_block": {**block, **empty}})
+        records.append({"type": "content_block_start", "index": index, "content_block": {**block, **blanks[kind]}})
         records += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         records.append({"type": "content_block_stop", "index": index})
     records.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": _CLAUDE_USAGE})

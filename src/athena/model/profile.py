@@ -162,3 +162,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Ends streams without a finish reason as a habit; a complete answer then counts as finished."""
     merge_choices: bool = False
     """Splits one answer over several choices although n is 1."""
+
+    @property
+    def state_family(self) -> str:
+        """Who reads reasoning state that this upstream minted: its family, or only itself when nobody knows its family."""
+        return self.name if self.family == "unknown" else self.family

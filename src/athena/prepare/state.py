@@ -53,9 +53,9 @@ def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | Non
     state: Opaque | None = part.signature
     if is_envelope(part.signature.payload):
         state = envelope.open(part.signature.payload) if envelope is not None else None
-        if state is not None and (state.family != profile.family or not state.payload):
+        if state is not None and not (_reads(profile, state) and state.payload):
             state = None
-    elif state.family != profile.family and not (same and "unknown" in (state.family, profile.family)):
+    elif not _reads(profile, part.signature) and not (same and "unknown" in (part.signature.family, profile.family)):
         # At home, with a server nobody knows, the client's own value is taken for that server's.
         state = None
     if state is part.signature:
@@ -63,6 +63,11 @@ def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | Non
     if state is None and isinstance(part, Thinking) and not part.text:
         return None
     return changed(part, signature=state)
+
+
+def _reads(profile: Profile, state: Opaque) -> bool:
+    """Did this upstream, or one of its family, mint the state?"""
+    return state.family == profile.state_family or state.family == profile.family
 
 
 def _on_their_calls(parts: list[Part]) -> list[Part]:
@@ -97,11 +102,9 @@ def _remembered(parts: list[Part], profile: Profile, store: OpaqueStore, tenant:
                 has_thinking = any(isinstance(other, Thinking) for other in parts)
                 if first and not has_thinking:
                     restored[:0] = [
-                        block
-                        for block in memory.thinking
-                        if block.signature is not None and block.signature.family == profile.family
+                        block for block in memory.thinking if block.signature is not None and _reads(profile, block.signature)
                     ]
-                if part.signature is None and memory.signature is not None and memory.signature.family == profile.family:
+                if part.signature is None and memory.signature is not None and _reads(profile, memory.signature):
                     part = changed(part, signature=memory.signature)
             first = False
         restored.append(part)

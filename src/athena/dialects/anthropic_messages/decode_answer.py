@@ -15,7 +15,7 @@ from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
 from athena.dialects.anthropic_messages.decode_blocks import citation_part
 from athena.dialects.anthropic_messages.errors import decode_error, error_of_object
-from athena.dialects.anthropic_messages.vocabulary import FAMILY, FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
+from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
 from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
 from athena.model.events import (
     Done,
@@ -113,8 +113,7 @@ class BlockReader:
     def __init__(self, context: DecodeContext) -> None:
         seed = context.seed
         self._keep_extras = context.keep_extras
-        family = context.profile.family
-        self._family = FAMILY if family == "unknown" else family
+        self._family = context.profile.state_family
         self._open: dict[int, _Open] = {}
         self._waiting: list[int] = []
         """Calls that ended without any argument: meant so, or cut."""

@@ -79,8 +79,7 @@ class ItemReader:
     def __init__(self, context: DecodeContext) -> None:
         self._context = context
         self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
-        family = context.profile.family
-        self._family = family if family != "unknown" else "openai"
+        self._family = context.profile.state_family
         self._items: dict[int, _Item] = {}
         self._index_of_id: dict[str, int] = {}
         self._finished: set[str] = set()
