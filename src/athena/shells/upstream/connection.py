@@ -106,7 +106,10 @@ class Connection(asyncio.Protocol):
         self._owner.release(self)
 
     def drop(self, response: UpstreamResponse) -> None:
-        """The response failed or is not wanted any more: what is left of it must never meet another request."""
+        """The response failed or is not wanted any more: what is left of it must never meet another request.
+
+        A response that has given its connection back before has no say over it any more.
+        """
         if self._response is response:
             self._response = None
             self.abort()

@@ -61,9 +61,11 @@ class Dialer:
                     stage = "proxy"
                     await open_tunnel(asyncio.get_running_loop(), sock, origin.proxy, origin.host, origin.port)
                 stage = "tls"
+                # From here on the loop owns the socket, also on failure: to close it as well would close its number, which
+                # may be another connection's by then.
+                handed_over, sock = sock, None
                 async with asyncio.timeout(origin.tls.handshake_timeout if context else None):
-                    await self._attach(connection, sock, context, origin.host)
-                sock = None
+                    await self._attach(connection, handed_over, context, origin.host)
         except (OSError, UpstreamError) as cause:
             if overall is not None and overall.expired():
                 stage = "connect"

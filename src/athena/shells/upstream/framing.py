@@ -36,9 +36,9 @@ class ResponseFraming:
 
     __slots__ = (
         "_ended",
-        "_field_bytes",
         "_fields",
         "_head_bytes",
+        "_head_complete",
         "_held",
         "_interim",
         "_max_fields",
@@ -49,7 +49,6 @@ class ResponseFraming:
         "_remaining",
         "_tail",
         "_version",
-        "head_complete",
         "headers",
         "keep_alive",
         "on_body",
@@ -64,7 +63,7 @@ class ResponseFraming:
         self.headers: dict[str, str] = {}
         self.pieces: list[bytes] = []
         self.started = False
-        self.head_complete = False
+        self._head_complete = False
         self.keep_alive = False
         self.stray = False
         self.on_body = self.pieces.append
@@ -74,14 +73,18 @@ class ResponseFraming:
         self._max_head = max_head_bytes
         self._max_fields = max_fields
         self._head_bytes = 0
-        self._fields = 0
-        self._field_bytes = 0
+        self._fields: list[tuple[bytes, bytes]] = []
         self._interim = 0
         self._remaining = 0
         self._overhead = 0
         self._ended = False
         self._tail = b""
         self._version = ""
+
+    @property
+    def has_head(self) -> bool:
+        """Are `status` and `headers` those of the final response?"""
+        return self._phase is not _Phase.HEAD
 
     @property
     def complete(self) -> bool:
@@ -155,9 +158,9 @@ class ResponseFraming:
         except HttpParserUpgrade:
             raise UpstreamProtocol("the upstream switched protocols, unasked") from None
         except HttpParserError as cause:
-            raise self._parse_failure(cause) from cause
+            raise UpstreamProtocol(f"the response is not valid HTTP: {cause}") from cause
         self.status = parser.get_status_code()
-        if not self.head_complete:
+        if not self._head_complete:
             raise UpstreamProtocol("the response's head is malformed")
         self._version = parser.get_http_version()
         if self._version not in ("1.1", "1.0"):
@@ -165,6 +168,19 @@ class ResponseFraming:
         if not 100 <= self.status <= 599:
             raise UpstreamProtocol(f"the response has status {self.status}")
         self._parser = parser
+        self._read_fields()
+
+    def _read_fields(self) -> None:
+        self._check_count()
+        headers = self.headers
+        for name, value in self._fields:
+            key = name.decode("ascii").lower()
+            text = value.decode("latin-1").strip(" \t")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def _check_count(self) -> None:
+        if len(self._fields) > self._max_fields:
+            raise UpstreamProtocol("the response has too many header fields", code="header_limit")
 
     def _skip_interim(self) -> None:
         """A 1xx says nothing yet; a server may send some, not without end."""
@@ -172,9 +188,9 @@ class ResponseFraming:
         if self._interim > _MAX_INTERIM_RESPONSES:
             raise UpstreamProtocol("too many 1xx responses", code="header_limit")
         self.headers.clear()
-        self.head_complete = False
+        self._head_complete = False
         self._ended = False
-        self._fields = self._field_bytes = 0
+        self._fields.clear()
 
     def _begin_body(self) -> None:
         headers = self.headers
@@ -224,8 +240,9 @@ class ResponseFraming:
             parser.feed_data(data)
         except HttpParserError as cause:
             if not self._ended:
-                raise self._parse_failure(cause) from cause
+                raise UpstreamProtocol(f"the response is not valid HTTP: {cause}") from cause
             self.stray = True
+        self._check_count()
         self._tail = data[-5:] if len(data) >= 5 else (self._tail + data)[-5:]
         if self._ended:
             # The parser passes over line ends between messages. The blank line that ends a message follows a byte that is no
@@ -245,11 +262,6 @@ class ResponseFraming:
         self._phase = _Phase.COMPLETE
         self._parser = None
 
-    def _parse_failure(self, cause: HttpParserError) -> UpstreamProtocol:
-        if isinstance(cause.__context__, UpstreamProtocol):
-            return cause.__context__
-        return UpstreamProtocol(f"the response is not valid HTTP: {cause}")
-
     # -- called by the parser ----------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -258,21 +270,12 @@ class ResponseFraming:
             raise _MessageBegan
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or a trailer, which is dropped."""
-        self._fields += 1
-        self._field_bytes += len(name) + len(value)
-        if self._fields > self._max_fields or self._field_bytes > self._max_head:
-            raise UpstreamProtocol("the response has too many header fields", code="header_limit")
-        if self.head_complete:
-            return
-        key = name.decode("ascii").lower()
-        text = value.decode("latin-1").strip(" \t")
-        earlier = self.headers.get(key)
-        self.headers[key] = text if earlier is None else f"{earlier}, {text}"
+        """A field of the head, or a trailer."""
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self.head_complete = True
+        self._head_complete = True
 
     def on_message_complete(self) -> None:
         """The last chunk and its trailers are through."""

@@ -55,7 +55,7 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 def bypasses_proxy(host: str, port: int, no_proxy: Sequence[str]) -> bool:
-    """Does the list name this host? Entries: `*`, a domain (with its subdomains) or an address, each with `:port`; a network."""
+    """Does the list name this host? Entries: `*`, a domain (its subdomains too) or an address, each with `:port`; a network."""
     return any(_names(entry.strip().lower(), host, port) for entry in no_proxy)
 
 

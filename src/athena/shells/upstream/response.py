@@ -149,10 +149,11 @@ class UpstreamResponse:
             self._finish()
             raise UpstreamClosed("the connection was closed before the request went out")
         self._watch()
-        while not (self.status or self._failure):
+        while not self.status:
+            # A failure behind the head is the reader's to learn, in its place, however fast it came.
+            if self._failure is not None:
+                raise self._failure
             await self._wait()
-        if self._failure is not None:
-            raise self._failure
 
     # -- from the connection -----------------------------------------------------------------------------------------------
 
@@ -163,11 +164,14 @@ class UpstreamResponse:
         if not framing.started:
             self.first_byte_at = now
         before = len(framing.pieces)
+        failure: UpstreamProtocol | None = None
         try:
             framing.feed(data)
-            if framing.head_complete and not self.status and framing.status >= 200:
-                self._take_head()
-        except UpstreamProtocol as failure:
+        except UpstreamProtocol as broken:
+            failure = broken
+        if not self.status and framing.has_head:
+            failure = self._take_head() or failure
+        if failure is not None:
             self._fail(failure)
             self._hand_on()
             return
@@ -206,21 +210,26 @@ class UpstreamResponse:
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
-    def _take_head(self) -> None:
+    def _take_head(self) -> UpstreamProtocol | None:
+        """Show the head; returns why the body can not be read, if so."""
         framing = self._framing
         self.headers = headers = framing.headers
         encoding = headers.get("content-encoding")
         if encoding is not None:
             settings = self._settings
-            self._decoder = decoder_for(
-                encoding,
-                max_bytes=settings.max_decoded_bytes,
-                max_ratio=settings.max_decoded_ratio,
-                step=settings.buffer_bytes,
-            )
+            try:
+                self._decoder = decoder_for(
+                    encoding,
+                    max_bytes=settings.max_decoded_bytes,
+                    max_ratio=settings.max_decoded_ratio,
+                    step=settings.buffer_bytes,
+                )
+            except UpstreamProtocol as failure:
+                return failure
             del headers["content-encoding"]
             headers.pop("content-length", None)
         self.status = framing.status
+        return None
 
     def _hand_on(self) -> None:
         """Something changed: tell whoever waits."""
@@ -328,9 +337,7 @@ class UpstreamResponse:
             failure.response_started = self._framing.started
             self._failure = failure
         self._finish()
-        if not self._framing.complete:
-            # A complete response has given its connection back; it may serve another by now.
-            self._connection.drop(self)
+        self._connection.drop(self)
         if self._closed and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -1,0 +1,900 @@
+"""The upstream client over real sockets: answers, pooling, stray bytes, resends, limits, back-pressure, callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, UsageError
+from athena.shells.upstream import (
+    ClientSettings,
+    Origin,
+    PoolStats,
+    Timeouts,
+    UpstreamClient,
+    UpstreamResponse,
+    parse_base_url,
+)
+from support.event_loops import Run, both_loops
+from support.raw_server import (
+    Flood,
+    Hold,
+    Pause,
+    RawServer,
+    Request,
+    Reset,
+    Script,
+    Signal,
+    Step,
+    Until,
+    answer,
+    chunk,
+    chunked_head,
+)
+
+HEADERS = [(b"authorization", b"Bearer key"), (b"content-type", b"application/json")]
+
+
+async def send(
+    client: UpstreamClient, server: RawServer, body: bytes = b"{}", timeouts: Timeouts | None = None
+) -> UpstreamResponse:
+    origin, prefix = parse_base_url(server.url)
+    return await client.send("POST", origin, prefix + "/v1/chat", HEADERS, body, timeouts or Timeouts())
+
+
+async def read_all(response: UpstreamResponse) -> bytes:
+    pieces = []
+    while data := await response.read():
+        pieces.append(data)
+    return b"".join(pieces)
+
+
+async def drain(response: UpstreamResponse) -> tuple[list[bytes], UpstreamError | None]:
+    """What came, and how it broke off."""
+    pieces = []
+    try:
+        while data := await response.read():
+            pieces.append(data)
+    except UpstreamError as failure:
+        return pieces, failure
+    return pieces, None
+
+
+async def ask(client: UpstreamClient, server: RawServer, body: bytes = b"{}", timeouts: Timeouts | None = None) -> bytes:
+    return await read_all(await send(client, server, body, timeouts))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the loop rounds until the condition holds; the test's own limit ends it otherwise."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def same_answer(times: int) -> list[Step]:
+    """So many requests, each answered with an `a`."""
+    steps: list[Step] = [Request(), answer(b"a")]
+    return [*steps * times, Hold()]
+
+
+def stats(client: UpstreamClient) -> PoolStats:
+    (found,) = client.stats().values()
+    return found
+
+
+def with_client(run: Run, main: Callable[[UpstreamClient], object], settings: ClientSettings | None = None) -> None:
+    """Run `main` with a client; afterwards nothing of it may be left."""
+
+    async def inner() -> None:
+        client = UpstreamClient(settings)
+        try:
+            await main(client)  # type: ignore[misc]  # each caller passes a coroutine function
+        finally:
+            await client.close()
+        for left in client.stats().values():
+            assert (left.open, left.idle, left.waiting) == (0, 0, 0)
+
+    run(inner)
+
+
+# -- one request -----------------------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_what_goes_out_and_what_comes_back(run: Run) -> None:
+    with RawServer([Request(), answer(b"hello", "X-Id: 7", status="201 Created"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server, b'{"a":1}')
+            assert (response.status, response.headers["x-id"]) == (201, "7")
+            assert (response.resent, response.reused) == (False, False)
+            assert await read_all(response) == b"hello"
+            assert await response.read() == b""
+            assert 0 < response.sent_at <= response.first_byte_at <= response.ended_at
+
+        with_client(run, main)
+    assert server.requests == [
+        b"POST /v1/chat HTTP/1.1\r\nhost: 127.0.0.1:%d\r\naccept-encoding: identity\r\nauthorization: Bearer key\r\n"
+        b'content-type: application/json\r\ncontent-length: 7\r\n\r\n{"a":1}' % server.port
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "body"),
+    [
+        ([chunked_head(), chunk(b"a"), chunk(b"b"), chunk(b"")], b"ab"),
+        ([chunked_head() + b"1;x=y\r\na\r\n0\r\nx-trailer: 1\r\n\r\n"], b"a"),
+        ([b"HTTP/1.0 200 OK\r\n\r\n", b"until ", b"the end"], b"until the end"),
+        ([b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", answer(b"a")], b"a"),
+        ([bytes([byte]) for byte in answer(b"slowly")], b"slowly"),
+        ([b"HTTP/1.1 204 No Content\r\n\r\n"], b""),
+        ([answer(gzip.compress(b"zipped" * 99), "content-encoding: gzip")], b"zipped" * 99),
+    ],
+)
+@both_loops
+def test_framings(run: Run, script: Script, body: bytes) -> None:
+    with RawServer([Request(), *script]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            assert await read_all(response) == body
+            assert "content-encoding" not in response.headers
+
+        with_client(run, main)
+
+
+@both_loops
+def test_one_read_takes_all_that_came(run: Run) -> None:
+    sent = threading.Event()
+    go = threading.Event()
+    with RawServer([Request(), chunked_head(), Until(go), *[chunk(b"x" * 10)] * 50, Signal(sent), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            go.set()
+            await asyncio.to_thread(sent.wait, 10)
+            received = await response.read()
+            while len(received) < 500:
+                received += await response.read()
+            assert received == b"x" * 500
+            response.close()
+
+        with_client(run, main)
+
+
+@both_loops
+def test_redirects_are_not_followed(run: Run) -> None:
+    with (
+        RawServer([Hold()]) as canary,
+        RawServer([Request(), answer(b"", f"location: {canary.url}/", status="307 Temporary Redirect")]) as server,
+    ):
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            assert response.status == 307
+
+        with_client(run, main)
+        assert canary.connections == 0
+
+
+# -- pooling ---------------------------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_connections_are_reused_last_in_first_out(run: Run) -> None:
+    script = same_answer(4)
+    with RawServer(script) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            for position in range(3):
+                response = await send(client, server)
+                assert response.reused == (position > 0)
+                await read_all(response)
+            assert list(await asyncio.gather(ask(client, server), ask(client, server))) == [b"a", b"a"]
+            found = stats(client)
+            assert (found.open, found.idle, found.opened, found.reused) == (2, 2, 2, 3)
+
+        with_client(run, main)
+    assert server.connections == 2
+
+
+@both_loops
+def test_different_origins_do_not_share(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            plain, _ = parse_base_url(server.url)
+            named = Origin("http", "localhost", server.port)
+            for origin in (plain, named):
+                response = await client.send("GET", origin, "/")
+                await read_all(response)
+            assert len(client.stats()) == 2
+
+        with_client(run, main)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("headers", [("connection: close",), ("keep-alive: timeout=1",)])
+@both_loops
+def test_the_server_says_how_long(run: Run, headers: tuple[str, ...]) -> None:
+    with RawServer([Request(), answer(b"a", *headers), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            assert await ask(client, server) == b"a"
+
+        with_client(run, main)
+    assert server.connections == 2
+
+
+@both_loops
+def test_idle_connections_are_swept_and_limited(run: Run) -> None:
+    script = same_answer(9)
+    with RawServer(script) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            await asyncio.gather(*[ask(client, server) for _ in range(4)])
+            assert stats(client).idle <= 2
+            await until(lambda: stats(client).open == 0)
+            assert await ask(client, server) == b"a"
+
+        with_client(run, main, ClientSettings(max_idle=2, idle_lifetime=0.05))
+
+
+@both_loops
+def test_waiters_get_their_turn_in_order(run: Run) -> None:
+    script = same_answer(9)
+    with RawServer(script) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            finished: list[int] = []
+
+            async def numbered(number: int) -> None:
+                assert await ask(client, server, b"%d" % number) == b"a"
+                finished.append(number)
+
+            await asyncio.gather(*map(numbered, range(8)))
+            assert finished == list(range(8))
+            assert stats(client).open == 1
+
+        with_client(run, main, ClientSettings(max_connections=1))
+    assert [request[-1:] for request in server.requests] == [b"%d" % number for number in range(8)]
+
+
+@both_loops
+def test_a_waiter_gives_up_at_its_limit(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            busy = await send(client, server)
+            with pytest.raises(UpstreamTimeout) as caught:
+                await ask(client, server, timeouts=Timeouts(pool=0.05))
+            assert caught.value.code == "pool_timeout"
+            assert not caught.value.request_sent
+            assert stats(client).waiting == 0
+            busy.close()
+
+        with_client(run, main, ClientSettings(max_connections=1))
+
+
+@both_loops
+def test_a_dead_connections_place_goes_to_a_waiter(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), Hold()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            busy = await send(client, server)
+            waiting = asyncio.ensure_future(ask(client, server))
+            await until(lambda: stats(client).waiting == 1)
+            busy.close()
+            assert await waiting == b"b"
+
+        with_client(run, main, ClientSettings(max_connections=1))
+
+
+# -- stray bytes -----------------------------------------------------------------------------------------------------------
+
+STRAY = answer(b'{"wrong": "answer"}')
+
+
+@pytest.mark.parametrize("body", [[answer(b"right")], [chunked_head(), chunk(b"right"), chunk(b"")]], ids=["length", "chunked"])
+@pytest.mark.parametrize("stray", [STRAY, STRAY[:1], b"\r\n", b"\n"], ids=["response", "byte", "line end", "LF"])
+@pytest.mark.parametrize("apart", [False, True], ids=["same write", "next write"])
+@both_loops
+def test_a_stray_response_never_reaches_the_next_request(run: Run, body: list[bytes], stray: bytes, apart: bool) -> None:
+    sent = [threading.Event() for _ in range(10)]
+
+    def script(event: threading.Event) -> list[Step]:
+        bodies: list[Step] = [*body[:-1], body[-1], stray] if apart else [*body[:-1], body[-1] + stray]
+        return [Request(), *bodies, Signal(event), Hold()]
+
+    with RawServer(*map(script, sent)) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            for event in sent:
+                assert await ask(client, server) == b"right"
+                # The wire is faster than this test: the bytes are in the kernel, read by the loop or not.
+                event.wait(10)
+            await until(lambda: stats(client).open == 0)
+            assert stats(client).reused == 0
+            assert stats(client).resent == 0
+
+        with_client(run, main)
+    assert server.connections == len(sent)
+
+
+@both_loops
+def test_forty_of_forty_requests_after_a_stray_response_are_unharmed(run: Run) -> None:
+    """As measured in `reliability.md` 1: the two responses in one write."""
+    smuggle: list[Step] = [Request(), answer(b"right") + STRAY, Hold()]
+    with RawServer(smuggle) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            for _ in range(40):
+                assert await ask(client, server) == b"right"
+                assert await ask(client, server) == b"right"
+            assert stats(client).stray == 80
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_byte_on_an_idle_connection_kills_it(run: Run) -> None:
+    idle = threading.Event()
+    with RawServer([Request(), answer(b"a"), Until(idle), b"x", Hold()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            assert stats(client).idle == 1
+            idle.set()
+            await until(lambda: stats(client).open == 0)
+            assert stats(client).stray == 1
+            assert await ask(client, server) == b"b"
+
+        with_client(run, main)
+
+
+# -- responses that are left -----------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_a_half_read_response_takes_its_connection_along(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), chunk(b"a"), Hold()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            assert await response.read() == b"a"
+            response.close()
+            response.close()
+            assert stats(client).open == 0
+            with pytest.raises(UpstreamClosed):
+                await response.read()
+            await asyncio.to_thread(server.gone.acquire, timeout=1)
+            assert await ask(client, server) == b"b"
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_complete_response_keeps_its_connection_read_or_not(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            await until(lambda: stats(client).idle == 1)
+            response.close()
+            with pytest.raises(UsageError):
+                await response.read()
+            assert await ask(client, server) == b"b"
+
+        with_client(run, main)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("script", [[], [b"HTTP/1.1 200 OK\r\n"], [chunked_head(), chunk(b"a")]])
+@both_loops
+def test_a_cancelled_request_ends_upstream_at_once(run: Run, script: Script) -> None:
+    with RawServer([Request(), *script, Hold()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            task = asyncio.ensure_future(ask(client, server))
+            await until(lambda: len(server.requests) == 1)
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            if script[-1:] == [chunk(b"a")]:
+                # Here the head had come: the response was the consumer's, who has to close it. `ask` does not.
+                assert stats(client).open == 1
+            else:
+                assert stats(client).open == 0
+                assert await asyncio.to_thread(server.gone.acquire, timeout=1)
+                assert await ask(client, server) == b"b"
+
+        with_client(run, main)
+
+
+# -- resends ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [[], [Reset()]], ids=["FIN", "RST"])
+@both_loops
+def test_a_stale_pooled_connection_is_replaced_once(run: Run, ending: Script) -> None:
+    with RawServer([Request(), answer(b"a"), Request(), *ending], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            response = await send(client, server)
+            assert response.resent
+            assert not response.reused
+            assert await read_all(response) == b"b"
+            assert stats(client).resent == 1
+
+        with_client(run, main, ClientSettings(resend_when_fresh=False))
+
+
+@both_loops
+def test_a_connection_closed_while_idle_is_not_even_tried(run: Run) -> None:
+    with RawServer([Request(), answer(b"a")], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            await asyncio.to_thread(server.gone.acquire, timeout=5)
+            response = await send(client, server)
+            assert await read_all(response) == b"b"
+            assert stats(client).resent in (0, 1)
+
+        with_client(run, main)
+
+
+@pytest.mark.parametrize("ending", [[], [Reset()]], ids=["FIN", "RST"])
+@both_loops
+def test_a_fresh_connection_closed_without_a_byte(run: Run, ending: Script) -> None:
+    with RawServer([Request(), *ending], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            assert response.resent
+            assert await read_all(response) == b"b"
+
+        with_client(run, main)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(("resend", "connections"), [(True, 2), (False, 1)])
+@both_loops
+def test_at_most_one_resend(run: Run, resend: bool, connections: int) -> None:
+    with RawServer([Request()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            with pytest.raises(UpstreamClosed) as caught:
+                await ask(client, server)
+            assert caught.value.request_sent
+            assert not caught.value.response_started
+
+        with_client(run, main, ClientSettings(resend_when_fresh=resend))
+    assert server.connections == connections
+
+
+@both_loops
+def test_no_resend_after_one_byte_of_an_answer(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Request(), b"H"], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            with pytest.raises(UpstreamClosed) as caught:
+                await ask(client, server)
+            assert caught.value.request_sent
+            assert caught.value.response_started
+
+        with_client(run, main)
+    assert server.connections == 1
+
+
+@both_loops
+def test_a_resend_finds_a_place_when_all_are_taken(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Request()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server) == b"a"
+            assert list(await asyncio.gather(ask(client, server), ask(client, server))) == [b"b", b"b"]
+            assert stats(client).resent == 1
+
+        with_client(run, main, ClientSettings(max_connections=1))
+
+
+# -- broken answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ([chunked_head(), chunk(b"half")], "upstream_closed"),
+        ([answer(b"halfmore")[:-4]], "upstream_closed"),
+        ([chunked_head(), chunk(b"half"), Pause(0.05), Reset()], "upstream_reset"),
+        ([b"HTTP/1.1 200 OK\r\n\r\nhalf", Pause(0.05), Reset()], "upstream_reset"),
+    ],
+    ids=["chunked FIN", "length FIN", "chunked RST", "until end RST"],
+)
+@both_loops
+def test_a_cut_answer_gives_what_came_and_then_fails(run: Run, script: Script, code: str) -> None:
+    with RawServer([Request(), *script]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            pieces, failure = await drain(response)
+            assert b"".join(pieces) == b"half"
+            assert isinstance(failure, UpstreamClosed)
+            assert failure.code == code
+            assert failure.request_sent
+            assert failure.response_started
+            assert stats(client).open == 0
+
+        with_client(run, main)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", "upstream_protocol"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 101 + b"\r\n", "header_limit"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70000, "header_limit"),
+        (answer(b"x", "content-encoding: br"), "unknown_encoding"),
+    ],
+)
+@both_loops
+def test_a_bad_head_is_a_protocol_error(run: Run, raw: bytes, code: str) -> None:
+    with RawServer([Request(), raw, Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            with pytest.raises(UpstreamProtocol) as caught:
+                await ask(client, server)
+            assert caught.value.code == code
+            assert caught.value.response_started
+            assert stats(client).open == 0
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_bad_chunk_in_the_middle(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), chunk(b"good") + b"zz\r\n", Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            assert await response.read() == b"good"
+            with pytest.raises(UpstreamProtocol):
+                await response.read()
+            assert stats(client).open == 0
+
+        with_client(run, main)
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"),
+    [
+        (gzip.compress(b"\0" * (64 << 20), 9), "decompression_limit"),
+        (b"not gzip at all", "broken_encoding"),
+        (gzip.compress(b"cut short" * 50)[:-12], "broken_encoding"),
+    ],
+    ids=["bomb", "lie", "cut"],
+)
+@both_loops
+def test_bad_encodings_end_in_an_error_with_little_memory(run: Run, wire: bytes, code: str) -> None:
+    with RawServer([Request(), answer(wire, "content-encoding: gzip"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            pieces, failure = await drain(response)
+            assert all(len(piece) <= 256 * 1024 for piece in pieces)
+            assert failure is not None
+            assert failure.code == code
+            with pytest.raises(UpstreamProtocol):
+                await response.read()
+
+        with_client(run, main)
+
+
+# -- limits in time --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "timeouts", "code", "started"),
+    [
+        ([Hold()], Timeouts(first_byte=0.05), "first_byte_timeout", False),
+        ([chunked_head(), Hold()], Timeouts(first_byte=0.05), "first_byte_timeout", True),
+        ([*[b"H", Pause(0.02)] * 20, Hold()], Timeouts(first_byte=0.1), "first_byte_timeout", True),
+        ([chunked_head(), chunk(b"a"), Hold()], Timeouts(idle=0.05), "idle_timeout", True),
+        (
+            [chunked_head(), chunk(b"a"), *[b"1;x", Pause(0.02), *[b"x", Pause(0.02)] * 20], Hold()],
+            Timeouts(idle=0.1),
+            "idle_timeout",
+            True,
+        ),
+        ([chunked_head(), *[chunk(b"a"), Pause(0.02)] * 50, Hold()], Timeouts(idle=1, total=0.2), "total_timeout", True),
+        ([Hold()], Timeouts(total=0.05), "total_timeout", False),
+    ],
+    ids=["no byte", "head only", "dripping head", "idle", "chunk extension only", "total", "total before a byte"],
+)
+@both_loops
+def test_time_limits(run: Run, script: Script, timeouts: Timeouts, code: str, started: bool) -> None:
+    with RawServer([Request(), *script]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            with pytest.raises(UpstreamTimeout) as caught:
+                await ask(client, server, timeouts=timeouts)
+            assert caught.value.code == code
+            assert caught.value.kind == "timeout"
+            assert caught.value.request_sent
+            assert caught.value.response_started == started
+            assert stats(client).open == 0
+
+        with_client(run, main)
+    assert server.connections == 1
+
+
+@both_loops
+def test_data_in_time_keeps_a_stream_alive(run: Run) -> None:
+    drip: list[Step] = [chunk(b"a"), Pause(0.02)]
+    with RawServer([Request(), chunked_head(), *drip * 20, chunk(b""), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server, timeouts=Timeouts(idle=0.3, first_byte=0.3)) == b"a" * 20
+            assert stats(client).idle == 1
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_slow_consumer_is_not_the_upstreams_silence(run: Run) -> None:
+    size = 1 << 20
+    with RawServer([Request(), answer(b"x" * size), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server, timeouts=Timeouts(idle=0.05))
+            await asyncio.sleep(0.2)
+            assert len(await read_all(response)) == size
+
+        with_client(run, main)
+
+
+# -- back-pressure ---------------------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_an_unread_response_stops_the_upstream(run: Run) -> None:
+    total = 64 << 20
+    with RawServer(
+        [Request(), f"HTTP/1.1 200 OK\r\ncontent-length: {total}\r\n\r\n".encode(), Flood(b"x" * 65536, 1024), Hold()]
+    ) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            # The kernel's own buffers take some megabytes on loopback; then it must stand still.
+            seen = -1
+            while server.flooded != seen:
+                seen = server.flooded
+                await asyncio.sleep(0.1)
+            assert server.flooded < total // 2
+            first = await response.read()
+            assert len(first) <= 256 * 1024 + 256 * 1024
+            received = len(first)
+            while data := await response.read():
+                received += len(data)
+            assert received == total
+            assert stats(client).idle == 1
+
+        with_client(run, main)
+
+
+# -- large requests --------------------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_a_large_request_body(run: Run) -> None:
+    body = b"x" * (5 << 20)
+    with RawServer([Request(), answer(b"ok"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            assert await ask(client, server, body) == b"ok"
+
+        with_client(run, main)
+    assert server.requests[0].endswith(b"\r\n\r\n" + body)
+
+
+@both_loops
+def test_an_answer_before_the_request_was_read_ends_the_connection(run: Run) -> None:
+    release = threading.Event()
+    with RawServer([Pause(0.05), answer(b"too large", status="413 Too Large"), Until(release)]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            try:
+                response = await send(client, server, b"x" * (32 << 20))
+                assert (response.status, await read_all(response)) == (413, b"too large")
+                assert stats(client).open == 0
+            finally:
+                release.set()
+
+        with_client(run, main)
+
+
+# -- callbacks -------------------------------------------------------------------------------------------------------------
+
+
+class Collector:
+    """A consumer that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.ends: list[UpstreamError | None] = []
+
+    def on_data(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def on_end(self, failure: UpstreamError | None) -> None:
+        self.ends.append(failure)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@both_loops
+def test_callbacks_get_everything_once(run: Run, encoding: str) -> None:
+    text = b"0123456789" * 100
+    wire = gzip.compress(text) if encoding == "gzip" else text
+    parts: list[Step] = [chunk(wire[at : at + 100]) for at in range(0, len(wire), 100)]
+    with RawServer([Request(), chunked_head(f"content-encoding: {encoding}"), *parts, chunk(b""), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            response = await send(client, server)
+            response.deliver_to(collector.on_data, collector.on_end)
+            await until(lambda: bool(collector.ends))
+            assert b"".join(collector.pieces) == text
+            assert collector.ends == [None]
+            assert stats(client).idle == 1
+            with pytest.raises(UsageError):
+                await response.read()
+
+        with_client(run, main)
+
+
+@both_loops
+def test_callbacks_learn_of_failures(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), chunk(b"half")]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            (await send(client, server)).deliver_to(collector.on_data, collector.on_end)
+            await until(lambda: bool(collector.ends))
+            assert collector.pieces == [b"half"]
+            assert isinstance(collector.ends[0], UpstreamClosed)
+
+        with_client(run, main)
+
+
+@both_loops
+def test_callbacks_can_pause_and_resume(run: Run) -> None:
+    total = 8 << 20
+    with RawServer([Request(), answer(b"x" * total), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            response = await send(client, server, timeouts=Timeouts(idle=0.05))
+            response.pause()
+            response.deliver_to(collector.on_data, collector.on_end)
+            await asyncio.sleep(0.15)
+            assert not collector.pieces
+            response.resume()
+            await until(lambda: bool(collector.ends))
+            assert sum(map(len, collector.pieces)) == total
+            assert collector.ends == [None]
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_callback_may_close(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), chunk(b"[DONE]"), Hold()], [Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            response = await send(client, server)
+
+            def on_data(data: bytes) -> None:
+                collector.on_data(data)
+                response.close()
+
+            response.deliver_to(on_data, collector.on_end)
+            await until(lambda: stats(client).open == 0)
+            assert await ask(client, server) == b"b"
+            assert collector.pieces == [b"[DONE]"]
+            assert collector.ends == []
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_failing_callback_is_reported_and_harms_no_other(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Request(), answer(b"b"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            reported: list[object] = []
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+            response = await send(client, server)
+
+            def on_data(data: bytes) -> None:
+                raise ValueError("consumer")
+
+            response.deliver_to(on_data, lambda failure: None)
+            await until(lambda: bool(reported))
+            assert isinstance(reported[0], ValueError)
+            assert await ask(client, server) in (b"a", b"b")
+
+        with_client(run, main)
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_closing_the_client_ends_everything(run: Run) -> None:
+    with RawServer([Request(), chunked_head(), chunk(b"a"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            response = await send(client, server)
+            waiting = asyncio.ensure_future(ask(client, server))
+            await until(lambda: stats(client).waiting == 1)
+            await client.close()
+            assert await response.read() == b"a"
+            with pytest.raises(UpstreamClosed):
+                await response.read()
+            with pytest.raises(UpstreamClosed):
+                await waiting
+            with pytest.raises(UsageError):
+                await ask(client, server)
+
+        with_client(run, main, ClientSettings(max_connections=1))
+
+
+@both_loops
+def test_sockets_have_their_options(run: Run) -> None:
+    with RawServer([Request(), answer(b"a"), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            await ask(client, server)
+            text = await asyncio.to_thread(_open_sockets_to, server.port)
+            assert text == [(1, 1)]
+
+        with_client(run, main)
+
+
+def _open_sockets_to(port: int) -> list[tuple[int, int]]:
+    """TCP_NODELAY and SO_KEEPALIVE of this process's sockets that lead to the port."""
+    import os
+
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not re.match(r"socket:", os.readlink(f"/proc/self/fd/{name}")):
+                continue
+            duplicate = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with duplicate:
+            try:
+                peer = duplicate.getpeername()
+            except OSError:
+                continue
+            if isinstance(peer, tuple) and peer[1] == port:
+                found.append(
+                    (
+                        int(bool(duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))),
+                        int(bool(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))),
+                    )
+                )
+    return found
