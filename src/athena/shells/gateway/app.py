@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import Target, ready_targets
 from athena.shells.gateway.tokens import TokenCounter
+from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
@@ -48,7 +50,7 @@ class Gateway:
     def __init__(self, config: Config, *, envelope_key: bytes | None = None) -> None:
         self.metrics = Metrics()
         self.tokens = TokenCounter()
-        self._envelope = Envelope(envelope_key or _envelope_key(config))
+        self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
         self._flows: set[Flow] = set()
@@ -177,7 +179,7 @@ class Gateway:
         if self._draining or len(self._flows) >= self.config.limits.requests:
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
-        request = await self._read(door, dialect, headers, receive)
+        request = await self._read(door, dialect, headers, record, receive)
         record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
         targets = self.targets(request.model)
         flow = Flow(self, request, record, send, headers=headers, key=key, array=door.array)
@@ -192,9 +194,10 @@ class Gateway:
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 
-    async def _read(self, door: Door, dialect: Dialect, headers: dict[str, str], receive: Receive) -> Request:
+    async def _read(self, door: Door, dialect: Dialect, headers: dict[str, str], record: Record, receive: Receive) -> Request:
         limits = self.config.limits
-        body = await read_body(receive, headers, limits.body_bytes)
+        body = await read_body(receive, headers, limits.body_bytes, self.config.timeouts.client_body_s)
+        log_body("client request", record.request_id, body)
         value = read_json(body, limits.request_depth)
         return dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
 
@@ -303,7 +306,7 @@ class Gateway:
     async def _count(
         self, door: Door, dialect: Dialect, headers: dict[str, str], record: Record, receive: Receive, send: Send
     ) -> None:
-        body = await read_body(receive, headers, self.config.limits.body_bytes)
+        body = await read_body(receive, headers, self.config.limits.body_bytes, self.config.timeouts.client_body_s)
         request = dialect.decode_count_request(read_json(body, self.config.limits.request_depth), model=door.model)
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
@@ -363,7 +366,7 @@ def _request_id(headers: Mapping[str, str]) -> str:
     return "req_" + secrets.token_hex(12)
 
 
-def _envelope_key(config: Config) -> bytes:
+def kept_envelope_key(config: Config) -> bytes:
     """The configured secret, or one made once and kept: state a client holds must survive a restart."""
     if config.envelope_key is not None:
         return config.envelope_key.reveal().encode()
@@ -375,8 +378,8 @@ def _envelope_key(config: Config) -> bytes:
     key = secrets.token_bytes(32)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        path.write_text(key.hex())
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(key.hex())
     except OSError as error:
         digest = hashlib.sha256(key).hexdigest()[:8]
         LOG.warning("the envelope key can not be kept (%s); reasoning state ends with this process (%s)", error, digest)

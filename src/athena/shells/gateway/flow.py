@@ -20,6 +20,7 @@ from athena.model.request import Request
 from athena.shells.gateway.inbox import Inbox
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.targets import Target
+from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Flow:
             return self._refuse(error)
         self._exchange = exchange
         record.warnings = len(exchange.losses)
+        log_body("upstream request", record.request_id, exchange.call.body)
         try:
             response = await gateway.client.send(
                 "POST",
@@ -180,6 +182,7 @@ class Flow:
             began = loop.time()
             if data:
                 recorder.write(data)
+                log_body("upstream answer", record.request_id, data)
                 step = exchange.upstream_data(data)
                 record.chunks += 1
             else:

@@ -6,6 +6,7 @@ limit, and JSON is measured before anything walks it.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -14,6 +15,8 @@ from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.wire.fields import decode_json_object
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_SLOWEST = 512
+"""Bytes per second below which a body is given up, once the pause it may make has passed."""
 
 
 class ClientGone(Exception):
@@ -29,21 +32,30 @@ def header_map(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-async def read_body(receive: Receive, headers: dict[str, str], limit: int) -> bytes:
-    """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone."""
+async def read_body(receive: Receive, headers: dict[str, str], limit: int, pause_s: float) -> bytes:
+    """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone, or ClientError when it comes too slowly."""
     announced = headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
     size = 0
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(pause_s):
+                message = await receive()
+        except TimeoutError:
+            raise _too_slow() from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         piece: bytes = message.get("body", b"")
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        if (elapsed := loop.time() - began) > pause_s and size < elapsed * _SLOWEST:
+            # A byte now and then is no pause, but it holds the place of somebody who means it.
+            raise _too_slow()
         if piece:
             pieces.append(piece)
         if not message.get("more_body", False):
@@ -70,6 +82,10 @@ def _unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     if not decoder.eof:
         raise InvalidRequest(f"the {encoding} body is cut short", code="invalid_body")
     return plain
+
+
+def _too_slow() -> ClientError:
+    return ClientError("the request body came too slowly", kind="timeout", code="body_timeout", status=408)
 
 
 def _too_large(limit: int) -> LimitExceeded:

@@ -1,0 +1,407 @@
+"""What the process says about itself: text or JSON lines, without secrets, written off the event loop.
+
+A record may carry `extra={"fields": {...}}`; the request line of the gateway is such a record. Every line is redacted after it
+is formatted, so nothing gets around it: configured secrets by their exact text, others by their looks. Lines go through a
+bounded queue to a thread of their own: a slow disk costs lines, which are counted, and never a stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from athena.shells.config import Config, Log, Secret
+
+BODY_LOG = logging.getLogger("athena.body")
+_BODY_SHOWN = 16 * 1024
+_QUEUE_LINES = 10_000
+_BACKUPS = 3
+_MASK = "***"
+
+# -- secrets ---------------------------------------------------------------------------------------------------------------
+
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=\-]{4,}")
+_NAMED = re.compile(
+    r"(?i)((?:x-api-key|x-goog-api-key|api[_-]?key|authorization|x-auth-token|set-cookie|cookie|password|client_secret)"
+    r"[\"']{0,2}\s{0,4}[:=,]\s{0,4}b?[\"']?)(?!\s|bearer\b|basic\b|null\b|none\b|\$\{)[^\s\"',;&]{4,}"
+)
+_PREFIXED = re.compile(r"\b(sk-|ath_|AIza|gsk_|xai-|hf_|ghp_|github_pat_|glpat-|AKIA|ya29\.|eyJ)[A-Za-z0-9_\-.]{8,}")
+_LONG = re.compile(r"[A-Za-z0-9_+=\-]{32,}")
+_DENSE = re.compile(r"[A-Za-z0-9+]{20,}")
+_QUERY_KEY = re.compile(r"([?&](?:key|api_key|token)=)[^&\s\"']+")
+
+
+class Redactor:
+    """Masks secrets in text: those it was told, and what looks like one."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        """The text without its secrets."""
+        if self._known is not None:
+            text = self._known.sub(_MASK, text)
+        text = _BEARER.sub(rf"\1\2{_MASK}", text)
+        text = _NAMED.sub(rf"\1{_MASK}", text)
+        text = _QUERY_KEY.sub(rf"\1{_MASK}", text)
+        text = _PREFIXED.sub(rf"\1{_MASK}", text)
+        return _LONG.sub(_mask_dense, text)
+
+
+def _mask_dense(found: re.Match[str]) -> str:
+    """Random text has long pieces of letters and digits mixed; model names and ids do not."""
+    text = found.group()
+    for piece in _DENSE.findall(text):
+        if any(letter.isdigit() for letter in piece) and any(letter.isalpha() for letter in piece):
+            return text[:4] + _MASK
+    return text
+
+
+def secrets_of(value: Any) -> Iterator[str]:
+    """Every secret text in a configuration."""
+    if isinstance(value, Secret):
+        yield value.reveal()
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from secrets_of(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from secrets_of(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from secrets_of(item)
+
+
+# -- lines -----------------------------------------------------------------------------------------------------------------
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
+_REQUEST_SHOWN = frozenset(
+    ("request_id", "status", "outcome", "dialect", "model", "upstream", "upstream_model", "duration_ms", "first_byte_ms")
+)
+"""Fields with a place of their own in the request line; the others follow as name=value."""
+_QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
+"""Fields that only the JSON form shows."""
+
+
+def _plain(text: str) -> str:
+    """One line, whatever somebody put into it."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}" if ord(found.group()) < 256 else "?", text)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = getattr(record, "fields", None)
+    return fields if isinstance(fields, dict) else {}
+
+
+def _trace(record: logging.LogRecord) -> str:
+    if record.exc_info and record.exc_info[0] is not None:
+        return logging.Formatter().formatException(record.exc_info)
+    return ""
+
+
+class JsonLines(logging.Formatter):
+    """One object per line."""
+
+    def __init__(self, redact: Redactor) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _iso_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in _fields(record).items():
+            line.setdefault(name, value)
+        if trace := _trace(record):
+            line["trace"] = trace
+        # Redacted value by value: masking inside encoded JSON could swallow a quote.
+        return msgspec.json.encode(self._clean(line), enc_hook=str).decode()
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, dict):
+            return {str(name): _MASK if _is_secret_name(name) and item else self._clean(item) for name, item in value.items()}
+        if isinstance(value, tuple | list):
+            return [self._clean(item) for item in value]
+        return value
+
+
+def _is_secret_name(name: Any) -> bool:
+    return str(name).lower().replace("-", "_") in (
+        "api_key",
+        "authorization",
+        "x_api_key",
+        "x_goog_api_key",
+        "password",
+        "cookie",
+    )
+
+
+class TextLines(logging.Formatter):
+    """Aligned columns for eyes: time, level, then the request or the message."""
+
+    def __init__(self, redact: Redactor, *, colours: bool = False) -> None:
+        super().__init__()
+        self._redact = redact
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        is_request = record.name == "athena.request" and "request_id" in fields
+        text = _request_text(fields) if is_request else " ".join((record.getMessage(), *_pairs(fields)))
+        line = self._redact(_plain(text))
+        if trace := _trace(record):
+            # Indented, so that nothing in it can pass for a line of ours.
+            line += "".join(f"\n    {_plain(part)}" for part in self._redact(trace).splitlines())
+        level = record.levelname.lower()
+        label = f"{level:<7}"
+        if self._colours:
+            label = f"\x1b[{_COLOURS.get(level, '0')}m{label}\x1b[0m"
+        return f"{_local_time(record.created)} {label} {line}"
+
+
+def _request_text(fields: Mapping[str, Any]) -> str:
+    """`200 ok      messages   claude-x -> openrouter/kimi-k2   1.24s first 0.31s  req_...  calls=1 input_tokens=43`"""
+    source = f"{fields.get('dialect', ''):<18} {fields.get('model', '')}"
+    target = "/".join(part for part in (fields.get("upstream", ""), fields.get("upstream_model", "")) if part)
+    route = f"{source} -> {target}" if target else source
+    times = _seconds(fields.get("duration_ms", 0.0))
+    if fields.get("first_byte_ms"):
+        times += f" first {_seconds(fields['first_byte_ms'])}"
+    rest = {name: value for name, value in fields.items() if name not in _REQUEST_SHOWN and name not in _QUIET}
+    head = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<6} {route:<60}  {times:<20}  {fields['request_id']}"
+    return " ".join((head, *_pairs(rest)))
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds:.0f}ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f}s"
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        text = str(value)
+        yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
+
+
+def _local_time(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)) + f".{int(moment % 1 * 1000):03d}"
+
+
+def _iso_time(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)) + f".{int(moment % 1 * 1000):03d}Z"
+
+
+# -- bodies ----------------------------------------------------------------------------------------------------------------
+
+
+def log_body(direction: str, request_id: str, data: bytes) -> None:
+    """A body or a piece of a stream, at debug only, cut to a bound; `direction` says from whom to whom."""
+    if not BODY_LOG.isEnabledFor(logging.DEBUG):
+        return
+    fields: dict[str, Any] = {"request_id": request_id, "direction": direction, "bytes": len(data)}
+    fields["body"] = bytes(data[:_BODY_SHOWN]).decode("utf-8", "replace")
+    BODY_LOG.debug("body", extra={"fields": fields})
+
+
+# -- where lines go --------------------------------------------------------------------------------------------------------
+
+
+class Sink(Protocol):
+    """Takes finished lines."""
+
+    def write(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StderrSink:
+    """Standard error."""
+
+    def write(self, text: str) -> None:
+        """Write whole lines."""
+        data = text.encode("utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(2, data) :]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class FileSink:
+    """A file of mode 600 that is put aside at a size. Several processes may write to the same one, or somebody may move it."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self._file = -1
+        self._open()
+
+    def write(self, text: str) -> None:
+        """Write whole lines; may raise OSError."""
+        data = text.encode("utf-8", "backslashreplace")
+        if not self._is_current():
+            self._open()
+        size = os.fstat(self._file).st_size
+        if size and size + len(data) > self._limit:
+            self._rotate()
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """No more lines will come."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self) -> None:
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.fstat(self._file).st_uid == os.geteuid():
+            os.fchmod(self._file, 0o600)
+
+    def _is_current(self) -> bool:
+        if self._file < 0:
+            return False
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return False
+        own = os.fstat(self._file)
+        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+
+    def _rotate(self) -> None:
+        for number in range(_BACKUPS, 0, -1):
+            source = self._path if number == 1 else self._backup(number - 1)
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(source, self._backup(number))
+        self._open()
+
+    def _backup(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+class LinesHandler(logging.Handler):
+    """Formats and writes records; with `threaded` in a thread of its own, behind a bounded queue."""
+
+    def __init__(self, sink: Sink, *, threaded: bool) -> None:
+        super().__init__()
+        self._sink = sink
+        self._dropped = 0
+        self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE_LINES)
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._drain, name="athena-log", daemon=True)
+            self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost since the last one that told so."""
+        return self._dropped
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record; never waits, never raises."""
+        if self._thread is None:
+            self._write([record])
+            return
+        try:
+            self._queue.put_nowait(record)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Write what is waiting, for at most two seconds."""
+        if self._thread is not None:
+            with contextlib.suppress(queue.Full):
+                self._queue.put(None, timeout=1)
+            self._thread.join(2)
+            self._thread = None
+        self._sink.close()
+        super().close()
+
+    def _drain(self) -> None:
+        while True:
+            records = [self._queue.get()]
+            while len(records) < 500:
+                try:
+                    records.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            last = records[-1] is None
+            self._write([record for record in records if record is not None])
+            if last:
+                return
+
+    def _write(self, records: list[logging.LogRecord]) -> None:
+        lines = [self._line(record) for record in records]
+        if self._dropped:
+            lost, self._dropped = self._dropped, 0
+            notice = {"msg": f"{lost} log lines were dropped", "levelname": "WARNING", "levelno": 30, "name": "athena"}
+            lines.append(self._line(logging.makeLogRecord(notice)))
+        try:
+            if lines:
+                self._sink.write("\n".join(lines) + "\n")
+        except OSError:
+            self._dropped += len(records)
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record)
+        except Exception as error:
+            # A log line that can not be formatted must not end the thread that writes all others.
+            return f"a log line of {record.name} can not be shown: {type(error).__name__}"
+
+
+_HANDLER: list[LinesHandler] = []
+"""The one handler of this process."""
+
+
+def configure(config: Config, *, threaded: bool = True, default_file: str = "") -> None:
+    """Log as the configuration says, from now on; replaces an earlier arrangement. Raises OSError for a bad file."""
+    settings: Log = config.log
+    file = settings.file or default_file
+    sink: Sink = FileSink(Path(file).expanduser(), settings.file_bytes) if file else StderrSink()
+    redact = Redactor(secrets_of(config))
+    handler = LinesHandler(sink, threaded=threaded)
+    colours = not file and sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(JsonLines(redact) if settings.format == "json" else TextLines(redact, colours=colours))
+    shut_down()
+    _HANDLER.append(handler)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("athena").setLevel(settings.level.upper())
+    logging.captureWarnings(True)
+
+
+def shut_down() -> None:
+    """Write what is waiting and stop."""
+    root = logging.getLogger()
+    while _HANDLER:
+        handler = _HANDLER.pop()
+        root.removeHandler(handler)
+        handler.close()
+
+
+def forget() -> None:
+    """After a fork: the parent's handler is not ours to close."""
+    root = logging.getLogger()
+    while _HANDLER:
+        root.removeHandler(_HANDLER.pop())

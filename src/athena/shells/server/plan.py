@@ -1,0 +1,51 @@
+"""What is to be served, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from athena.shells.config import Config, Loaded, ModelRule, Sources, Upstream, is_loopback
+from athena.shells.demo import MODEL as DEMO_MODEL
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway that listens."""
+
+    host: str
+    port: int
+    demo: bool
+    """The built-in demo upstream answers."""
+    config: Config
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine finds it."""
+        host = self.host if is_loopback(self.host) or self.host not in ("", "0.0.0.0", "::") else "127.0.0.1"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `serve` needs to know."""
+
+    sources: Sources
+    loaded: Loaded
+    demo: bool = False
+    """Answer with the demo upstream, whatever is configured."""
+    default_log_file: str = ""
+    """Where to log when the configuration names no file; empty: standard error."""
+    on_started: Callable[[Started], None] = lambda started: None
+    """Called once, when clients can connect."""
+
+    @property
+    def wants_demo(self) -> bool:
+        """Does the demo upstream answer?"""
+        return self.demo or self.loaded.is_empty
+
+
+def with_demo(config: Config, url: str) -> Config:
+    """The configuration with the demo as its only upstream."""
+    upstream = Upstream(base_url=url, dialect="openai_chat")
+    rule = ModelRule(match="*", use=f"demo/{DEMO_MODEL}", format="kimi_k2", names=(DEMO_MODEL,))
+    return msgspec.structs.replace(config, upstreams={"demo": upstream}, models=(rule,))

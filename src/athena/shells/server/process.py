@@ -1,0 +1,225 @@
+"""One serving process: it accepts, reloads, drains, and ends.
+
+The end (`reliability.md` row 56): the first signal stops new work, lets open answers go on for `timeouts.drain_s`, then tells
+every client that is left; a second one leaves them a moment to be told. Reload: the files are looked at every second and on
+SIGHUP; a bad one is refused with its reason and the old one stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+from email.utils import formatdate
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from athena.errors import AthenaError, ConfigError
+from athena.shells import logs
+from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
+from athena.shells.demo_server import DemoServer
+from athena.shells.gateway.app import Gateway
+from athena.shells.server.listen import Slot
+from athena.shells.server.plan import Plan, Started, with_demo
+from athena.shells.server.protocol import Front, FrontProtocol, front_limits, protocol_for
+
+LOG = logging.getLogger("athena.server")
+_TOLD = 5.0
+"""Seconds in which clients may take the last word after the drain."""
+_TOLD_IN_HASTE = 0.5
+
+
+class ServerProcess:
+    """The gateway on its sockets. `parent` is the process to end with, if any; then only it decides about haste."""
+
+    def __init__(self, plan: Plan, slot: Slot, envelope_key: bytes, *, parent: int | None = None, speaks: bool = True) -> None:
+        self._plan = plan
+        self._slot = slot
+        self._envelope_key = envelope_key
+        self._parent = parent
+        self._speaks = logging.INFO if speaks else logging.DEBUG
+        """Of several processes one tells what all of them do."""
+        self._watcher = ConfigWatcher(plan.sources, plan.loaded)
+        self._config = plan.loaded.config
+        self._demo: DemoServer | None = None
+
+    async def run(self) -> int:
+        """Serve until a signal; the exit code."""
+        loop = asyncio.get_running_loop()
+        self._stopping, self._hasty, self._reload_wanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._catch_signals(loop)
+        self.gateway = Gateway(
+            await self._effective(self._config, forced=self._plan.wants_demo), envelope_key=self._envelope_key
+        )
+        state = self._state = ServerState()
+        front = self._front = Front(front_limits(self._config))
+        protocol = protocol_for(front)
+        self._refresh_date()
+        settings = uvicorn.Config(
+            self.gateway,
+            http=protocol,
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+        )
+        settings.load()
+
+        def connect() -> FrontProtocol:
+            return protocol(settings, state, {}, loop)
+
+        servers = [await loop.create_server(connect, sock=sock) for sock in self._slot]
+        started = self._started()
+        fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
+        LOG.log(self._speaks, "listening", extra={"fields": fields})
+        self._plan.on_started(started)
+        gc.collect()
+        gc.freeze()
+        tending = loop.create_task(self._tend())
+        await self._stopping.wait()
+        tending.cancel()
+        for server in servers:
+            server.close()
+        for sock in self._slot:
+            sock.close()
+        await self._drain()
+        await self.gateway.close()
+        if self._demo is not None:
+            await self._demo.close()
+        LOG.log(self._speaks, "stopped")
+        return 1 if self._hasty.is_set() else 0
+
+    def _started(self) -> Started:
+        port = self._slot[0].getsockname()[1]
+        return Started(host=self._config.host, port=port, demo=self._demo is not None, config=self.gateway.config)
+
+    # -- signals -----------------------------------------------------------------------------------------------------------
+
+    def _catch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._parent is None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._on_stop)
+        else:
+            # A terminal or a service manager may signal the whole group besides the parent: only the parent's word of haste
+            # counts.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
+            loop.add_signal_handler(signal.SIGQUIT, self._on_haste)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+
+    def _on_stop(self) -> None:
+        if self._stopping.is_set():
+            self._hasty.set()
+        self._stopping.set()
+
+    def _on_haste(self) -> None:
+        self._hasty.set()
+        self._stopping.set()
+
+    # -- while it runs -----------------------------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Once a second: the date, the files, the parent."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._reload_wanted.wait()
+            self._refresh_date()
+            if self._parent is not None and os.getppid() != self._parent:
+                LOG.error("the parent process is gone; draining")
+                self._stopping.set()
+            if self._reload_wanted.is_set() or self._watcher.changed():
+                self._reload_wanted.clear()
+                await self._reload()
+
+    def _refresh_date(self) -> None:
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+
+    async def _reload(self) -> None:
+        bound = self._plan.loaded.config
+        try:
+            # In a thread: reading files may wait for a disk.
+            config = await asyncio.to_thread(self._watcher.reload)
+            if not config.upstreams and not self._plan.wants_demo:
+                raise ConfigError("no upstream is left")
+            check_bind(bound.host, config.keys)
+            effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
+            await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
+            self.gateway.use(effective)
+        except (AthenaError, OSError) as error:
+            LOG.log(
+                max(self._speaks, logging.ERROR), "the changed configuration is refused, the old one stays: %s", _reason(error)
+            )
+            return
+        except Exception:
+            # Whatever a file can do to the loader, the running gateway goes on.
+            LOG.exception("the changed configuration is refused, the old one stays")
+            return
+        self._config = config
+        self._front.limits = front_limits(config)
+        for key in needs_restart(bound, config):
+            LOG.warning("%s changed; it takes effect at the next start", key)
+        for warning in self._watcher.loaded.warnings:
+            LOG.warning("%s", warning)
+        LOG.log(self._speaks, "configuration reloaded")
+
+    async def _effective(self, config: Config, *, forced: bool) -> Config:
+        """The configuration with the demo in the place of upstreams, where it answers."""
+        if not forced:
+            return config
+        if self._demo is None:
+            self._demo = DemoServer()
+            await self._demo.start()
+        return with_demo(config, self._demo.url)
+
+    # -- the end -----------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        gateway, state, front = self.gateway, self._state, self._front
+        gateway.begin_drain()
+        front.draining = True
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        if gateway.open_flows:
+            LOG.log(
+                self._speaks,
+                "draining",
+                extra={"fields": {"open": gateway.open_flows, "up_to_s": self._config.timeouts.drain_s}},
+            )
+        if await self._until_empty(self._config.timeouts.drain_s):
+            return
+        if gateway.open_flows:
+            LOG.warning("ending open answers", extra={"fields": {"open": gateway.open_flows}})
+        gateway.stop_flows()
+        if await self._until_empty(_TOLD):
+            return
+        for connection in tuple(state.connections):
+            assert isinstance(connection, FrontProtocol)
+            connection.cut()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(front.empty.wait(), _TOLD_IN_HASTE)
+
+    async def _until_empty(self, seconds: float) -> bool:
+        """Wait until all connections are gone. False: time is up, or somebody is in haste."""
+        empty = asyncio.ensure_future(self._front.empty.wait())
+        hasty = asyncio.ensure_future(self._hasty.wait())
+        if self._hasty.is_set():
+            seconds = min(seconds, _TOLD_IN_HASTE)
+            waiting = {empty}
+        else:
+            waiting = {empty, hasty}
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        empty.cancel()
+        hasty.cancel()
+        return self._front.empty.is_set()
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())
