@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.invoke import Invoke, invoke_reader
-from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tagged_trouble, tool_json
+from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
+from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -27,14 +28,7 @@ READ = invoke_reader(SHAPE)
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
     """One block for all calls of a turn."""
-    return f"{BEGIN}\n{''.join(map(_call, calls))}{END}"
-
-
-def _call(call: ToolCall) -> str:
-    parameters = "".join(
-        f'<parameter name="{key}">{plain_value(value)}</parameter>\n' for key, value in arguments_of(call).items()
-    )
-    return f'<invoke name="{call.name}">\n{parameters}</invoke>\n'
+    return f"{BEGIN}\n{invoke_calls(calls)}{END}"
 
 
 def render_results(results: Sequence[ToolResult]) -> str:
@@ -54,9 +48,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 def inexpressible(call: ToolCall) -> str | None:
     """Values have no escapes."""
-    if set(call.name) & set('"\n>'):
-        return "the name does not fit into an attribute"
-    return tagged_trouble(call, ("<parameter", "</parameter>", "<invoke", "</invoke>", END))
+    return invoke_trouble(call, (END,))
 
 
 FORMAT = Format(

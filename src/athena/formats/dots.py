@@ -1,0 +1,68 @@
+"""dots of rednote: invoke tags, or JSON, in a wrapper of its own.
+
+    <dots_function_call>
+    <invoke name="search">
+    <parameter name="q">x</parameter>
+    </invoke>
+    </dots_function_call>
+
+Origin: vLLM's dots_tool_parser and SGLang's dots_detector; how results are written is not known from a template, so they go
+in tags like those of its kin. Quotes around names are optional. Deviations: `formats.md` 2.46.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.render import result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<dots_function_call>", "</dots_function_call>"
+SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
+READ = invoke_reader(SHAPE)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block for all calls of a turn."""
+    return f"{BEGIN}\n{invoke_calls(calls)}{END}"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One element per result."""
+    return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
+        "To call functions, write one block with an invoke for each call:\n"
+        f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}'
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Values have no escapes."""
+    return invoke_trouble(call, (END,))
+
+
+FORMAT = Format(
+    id="dots",
+    models=("dots*",),
+    openers=(
+        Opener(BEGIN, READ),
+        Opener(BEGIN, json_block_reader((END,), (BEGIN,)), rank=1),
+        Opener("<invoke", READ, where="line", auto=False),
+    ),
+    closers=(END, "</invoke>", "</parameter>"),
+    streams="str",
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)
