@@ -142,6 +142,11 @@ class TextParser:
         """Is a possible beginning of a marker held back?"""
         return self._reader is None and self._scanner.at < len(self._scanner.text)
 
+    @property
+    def reads_call(self) -> bool:
+        """Is something being read that may be a call?"""
+        return self._reader is not None
+
     def release(self) -> list[Event]:
         """What follows is not text: a possible beginning of a marker was text. A call under way is not touched."""
         if self._closed or self._failed or not self.holds_text:
@@ -462,3 +467,17 @@ class TextParser:
             self.writer.cut_head(raw + rest)
         else:
             self._say(raw + rest)
+
+
+def opened_by_prompt(text: str, format_id: str = "auto") -> bool:
+    """Does a whole answer begin inside reasoning that the prompt opened? It closes reasoning that it never opened.
+
+    Only whole texts can tell; for a stream the caller must know (`starts_in_thinking`).
+    """
+    table = recognizer(format_id)
+    formats = (*((table.named,) if table.named is not None else ()), *table.others)
+    for begin, end in {pair for known in formats for pair in known.thinking}:
+        close = text.find(end)
+        if close >= 0 and begin not in text[:close]:
+            return True
+    return False

@@ -50,6 +50,9 @@ class Table:
         turn_ends: set[str] = set()
         for known in formats:
             for begin, end in known.thinking:
+                if known is not named and begin[:1].isalnum():
+                    # A sentence that opens reasoning in one family is a sentence everywhere else.
+                    continue
                 opens.add(begin)
                 closes.add(end)
                 if thinking:

@@ -136,8 +136,17 @@ class Scanner:
         """What was taken since `record`."""
         return "".join(self._raw or ())
 
+    @property
+    def recorded_size(self) -> int:
+        """How many characters were taken since `record`."""
+        return self._raw_size if self._raw is not None else 0
+
     def put_back(self, text: str) -> None:
         """Let the text go on with `text`."""
+        if self.text.startswith(text, self.at - len(text)) and self.at >= len(text):
+            # It still stands right there: nothing is copied.
+            self.at -= len(text)
+            return
         self.text = text + self.text[self.at :]
         self.at = 0
         self.work += len(self.text)

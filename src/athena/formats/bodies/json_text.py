@@ -14,7 +14,8 @@ import re
 import msgspec
 
 _SPACE = re.compile(r"[ \t\r\n]+")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+# Possessive, so linear although it repeats a repeat: what was matched is never tried again.
+_PLAIN = re.compile(r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++""")
 _PLAIN_SINGLE = re.compile(r"[^'\"\\\x00-\x1f]+")
 _BARE = re.compile(r"[^\s,:{}\[\]\"'<>()|`/]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

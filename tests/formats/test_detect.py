@@ -1,0 +1,78 @@
+"""Formats from model ids: the cases of requirement A12, and the longest-pattern rule of formats.md section 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from athena.errors import UsageError
+from athena.formats import all_formats, get_format
+from athena.formats.detect import detect_family, detect_format
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("moonshot/kimi-k2", "kimi"),
+        ("kimi-k2-instruct", "kimi"),
+        ("KIMI-K2", "kimi"),
+        ("qwen/qwen3-coder", "qwen"),
+        ("qwen3-coder-plus", "qwen"),
+        ("qwen-deepseek-mix", "qwen"),
+        ("deepseek/deepseek-chat", "deepseek"),
+        ("deepseek-r1", "deepseek"),
+        ("DeepSeek-V3", "deepseek"),
+        ("claude-3-opus", "standard"),
+        ("gpt-4", "standard"),
+        ("unknown/model", "standard"),
+        ("", "standard"),
+        ("moonshotai/kimi-k2-0905", "kimi"),
+        ("moonshotai/kimi-k2-0905:free", "kimi"),
+        ("llm360/k2-think", "standard"),
+        ("router/moonshotai/some-qwen", "qwen"),
+        ("moonshotai/anything", "kimi"),
+    ],
+)
+def test_families(model: str, family: str) -> None:
+    assert detect_family(model) == family
+
+
+@pytest.mark.parametrize(
+    ("model", "format_id"),
+    [
+        ("moonshotai/Kimi-K2-Thinking", "kimi_k2"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek_v31"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseek_dsml"),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek_v31"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek_v3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "deepseek_v3"),
+        ("deepseek/deepseek-r1-distill-qwen-32b", "deepseek_v3"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen_xml"),
+        ("Qwen/Qwen3.5-4B", "qwen_xml"),
+        ("Qwen/Qwen2.5-72B-Instruct", "hermes"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B", "qwen_xml"),
+        ("z-ai/glm-4.6", "glm_xml"),
+        ("openai/gpt-oss-120b", "harmony"),
+        ("mistralai/Devstral-Small-2507", "mistral_args"),
+    ],
+)
+def test_formats(model: str, format_id: str) -> None:
+    assert detect_format(model) == format_id
+
+
+def test_overrides_come_first() -> None:
+    assert detect_format("my-model", {"my-model": "kimi"}) == "kimi_k2"
+    assert detect_format("moonshotai/kimi-k2", {"moonshotai/kimi-k2": "standard"}) == "standard"
+
+
+def test_aliases_and_unknown_names() -> None:
+    assert get_format("deepseek").id == "deepseek_v3"
+    with pytest.raises(UsageError, match="unknown format"):
+        get_format("nonsense")
+
+
+def test_every_pattern_finds_its_own_format() -> None:
+    for known in all_formats():
+        for pattern in known.models:
+            model = pattern.replace("*", "")
+            found = detect_format(model)
+            assert found == known.id, f"{model} is detected as {found}, not {known.id}"
