@@ -1,0 +1,61 @@
+"""A gateway for the duration of one command, as a process of its own: `python -m athena.shells.temporary_gateway`.
+
+It takes a free loopback port and writes one line of JSON to standard output when clients can connect. It ends when its
+standard input does, so that it never outlives whoever started it, however they ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import msgspec
+
+from athena.errors import AthenaError
+from athena.shells.config import Sources, load
+from athena.shells.server import Plan, Started, serve
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What to serve; the only argument, as JSON."""
+
+    flags: dict[str, str] = {}
+    """As the keys of `config.FLAGS`."""
+    config_file: str | None = None
+
+
+class Up(msgspec.Struct, frozen=True):
+    """The line on standard output."""
+
+    url: str
+    demo: bool
+
+
+def main() -> int:
+    """Serve until standard input ends or a signal comes."""
+    wish = msgspec.json.decode(sys.argv[1], type=Wish)
+    try:
+        sources = Sources.here({**wish.flags, "host": "127.0.0.1", "port": 0, "workers": 1}, wish.config_file)
+        plan = Plan(sources=sources, loaded=load(sources), on_started=_announce)
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        return serve(plan)
+    except AthenaError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _announce(started: Started) -> None:
+    print(msgspec.json.encode(Up(started.url, started.demo)).decode(), flush=True)
+
+
+def _end_with_input() -> None:
+    # Not through sys.stdin: its lock, held here, would stop the interpreter from ending.
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

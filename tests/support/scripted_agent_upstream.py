@@ -1,0 +1,202 @@
+"""A Chat upstream that plays a model for real coding agents: it reads a file through whatever tool the agent offers.
+
+The path stands in the person's question and the word in the file, so the word can only come back through a tool call that
+worked. The model name in the request decides how the call is written (`FORMS`). Answers come in small pieces, cut without
+regard to tokens, so that markers and JSON are split anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+FORMS: Mapping[str, str] = {
+    "native": "vendor/native-model",
+    "kimi-content": "moonshotai/kimi-k2-0905",
+    "kimi-reasoning": "moonshotai/kimi-k2-thinking",
+    "qwen-function-call": "qwen/qwen2.5-72b-instruct",
+    "hermes": "nousresearch/hermes-4-70b",
+}
+"""How the upstream writes its call, and the model name it goes by."""
+
+WORD = re.compile(r"SECRET-[0-9a-f]{12}")
+_PATH = re.compile(r"/[\w/.-]*secret\.txt")
+_READERS = ("read", "read_file", "view_file", "cat")
+_SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "developer__shell")
+_PIECE = 7
+_HEAD = {"id": "chatcmpl-scripted", "created": 1_700_000_000}
+_USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "total_tokens": 150}
+
+
+class ScriptedAgentUpstream:
+    """Use as a context manager; `url` is its base address with /v1."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        upstream = self
+
+        class Handler(_Handler):
+            seen = upstream.requests
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def __enter__(self) -> ScriptedAgentUpstream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    seen: list[dict[str, Any]]
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.seen.append(body)
+        deltas, finish = answer(body)
+        self.send_response(200)
+        if body.get("stream"):
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for record in _stream(body["model"], deltas, finish):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(record), record))
+            self.wfile.write(b"0\r\n\r\n")
+            return
+        data = json.dumps(_whole(body["model"], deltas, finish)).encode()
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _stream(model: str, deltas: list[dict[str, Any]], finish: str) -> Iterator[bytes]:
+    head = {**_HEAD, "object": "chat.completion.chunk", "model": model}
+
+    def record(fields: dict[str, Any]) -> bytes:
+        return b"data: " + json.dumps({**head, **fields}).encode() + b"\n\n"
+
+    for position, delta in enumerate(deltas):
+        fields = {"role": "assistant", **delta} if position == 0 else delta
+        yield record({"choices": [{"index": 0, "delta": fields, "finish_reason": None}]})
+    yield record({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    yield record({"choices": [], "usage": _USAGE})
+    yield b"data: [DONE]\n\n"
+
+
+def _whole(model: str, deltas: list[dict[str, Any]], finish: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    for delta in deltas:
+        for name, value in delta.items():
+            if name == "tool_calls":
+                (piece,) = value
+                calls = message.setdefault("tool_calls", [])
+                if "id" in piece:
+                    calls.append({"id": piece["id"], "type": "function", "function": dict(piece["function"])})
+                else:
+                    calls[-1]["function"]["arguments"] += piece["function"]["arguments"]
+            elif name == "function_call":
+                call = message.setdefault("function_call", {"name": "", "arguments": ""})
+                for part, text in value.items():
+                    call[part] += text
+            else:
+                message[name] = (message.get(name) or "") + value
+    choices = [{"index": 0, "message": message, "finish_reason": finish}]
+    return {**_HEAD, "object": "chat.completion", "model": model, "choices": choices, "usage": _USAGE}
+
+
+# -- the model -------------------------------------------------------------------------------------------------------------
+
+
+def answer(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The answer to a Chat request as deltas, and its finish reason."""
+    messages = body["messages"]
+    words = [found for message in messages if message["role"] == "tool" for found in WORD.findall(_text(message["content"]))]
+    if words:
+        return _pieces("content", f"The word is {words[-1]}."), "stop"
+    paths = [found for message in messages if message["role"] == "user" for found in _PATH.findall(_text(message["content"]))]
+    tool = _reading_tool(body.get("tools") or [])
+    if not paths or tool is None or any(message["role"] == "tool" for message in messages):
+        return _pieces("content", "There is nothing to read."), "stop"
+    form = next(form for form, model in FORMS.items() if model == body["model"])
+    return _call(form, tool["name"], _arguments(tool, paths[-1]))
+
+
+def _call(form: str, name: str, arguments: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    text = json.dumps(arguments)
+    if form == "native":
+        head: dict[str, Any] = {
+            "index": 0,
+            "id": "call_0a1b2c",
+            "type": "function",
+            "function": {"name": name, "arguments": ""},
+        }
+        rest = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in _cut(text)]
+        return [*_pieces("content", "I will read it."), {"tool_calls": [head]}, *rest], "tool_calls"
+    if form == "qwen-function-call":
+        named: dict[str, Any] = {"function_call": {"name": name, "arguments": ""}}
+        return [named, *({"function_call": {"arguments": piece}} for piece in _cut(text))], "function_call"
+    if form == "hermes":
+        call = json.dumps({"name": name, "arguments": arguments})
+        return _pieces("content", f"I will read it.\n<tool_call>\n{call}\n</tool_call>"), "stop"
+    call = (
+        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{text}"
+        "<|tool_call_end|><|tool_calls_section_end|>"
+    )
+    return _pieces("reasoning_content" if form == "kimi-reasoning" else "content", f"I will read it. {call}"), "stop"
+
+
+def _pieces(field: str, text: str) -> list[dict[str, Any]]:
+    return [{field: piece} for piece in _cut(text)]
+
+
+def _cut(text: str) -> list[str]:
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
+def _reading_tool(tools: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The tool that reads a file, else the one that runs a command."""
+    functions = {tool["function"]["name"].lower(): tool["function"] for tool in tools}
+    return next((functions[name] for name in (*_READERS, *_SHELLS) if name in functions), None)
+
+
+def _arguments(tool: dict[str, Any], path: str) -> dict[str, Any]:
+    schema = tool.get("parameters") or {}
+    properties: dict[str, Any] = schema.get("properties") or {}
+    filled = {name: _filler(properties.get(name) or {}) for name in schema.get("required") or ()}
+    for name in properties:
+        plain = name.lower().replace("_", "")
+        if plain in ("command", "cmd"):
+            filled[name] = f"cat {path}"
+        elif plain in ("filepath", "path", "absolutepath"):
+            filled[name] = path
+    return filled
+
+
+def _filler(schema: dict[str, Any]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    return {"integer": 1, "number": 1, "boolean": False, "array": [], "object": {}}.get(
+        str(schema.get("type")), "read the file"
+    )
