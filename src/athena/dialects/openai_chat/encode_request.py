@@ -120,6 +120,10 @@ def _unchanged(body: dict[str, Any], tools: list[Tool], profile: Profile) -> boo
     return not profile.schema_drops
 
 
+_TRANSLATED_DROPS = ("format:uri",)
+"""Keywords that models behind this dialect refuse and other dialects' clients send as a habit (requirements A19)."""
+
+
 def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home: bool) -> dict[str, Any] | None:
     profile, path = writer.profile, f"tools[{index}]"
     if tool.kind == "hosted":
@@ -142,9 +146,8 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
     if tool.schema is not None or not home:
         strict = bool(tool.strict) and profile.strict_tools and not home
         where = f"{path}.function.parameters"
-        inner["parameters"] = for_openai(
-            tool.schema, strict=strict, drops=profile.schema_drops, losses=writer.losses, path=where
-        )
+        drops = profile.schema_drops if home else (*profile.schema_drops, *_TRANSLATED_DROPS)
+        inner["parameters"] = for_openai(tool.schema, strict=strict, drops=drops, losses=writer.losses, path=where)
     if tool.strict is not None and profile.strict_tools:
         inner["strict"] = tool.strict
     else:
