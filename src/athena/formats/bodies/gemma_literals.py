@@ -1,0 +1,273 @@
+"""Calls in the literal syntax of Google's open models: `call:NAME{key:value,...}`, strings between a token of their own.
+
+    call:f{city:Q Tokyo Q,n:3,tags:[Q a Q]}        (Q is the quoting token, without the blanks)
+
+Gemma 4 types values by syntax; FunctionGemma quotes every value, so there the schema decides. A quoting token ends a string
+only where a value may end, because the models also write it for a plain quote inside code.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from athena.formats.bodies.arguments import json_value, skip_to
+from athena.formats.bodies.json_text import quoted
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.value_types import ANYTHING, ValueType, typed_json
+from athena.formats.writer import CallWriter
+
+CALL = "call:"
+_KEY_RUN = re.compile(r"\s*[\w.$@\-/ ]*")
+_CLOSERS = {"{": "}", "[": "]"}
+_SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|True|False|None")
+_NAME = re.compile(r"[^\s{}<>\"']+")
+
+
+class Syntax(msgspec.Struct, frozen=True):
+    """What differs between the models."""
+
+    quote: str
+    ends: tuple[str, ...]
+    """The markers that end a call."""
+    begins: tuple[str, ...]
+    """The markers that begin another."""
+    typed: bool = False
+    """A quoted argument is text that the schema types; inside brackets it is a string."""
+
+
+class _Malformed(Exception):
+    pass
+
+
+class GemmaCalls:
+    """The reader of such calls; made once per format."""
+
+    def __init__(self, syntax: Syntax) -> None:
+        self._syntax = syntax
+        self._stops = (*syntax.ends, *syntax.begins)
+        self._name = Lexer(("{", "\n", *self._stops))
+        self._quote = Lexer((syntax.quote,))
+        self._key = Lexer((":", "=", ",", "{", "}", "\n", syntax.quote, *self._stops))
+        self._bare = Lexer((",", "}", "]", syntax.quote, *self._stops))
+        self._end = Lexer(self._stops)
+
+    def read(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+        """Behind the opening marker: the call, and its end marker if it is there."""
+        yield from scan.space()
+        if not (yield from scan.found(CALL)):
+            raise Cut if scan.final and CALL.startswith(scan.text[scan.at :]) else Declined
+        text, marker = yield from scan.upto(self._name, LOOK_AHEAD * 2)
+        name = text.strip()
+        if not _NAME.fullmatch(name) or marker == "\n":
+            raise Declined
+        if not marker:
+            raise Cut
+        calls.open(name)
+        if marker == "{":
+            scan.take(1)
+            yield from self._arguments(scan, calls)
+        else:
+            calls.close()
+        yield from self._end_marker(scan, calls)
+
+    def read_from_name(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+        """Where the opening marker was forgotten; the opener is `call:NAME{`."""
+        calls.open(opener.removeprefix(CALL).removesuffix("{"))
+        yield from self._arguments(scan, calls)
+        yield from self._end_marker(scan, calls)
+
+    def _end_marker(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        if (yield from scan.follows(0, self._syntax.ends, end=False)) is not None:
+            yield from scan.space()
+            yield from scan.found(*self._syntax.ends)
+        calls.settle()
+
+    def _arguments(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        try:
+            yield from self._members(scan, calls)
+        except _Malformed:
+            calls.fail(f"the arguments of {calls.name} can not be read")
+            yield from skip_to(scan, calls, self._end)
+        else:
+            calls.close()
+
+    def _members(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        """Everything behind the first brace, which was taken, to the brace that closes it."""
+        calls.write("{")
+        levels = [_Level("{")]
+        while levels:
+            yield from scan.space()
+            head = yield from scan.peek(1)
+            level = levels[-1]
+            if not head:
+                raise Cut
+            if head == "," or (head == "]" and level.bracket == "{"):
+                # A stray bracket is dropped too.
+                calls.repaired(head == "]")
+                scan.take(1)
+            elif head in "}]" or (yield from scan.follows(0, self._stops, end=False)) is not None:
+                if head == _CLOSERS[level.bracket]:
+                    scan.take(1)
+                else:
+                    # The bracket is missing; what ends something further out ends this too.
+                    calls.repaired()
+                levels.pop()
+                calls.write(_CLOSERS[level.bracket])
+            else:
+                key = (yield from self._read_key(scan, calls)) if level.bracket == "{" else None
+                yield from self._value(scan, calls, levels, key)
+
+    def _read_key(self, scan: Scanner, calls: CallWriter) -> Steps[str]:
+        if (yield from scan.found(self._syntax.quote)):
+            try:
+                key, marker = yield from scan.upto(self._quote, LOOK_AHEAD * 4)
+            except Declined:
+                raise _Malformed from None
+            scan.take(len(marker))
+        elif (yield from scan.peek(1)) in ("'", '"'):
+            text = yield from json_value(scan, calls)
+            key = msgspec.json.decode(text, type=str) if text is not None else ""
+        else:
+            try:
+                text, _ = yield from scan.upto(self._key, LOOK_AHEAD * 4)
+            except Declined:
+                raise _Malformed from None
+            key = text.strip()
+            if not key:
+                raise _Malformed
+        yield from scan.space()
+        if not (yield from scan.found(":", "=")):
+            raise Cut if scan.ended() else _Malformed
+        return key
+
+    def _value(self, scan: Scanner, calls: CallWriter, levels: list[_Level], key: str | None) -> Steps[None]:
+        yield from scan.space()
+        level = levels[-1]
+        kind = calls.value_type(key) if key is not None and len(levels) == 1 else ANYTHING
+        head = yield from scan.peek(1)
+        if not head:
+            raise Cut
+        if head in _CLOSERS:
+            scan.take(1)
+            level.begin(calls, key)
+            if len(levels) >= calls.limits.json_depth:
+                raise _Malformed
+            levels.append(_Level(head))
+            calls.write(head)
+        elif (yield from scan.found(self._syntax.quote)):
+            live = kind.is_text or not self._syntax.typed or len(levels) > 1
+            yield from self._quoted(scan, calls, level, key, None if live else kind)
+        elif head in "'\"":
+            text = yield from json_value(scan, calls)
+            if text is None:
+                raise _Malformed
+            level.begin(calls, key)
+            calls.write(text)
+        else:
+            yield from self._unquoted(scan, calls, level, key, kind)
+
+    def _quoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType | None) -> Steps[None]:
+        """A string as it arrives, or text that waits for its end to be typed."""
+        pieces: list[str] = []
+        if kind is None:
+            level.begin(calls, key)
+            calls.write('"')
+        while True:
+            text, marker = yield from scan.piece(self._quote)
+            if marker == "":
+                raise Cut
+            ends = marker is not None and (yield from self._value_ends(scan, level, len(marker)))
+            if marker is not None:
+                scan.take(len(marker))
+                text += "" if ends else '"'
+            if kind is None:
+                calls.write(quoted(text)[1:-1])
+            else:
+                calls.hold(len(text))
+                pieces.append(text)
+            if ends:
+                break
+        if kind is None:
+            calls.write('"')
+        else:
+            self._typed(calls, level, key, "".join(pieces), kind)
+
+    def _unquoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType) -> Steps[None]:
+        pieces: list[str] = []
+        while True:
+            text, marker = yield from scan.piece(self._bare)
+            calls.hold(len(text))
+            pieces.append(text)
+            if marker is None:
+                continue
+            if not marker:
+                raise Cut
+            if marker == self._syntax.quote:
+                # The token that opened the string is missing.
+                scan.take(len(marker))
+                calls.repaired()
+                level.begin(calls, key)
+                calls.write(quoted("".join(pieces)))
+                return
+            if marker != "," or (yield from self._value_ends(scan, level, 0)):
+                break
+            if _SCALAR.fullmatch("".join(pieces).strip()):
+                break
+            pieces.append(scan.take(1))
+        self._typed(calls, level, key, "".join(pieces).strip(), kind)
+
+    def _typed(self, calls: CallWriter, level: _Level, key: str | None, text: str, kind: ValueType) -> None:
+        value = typed_json(text, kind)
+        if value is not None:
+            level.begin(calls, key)
+            calls.write(value)
+
+    def _value_ends(self, scan: Scanner, level: _Level, offset: int) -> Steps[bool]:
+        """May a value end `offset` characters ahead? Behind a comma in an object a key must follow."""
+        after = yield from scan.follows(offset, (",", "}", "]", *self._stops))
+        if after != "," or level.bracket == "[":
+            return after is not None
+        while True:
+            raw = scan.text[scan.at + offset : scan.at + offset + LOOK_AHEAD * 8]
+            ahead = raw.lstrip(" \t\r\n")[1 : LOOK_AHEAD * 2 + 1]
+            known = scan.final or len(raw) == LOOK_AHEAD * 8 or len(ahead) == LOOK_AHEAD * 2
+            begins = self._begins_member(ahead)
+            if begins is not None or known:
+                return bool(begins)
+            yield
+
+    def _begins_member(self, text: str) -> bool | None:
+        """Does a key and its colon stand here, or the end of the object? None: the text is too short to tell."""
+        found = _KEY_RUN.match(text)
+        word = found.group() if found is not None else ""
+        rest = text[len(word) :]
+        if not rest:
+            return None
+        if word.strip():
+            return rest[0] in ":="
+        if rest[0] in "},":
+            return True
+        quote = rest[0] if rest[0] in "'\"" else self._syntax.quote
+        if not rest.startswith(quote):
+            return None if quote.startswith(rest) else False
+        end = rest.find(quote, len(quote))
+        after = rest[end + len(quote) :].lstrip() if end >= 0 else ""
+        return after[0] in ":=" if after else None
+
+
+class _Level:
+    """One open bracket."""
+
+    __slots__ = ("_filled", "bracket")
+
+    def __init__(self, bracket: str) -> None:
+        self.bracket = bracket
+        self._filled = False
+
+    def begin(self, calls: CallWriter, key: str | None) -> None:
+        """What stands before a member's value."""
+        comma = "," if self._filled else ""
+        calls.write(comma if key is None else f"{comma}{quoted(key)}:")
+        self._filled = True
