@@ -20,9 +20,10 @@ from uvicorn.server import ServerState
 
 from athena.errors import AthenaError, ConfigError
 from athena.shells import logs
-from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
+from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
+from athena.shells.gateway.targets import ready_targets
 from athena.shells.server.listen import Slot
 from athena.shells.server.plan import Plan, Started, with_demo
 from athena.shells.server.protocol import Front, FrontProtocol, front_limits, protocol_for
@@ -82,6 +83,7 @@ class ServerProcess:
         self._plan.on_started(started)
         gc.collect()
         gc.freeze()
+        loop.run_in_executor(None, warm_up, self.gateway.config)
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
@@ -152,6 +154,7 @@ class ServerProcess:
             check_bind(bound.host, config.keys)
             effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
             await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
+            await asyncio.to_thread(warm_up, effective)
             self.gateway.use(effective)
         except (AthenaError, OSError) as error:
             LOG.log(
@@ -219,6 +222,17 @@ class ServerProcess:
         empty.cancel()
         hasty.cancel()
         return self._front.empty.is_set()
+
+
+def warm_up(config: Config) -> None:
+    """Build the tables that the configured models' first answers would wait for."""
+    router = Router(config)
+    names = {"", *(entry.id for entry in router.listed_models())}
+    for name in names:
+        with contextlib.suppress(AthenaError):
+            for target in ready_targets(router, name):
+                if target.route.format is not None:
+                    target.route.format.recognizer()
 
 
 def _reason(error: Exception) -> str:

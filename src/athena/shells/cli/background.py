@@ -1,0 +1,190 @@
+"""`athena start`, `stop`, `status` and `logs`: the gateway in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from athena.errors import AthenaError, ConfigError
+from athena.shells.cli.options import config_option, serving_options, sources
+
+if TYPE_CHECKING:
+    from athena.shells.daemon import Home
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """`30s`, `500ms`, `2m`, `1h`, or plain seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration such as 30s, 500ms or 2m", parameter, context)
+        return float(found.group(1)) * _UNITS[found.group(2)]
+
+
+@click.command()
+@serving_options
+@click.option("--demo", is_flag=True, help="Answer with the built-in demo model, whatever is configured.")
+def start(config_file: str | None, demo: bool, **flags: Any) -> None:
+    """Run the gateway in the background.
+
+    Takes the flags of athena serve. Logs go to ~/.athena/athena.log unless the configuration names a file. Only one gateway
+    runs in the background at a time.
+
+    \b
+    Examples:
+      athena start
+      athena start --port 8080 --config team.yml
+      athena status
+    """
+    from athena.shells import daemon
+    from athena.shells.config import FLAGS, check_bind, load
+
+    loaded = load(sources(flags, config_file))
+    config = loaded.config
+    check_bind(config.host, config.keys)
+    if 0 < config.port < daemon.LOWEST_PORT:
+        raise AthenaError(
+            f"port {config.port} can not be used in the background: choose 1024 to 65535 (athena serve takes any)"
+        )
+    for warning in loaded.warnings:
+        click.echo(f"athena: warning: {warning}", err=True)
+    environment = dict(os.environ)
+    if flags.get("api_key") is not None:
+        environment[daemon.KEY_VARIABLE] = flags.pop("api_key")
+        flags["api_key_env"] = daemon.KEY_VARIABLE
+    arguments = [part for key, value in flags.items() if value is not None for part in (FLAGS[key], str(value))]
+    arguments += ["--config", config_file] if config_file else []
+    arguments += ["--demo"] if demo else []
+    state = daemon.launch(daemon.Home(config.state_dir), arguments, environment)
+    click.echo(f"Athena runs in the background on {state.url} (pid {state.pid}); its log: {state.log_file}")
+    if demo or loaded.is_empty:
+        click.echo("No upstream is configured: the built-in demo model answers.")
+        for hint in loaded.hints:
+            click.echo(hint)
+
+
+@click.command()
+@config_option
+@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="How long open answers may go on.")
+def stop(config_file: str | None, timeout: float) -> None:
+    """Stop the gateway in the background.
+
+    Open answers finish first; after the timeout the gateway is ended, and its clients are told.
+
+    \b
+    Examples:
+      athena stop
+      athena stop --timeout 2m
+    """
+    from athena.shells import daemon
+
+    try:
+        asked = daemon.stop(_home(config_file), timeout)
+    except daemon.NotRunning as nothing:
+        click.echo(f"{nothing.message.capitalize()}.")
+        return
+    click.echo("Athena is stopped." if asked else f"Athena did not stop within {timeout:g} s and was ended.")
+
+
+@click.command()
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def status(config_file: str | None, as_json: bool) -> int:
+    """Show whether the gateway runs in the background. Exit code 0 when it runs, 1 when not.
+
+    \b
+    Examples:
+      athena status
+      athena status --json | jq .port
+    """
+    from athena.shells import daemon
+
+    home = _home(config_file)
+    try:
+        state = home.running()
+    except daemon.NotRunning as nothing:
+        click.echo(json.dumps({"running": False}) if as_json else f"{nothing.message.capitalize()}.")
+        return 1
+    ready = _is_ready(state.url)
+    if as_json:
+        shown = {name: getattr(state, name) for name in state.__struct_fields__}
+        click.echo(json.dumps({"running": True, "ready": ready, **shown, "uptime_s": round(state.uptime_s, 1)}))
+        return 0
+    click.echo(f"Athena runs on {state.url} ({'ready' if ready else 'not ready'})")
+    click.echo(f"  pid     {state.pid}")
+    click.echo(f"  since   {state.start_time} ({_span(state.uptime_s)})")
+    click.echo(f"  config  {state.config_path or '(no file)'}")
+    click.echo(f"  log     {state.log_file}")
+    return 0
+
+
+@click.command()
+@config_option
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--lines", "-n", type=click.IntRange(0), default=50, show_default=True, help="How many lines to begin with.")
+def logs(config_file: str | None, follow: bool, lines: int) -> None:
+    """Show the log of the gateway in the background.
+
+    \b
+    Examples:
+      athena logs
+      athena logs -f
+      athena logs -n 1000 | grep warning
+    """
+    from athena.shells import daemon
+
+    home = _home(config_file)
+    state = home.read()
+    file = Path(state.log_file) if state is not None and state.log_file else home.log_file
+    if not file.exists() and not follow:
+        raise AthenaError(f"there is no log yet at {file}")
+    for line in daemon.tail(file, lines):
+        click.echo(line)
+    if not follow:
+        return
+    try:
+        for text in daemon.follow(file):
+            click.echo(text, nl=False)
+    except KeyboardInterrupt:
+        return
+
+
+def _home(config_file: str | None) -> Home:
+    """The directory of the background process. A broken configuration must not keep it from being stopped."""
+    from athena.shells import daemon
+    from athena.shells.config import Config, load
+
+    try:
+        return daemon.Home(load(sources({}, config_file)).config.state_dir)
+    except ConfigError:
+        return daemon.Home(os.environ.get("ATHENA_STATE_DIR") or Config().state_dir)
+
+
+def _is_ready(url: str) -> bool:
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _span(seconds: float) -> str:
+    minutes, hours, days = int(seconds // 60) % 60, int(seconds // 3600) % 24, int(seconds // 86400)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"

@@ -1,0 +1,197 @@
+"""`athena config`: make, check and show the configuration, and the keys that stand in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from athena.errors import AthenaError, ConfigError
+from athena.shells.cli.options import serving_options, sources
+
+
+@click.group()
+def config() -> None:
+    """Make, check and show the configuration.
+
+    \b
+    Examples:
+      athena config init            write an athena.yml to start from
+      athena config check           is it right?
+      athena config show            what is in force, and where each value comes from
+    """
+
+
+@config.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="athena.yml")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def init(file: Path, force: bool) -> None:
+    """Write a commented athena.yml to start from.
+
+    \b
+    Examples:
+      athena config init
+      athena config init ~/.config/athena/athena.yml
+    """
+    from athena.shells.config import init_template
+
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(file, flags, 0o600), "w", encoding="utf-8") as out:
+            out.write(init_template())
+    except FileExistsError:
+        raise AthenaError(f"{file} is there already; --force replaces it") from None
+    except OSError as error:
+        raise AthenaError(f"{file} can not be written: {error.strerror or error}") from None
+    click.echo(f"Wrote {file}. Edit it, then: athena config check")
+
+
+@config.command()
+@click.argument("file", required=False, metavar="[FILE]")
+def check(file: str | None) -> int:
+    """Check the configuration: exit code 0 when the gateway would start with it.
+
+    Names every fault with its file, line and key; unknown keys are warnings.
+
+    \b
+    Examples:
+      athena config check
+      athena config check team.yml
+    """
+    from athena.shells.config import check_bind, load
+
+    try:
+        loaded = load(sources({}, file))
+        check_bind(loaded.config.host, loaded.config.keys)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"{'error' if problem.fatal else 'warning'}: {problem}", err=True)
+        if not error.problems:
+            raise
+        return 1
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    read = ", ".join(map(str, loaded.files)) or "no file; defaults, variables and flags only"
+    click.echo(f"The configuration is right ({read}).")
+    if loaded.is_empty:
+        click.echo("No upstream is configured: athena serve would run the demo.")
+    for hint in loaded.hints:
+        click.echo(hint)
+    return 0
+
+
+@config.command()
+@serving_options
+@click.option("--set", "only_set", is_flag=True, help="Leave out values that nobody set.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON: a list of {path, value, source}.")
+def show(config_file: str | None, only_set: bool, as_json: bool, **flags: Any) -> None:
+    """Show what is in force and where each value comes from. Keys are masked.
+
+    Takes the flags of athena serve, to show what they would change.
+
+    \b
+    Examples:
+      athena config show --set
+      athena config show --json | jq '.[] | select(.source != "default")'
+      athena config show --set --base-url http://127.0.0.1:8000
+    """
+    import msgspec
+
+    from athena.shells.config import effective_values, load
+    from athena.shells.config import show as shown
+
+    loaded = load(sources(flags, config_file))
+    if as_json:
+        values = [
+            {"path": list(value.path), "value": msgspec.Raw(value.text.encode()), "source": value.source}
+            for value in effective_values(loaded, defaults=not only_set)
+        ]
+        click.echo(msgspec.json.format(msgspec.json.encode(values)).decode())
+        return
+    text = shown(loaded, defaults=not only_set)
+    click.echo(text if text.strip() else "Nothing is set; all values are defaults.", nl=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of athena.yml, for editors and checks.
+
+    \b
+    Examples:
+      athena config schema > athena.schema.json
+      # first line of athena.yml, for editors:  # yaml-language-server: $schema=athena.schema.json
+    """
+    from athena.shells.config import schema_text
+
+    click.echo(schema_text(), nl=False)
+
+
+@config.command()
+@click.argument("name", required=False)
+@click.option("--model", default="", metavar="NAME", help="Show the profile as it is for this model.")
+def profiles(name: str | None, model: str) -> None:
+    """List the upstream profiles, or show the quirks that one of them sets.
+
+    \b
+    Examples:
+      athena config profiles
+      athena config profiles openrouter --model moonshotai/kimi-k2-0905
+    """
+    import msgspec
+
+    from athena.profiles import default_profiles
+
+    table = default_profiles()
+    if name is None:
+        width = max(map(len, table.names()))
+        for known in table.names():
+            click.echo(f"{known:<{width}}  {table.get(known).dialect}")
+        return
+    profile = table.get(name, model)
+    defaults = type(profile)(dialect=profile.dialect)
+    for field in profile.__struct_fields__:
+        value = getattr(profile, field)
+        if field == "dialect" or value != getattr(defaults, field):
+            text = msgspec.json.encode(msgspec.to_builtins(value, order="sorted")).decode()
+            click.echo(f"{field}: {text}")
+
+
+@config.command("hash-key")
+def hash_key() -> None:
+    """Turn a key into the hash that stands in athena.yml. The key is read from standard input, never from the command line.
+
+    \b
+    Examples:
+      athena config hash-key                (asks for the key)
+      pass show athena | athena config hash-key
+    """
+    from athena.shells.config import hash_key as hashed
+
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().strip()
+    if not key:
+        raise AthenaError("no key came on standard input")
+    if len(key) < 16:
+        click.echo("athena: warning: a key of fewer than 16 characters can be guessed", err=True)
+    click.echo(hashed(key))
+
+
+@config.command("new-key")
+@click.option("--name", default="", help="Whose key it is; shown in logs.")
+def new_key(name: str) -> None:
+    """Make a key for a client of the gateway. It is shown once; athena.yml holds only its hash.
+
+    \b
+    Examples:
+      athena config new-key --name laptop
+    """
+    from athena.shells.config import hash_key as hashed
+    from athena.shells.config import new_key as made
+
+    key = made()
+    label = f"name: {name}, " if name.replace("-", "").replace("_", "").isalnum() else f"name: {name!r}, " if name else ""
+    click.echo(key)
+    click.echo(f'\nKeep it; it is not shown again. In athena.yml:\n\nkeys:\n  - {{{label}hash: "{hashed(key)}"}}', err=True)

@@ -1,0 +1,52 @@
+"""The flags that `serve`, `start` and `config` share, and how they become sources of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from athena.shells.cli.names import DIALECTS, LEVELS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read only this file; left out: athena.yml is searched.")
+_SERVING = (
+    _CONFIG,
+    click.option("--host", metavar="ADDRESS", help="Address to listen on; any but this machine's own needs a key. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. [12377]"),
+    click.option("--base-url", metavar="URL", help="Send all traffic to this upstream, with or without /v1."),
+    click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the upstream's key."),
+    click.option("--api-key", metavar="KEY", help="The upstream's key itself. Others may see it: prefer --api-key-env."),
+    click.option("--model", metavar="NAME", help='Model for every name without a "/"; left out: names pass unchanged.'),
+    click.option("--model-opus", "opus_model", metavar="NAME", help="Model for names that contain opus."),
+    click.option("--model-sonnet", "sonnet_model", metavar="NAME", help="Model for names that contain sonnet."),
+    click.option("--model-haiku", "haiku_model", metavar="NAME", help="Model for names that contain haiku."),
+    click.option("--dialect", type=click.Choice(DIALECTS), help="API of the upstream. [by its address, else openai_chat]"),
+    click.option("--profile", metavar="NAME", help="Quirks of the upstream (athena config profiles). [by its address]"),
+    click.option("--workers", type=click.IntRange(1, 256), help="Serving processes. [1]"),
+    click.option("--log-format", type=click.Choice(("text", "json")), help="Form of log lines. [text]"),
+    click.option("--log-level", type=click.Choice(LEVELS), help="What to log; debug shows bodies, redacted. [info]"),
+    click.option("--log-file", metavar="FILE", help="Log to this file instead of standard error."),
+)
+
+
+def config_option(function: Function) -> Function:
+    """`--config`."""
+    return _CONFIG(function)
+
+
+def serving_options(function: Function) -> Function:
+    """All flags of `athena serve`."""
+    for option in reversed(_SERVING):
+        function = option(function)
+    return function
+
+
+def sources(flags: Mapping[str, Any], config_file: str | None) -> Any:
+    """Where the configuration comes from, for flags as the options above name them."""
+    from athena.shells.config import Sources
+
+    return Sources.here(flags, Path(config_file) if config_file else None)

@@ -1,0 +1,88 @@
+"""`athena serve`: the gateway in the foreground."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from athena.shells.cli.options import serving_options, sources
+
+if TYPE_CHECKING:
+    from athena.shells.config import Loaded
+    from athena.shells.server import Started
+
+_QUESTION = {
+    "model": "athena-demo",
+    "max_tokens": 200,
+    "tools": [
+        {
+            "name": "get_weather",
+            "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        }
+    ],
+    "messages": [{"role": "user", "content": "What is the weather in Tokyo?"}],
+}
+
+
+@click.command()
+@serving_options
+@click.option("--demo", is_flag=True, help="Answer with the built-in demo model, whatever is configured.")
+@click.option("--detached", type=int, hidden=True, help="Descriptor of the lock that `athena start` holds.")
+def serve(config_file: str | None, demo: bool, detached: int | None, **flags: Any) -> int:
+    """Run the gateway in the foreground.
+
+    Point the base URL of any agent or SDK at it. Settings come from flags, then ATHENA_* variables, then athena.yml here or in
+    ~/.config/athena; OPENROUTER_API_KEY alone is enough to start. Without any upstream a demo model answers.
+
+    A changed athena.yml is taken up while it runs. Ctrl-C or SIGTERM lets open answers finish (timeouts.drain_s); a second
+    one ends them at once.
+
+    \b
+    Examples:
+      athena serve
+      athena serve --base-url http://127.0.0.1:8000/v1
+      athena serve --base-url https://openrouter.ai/api --api-key-env OPENROUTER_API_KEY --model moonshotai/kimi-k2-0905
+      athena serve --config team.yml --workers 4 --log-format json
+      ANTHROPIC_BASE_URL=http://127.0.0.1:12377 claude
+    """
+    from athena.shells.config import load
+    from athena.shells.server import Plan
+    from athena.shells.server import serve as run
+
+    where = sources(flags, config_file)
+    loaded = load(where)
+    for warning in loaded.warnings:
+        click.echo(f"athena: warning: {warning}", err=True)
+    if detached is not None:
+        from athena.shells.daemon import serve_detached
+
+        return serve_detached(Plan(sources=where, loaded=loaded, demo=demo), detached)
+    return run(Plan(sources=where, loaded=loaded, demo=demo, on_started=lambda started: _greet(started, loaded)))
+
+
+def _greet(started: Started, loaded: Loaded) -> None:
+    """What a person wants to know now."""
+    lines = [f"Athena listens on {started.url}"]
+    lines += [f"  configuration: {', '.join(map(str, loaded.files))}"] if loaded.files else []
+    if started.demo:
+        lines += [
+            "",
+            "No upstream is in use: the built-in demo model answers. It leaks its tool calls as raw text, as open models do,",
+            "and Athena turns them into real ones. See it work:",
+            "",
+            f"  {demo_command(started)}",
+            "",
+            *(loaded.hints or ("For a real model: athena serve --base-url URL --api-key-env NAME, or athena config init.",)),
+        ]
+    else:
+        lines += [f"  upstreams: {', '.join(started.config.upstreams)}"]
+        lines += [f"  try: ANTHROPIC_BASE_URL={started.url} claude"]
+    click.echo("\n".join(lines))
+
+
+def demo_command(started: Started) -> str:
+    """One line for a shell that shows a repaired call."""
+    key = " -H 'x-api-key: YOUR-KEY'" if started.config.keys else ""
+    return f"curl -s {started.url}/v1/messages -H 'content-type: application/json'{key} -d '{json.dumps(_QUESTION)}'"

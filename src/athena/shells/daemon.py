@@ -1,0 +1,282 @@
+"""The gateway in the background: started, found, followed and stopped (requirements 1.1 A).
+
+The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
+process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from athena.errors import AthenaError
+from athena.shells.server import Plan, Started, serve
+
+KEY_VARIABLE = "_ATHENA_UPSTREAM_KEY"
+"""Carries a key from the starting process to the background one: unlike arguments, others can not read it."""
+LOWEST_PORT = 1024
+_TAIL_LINES = 20
+_HASTE_SECONDS = 2.0
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What the background process tells about itself."""
+
+    pid: int
+    port: int
+    start_time: str
+    config_path: str
+    url: str = ""
+    log_file: str = ""
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since it started."""
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.start_time)).total_seconds())
+
+
+class NotRunning(AthenaError):
+    """No gateway runs in the background."""
+
+    code = "not_running"
+
+
+class Home:
+    """The directory of the background process."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).expanduser()
+        self.pid_file = self.directory / "athena.pid"
+        self.lock_file = self.directory / "athena.lock"
+        self.log_file = self.directory / "athena.log"
+
+    # -- state -------------------------------------------------------------------------------------------------------------
+
+    def read(self) -> State | None:
+        """The state file as it is, of a running process or not."""
+        try:
+            return msgspec.json.decode(self.pid_file.read_bytes(), type=State)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def write(self, state: State) -> None:
+        """Replace the state file in one step; mode 600."""
+        descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".athena.pid.")
+        with open(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+        os.replace(name, self.pid_file)
+
+    def forget(self, pid: int) -> None:
+        """Remove the state file if it is this process's."""
+        state = self.read()
+        if state is not None and state.pid == pid:
+            self.pid_file.unlink(missing_ok=True)
+
+    # -- the lock ----------------------------------------------------------------------------------------------------------
+
+    def lock(self) -> int:
+        """The lock's descriptor, taken. Raises AthenaError when a gateway has it."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise AthenaError(f"{self.directory} can not be used: {error.strerror or error}", code="state_dir") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            state = self.read()
+            where = f" (pid {state.pid}, port {state.port})" if state is not None else ""
+            raise AthenaError(f"a gateway already runs in the background{where}", code="already_running") from None
+        return descriptor
+
+    def is_locked(self) -> bool:
+        """Does a background process live?"""
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def running(self) -> State:
+        """The state of the running process. Raises NotRunning."""
+        state = self.read()
+        if not self.is_locked() or state is None:
+            raise NotRunning("no gateway runs in the background")
+        return state
+
+
+# -- start -----------------------------------------------------------------------------------------------------------------
+
+
+def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float = 5.0) -> State:
+    """Start `athena serve` with these arguments in the background; its state once it listens. Raises AthenaError."""
+    lock = home.lock()
+    try:
+        log = os.open(home.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.fchmod(log, 0o600)
+        already = os.fstat(log).st_size
+        # -P: a directory named athena where the person happens to be must not be taken for the program.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "athena", "serve", *arguments, "--detached", str(lock)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=dict(environment),
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+        os.close(log)
+    finally:
+        os.close(lock)
+    return _await_start(home, process, patience, already)
+
+
+def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> State:
+    deadline = time.monotonic() + patience
+    while True:
+        state = home.read()
+        if state is not None and state.pid == process.pid:
+            # Left to run on its own: not a child to wait for.
+            process.returncode = 0
+            return state
+        code = process.poll()
+        if code is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if code is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.kill()
+        process.wait()
+        reason = f"the gateway was not up within {patience:g} s"
+    else:
+        reason = f"the gateway ended at once (exit code {code})"
+    said = tail(home.log_file, _TAIL_LINES, after=already)
+    log = "\n".join(f"  {line}" for line in said) or "  (nothing)"
+    raise AthenaError(f"{reason}; its log {home.log_file} says:\n{log}", code="not_started")
+
+
+def serve_detached(plan: Plan, lock: int) -> int:
+    """In the background process: serve, and say so in the state file. `lock` stays open until the end."""
+    os.set_inheritable(lock, False)
+    home = Home(plan.loaded.config.state_dir)
+    log_file = plan.loaded.config.log.file or str(home.log_file)
+    files = plan.loaded.files
+
+    def started(result: Started) -> None:
+        home.write(
+            State(
+                pid=os.getpid(),
+                port=result.port,
+                start_time=datetime.now(UTC).isoformat(timespec="seconds"),
+                config_path=str(files[-1].resolve()) if files else "",
+                url=result.url,
+                log_file=str(Path(log_file).expanduser().resolve()),
+            )
+        )
+
+    try:
+        return serve(msgspec.structs.replace(plan, default_log_file=str(home.log_file), on_started=started))
+    finally:
+        home.forget(os.getpid())
+
+
+# -- stop ------------------------------------------------------------------------------------------------------------------
+
+
+def stop(home: Home, patience: float) -> bool:
+    """End the background process: asked first, made to after `patience` seconds. Returns whether asking was enough."""
+    state = home.running()
+    _signal(state.pid, signal.SIGTERM)
+    if _ended(home, patience):
+        return True
+    # A second signal ends it at once, with a last word to its clients.
+    _signal(state.pid, signal.SIGTERM)
+    if not _ended(home, _HASTE_SECONDS):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(state.pid, signal.SIGKILL)
+        _ended(home, _HASTE_SECONDS)
+        home.forget(state.pid)
+    return False
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _ended(home: Home, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while home.is_locked():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+# -- the log ---------------------------------------------------------------------------------------------------------------
+
+
+def tail(file: Path, lines: int, *, after: int = 0) -> list[str]:
+    """The last lines of a log, of those behind the byte `after`."""
+    try:
+        with open(file, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            start = after if after <= size else 0
+            log.seek(max(start, size - 1024 * max(lines, 1)))
+            data = log.read()
+    except OSError:
+        return []
+    return data.decode("utf-8", "replace").splitlines()[-lines:] if lines else []
+
+
+def follow(file: Path, pause: float = 0.2) -> Iterator[str]:
+    """What is written to a log from now on, over rotations, without end."""
+    log = None
+    try:
+        while True:
+            if log is None:
+                with contextlib.suppress(OSError):
+                    log = open(file, "rb")  # noqa: SIM115  # closed below, at the next rotation or at the end
+                    log.seek(0, os.SEEK_END)
+            text = log.read() if log is not None else b""
+            if text:
+                yield text.decode("utf-8", "replace")
+                continue
+            time.sleep(pause)
+            if log is not None and _moved(log.fileno(), file):
+                if rest := log.read():
+                    yield rest.decode("utf-8", "replace")
+                log.close()
+                log = None
+                with contextlib.suppress(OSError):
+                    log = open(file, "rb")  # noqa: SIM115  # as above; a new file is read from its start
+    finally:
+        if log is not None:
+            log.close()
+
+
+def _moved(descriptor: int, file: Path) -> bool:
+    try:
+        return os.fstat(descriptor).st_ino != os.stat(file).st_ino
+    except OSError:
+        return False
