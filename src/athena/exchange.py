@@ -31,6 +31,9 @@ from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare import Prepared, prepare
+from athena.prompted.options import PromptedOptions
+from athena.prompted.render import correction_turns, merged_turns
+from athena.prompted.stage import Correction, PromptedStage
 from athena.restore import Restore, is_meaningful
 
 
@@ -43,6 +46,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     format: FormatOptions | None = None
     """How to look for calls in the model's text; None: not at all."""
+    prompted: PromptedOptions | None = None
+    """The model has no tools: they are taught in the prompt, and calls are read from its text."""
     pairing: Pairing = "strict"
 
 
@@ -88,6 +93,8 @@ class Step(msgspec.Struct, frozen=True):
     done: bool = False
     """The answer is complete: close the client's side and drop the upstream."""
     events: tuple[Event, ...] = ()
+    again: UpstreamCall | None = None
+    """Nothing was shown and the model is to be asked once more: drop the upstream's answer and send this."""
 
 
 NOTHING = Step()
@@ -113,10 +120,13 @@ class Exchange:
             store=options.store,
             tenant=options.tenant,
             pairing=route.pairing,
+            prompted=route.prompted,
         )
         encoded = self._upstream.encode_request(self.prepared.request, target)
         self.losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
+        self._target = target
+        self._correction: Correction | None = None
         self._path: AnswerPath | None = None
         self._failure: Error | None = None
         self._failed_body = bytearray()
@@ -143,11 +153,18 @@ class Exchange:
         if streamed and "json" in kind and "stream" not in kind and "ndjson" not in kind and not self._options.array:
             # Asked for a stream, answered whole: an error body, or a server that does not stream with tools.
             streamed = False
-        self._path = AnswerPath(self.request, self.route, self._options, prepared=self.prepared, upstream_stream=streamed)
+        self._path = AnswerPath(
+            self.request,
+            self.route,
+            self._options,
+            prepared=self.prepared,
+            upstream_stream=streamed,
+            correction=self._correction,
+        )
         return NOTHING
 
-    def upstream_data(self, data: bytes) -> Step:
-        """The next bytes of the upstream's body."""
+    def upstream_data(self, data: bytes, now: float = 0.0) -> Step:
+        """The next bytes of the upstream's body; `now` is the shell's clock, for `deadline`."""
         if self.done:
             return NOTHING
         if self._failed_status:
@@ -156,7 +173,19 @@ class Exchange:
             return NOTHING
         if self._path is None:
             raise UsageError("upstream_data() before upstream_head()")
-        return self._show(*self._path.feed(data))
+        return self._show(*self._path.feed(data, now))
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is to be called, on the clock of `upstream_data`; None: never."""
+        stage = self._path.prompted if self._path is not None else None
+        return stage.deadline if stage is not None else None
+
+    def tick(self, now: float) -> Step:
+        """Time passed without the upstream saying anything."""
+        if self.done or self._path is None:
+            return NOTHING
+        return self._show(*self._path.tick(now))
 
     def upstream_end(self, failure: AthenaError | None = None) -> Step:
         """The upstream's body ended; `failure` says why when it did not end by itself."""
@@ -178,20 +207,31 @@ class Exchange:
         return Step(self._take_head(), self._drain())
 
     @property
+    def prompted(self) -> PromptedStage | None:
+        """Prompted tools: what was found in the answer so far; None when none are taught."""
+        return self._path.prompted if self._path is not None else None
+
+    @property
     def text_calls(self) -> int:
         """Calls that were found in the model's text."""
+        if self.prompted is not None:
+            return self.prompted.calls
         stage = self._path.formats if self._path is not None else None
         return stage.counts.calls if stage is not None else 0
 
     @property
     def format_found(self) -> str:
         """The text format or formats in which calls were found."""
+        if self.prompted is not None:
+            return f"prompted_{self.prompted.style}" if self.prompted.calls else ""
         stage = self._path.formats if self._path is not None else None
         return "+".join(stage.formats) if stage is not None else ""
 
     @property
     def notes(self) -> list[Error]:
         """What happened in the text without ending the answer."""
+        if self.prompted is not None:
+            return self.prompted.notes
         stage = self._path.formats if self._path is not None else None
         return stage.notes if stage is not None else []
 
@@ -201,7 +241,21 @@ class Exchange:
 
     # -- what the client sees ----------------------------------------------------------------------------------------------
 
+    def _ask_again(self, correction: Correction) -> Step:
+        """The model's answer was unusable and nobody has seen it: explain, and let it answer once more."""
+        turns = (*self.prepared.request.turns, *correction_turns(correction.answer, correction.reason))
+        request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
+        encoded = self._upstream.encode_request(request, self._target)
+        self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
+        self.losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
+        self._correction, self._path = correction, None
+        self._held.clear()
+        return Step(again=self.call)
+
     def _show(self, events: list[Event], output: bytes) -> Step:
+        stage = self._path.prompted if self._path is not None else None
+        if stage is not None and stage.correction is not None and self._correction is None:
+            return self._ask_again(stage.correction)
         terminal = events[-1] if events else None
         ended = isinstance(terminal, Done) and terminal.last
         failed = isinstance(terminal, Error) and terminal.fatal
@@ -250,6 +304,8 @@ class Exchange:
 
     def _take_head(self) -> Head:
         self._head_sent = True
+        if self.prompted is not None:
+            self.prompted.forbid_reask()
         headers = {"content-type": self._client.stream_type if self.request.stream else "application/json"}
         if self.request.stream:
             headers["cache-control"] = "no-cache"
@@ -273,6 +329,7 @@ class AnswerPath:
         *,
         prepared: Prepared | None = None,
         upstream_stream: bool,
+        correction: Correction | None = None,
     ) -> None:
         client, upstream = get_dialect(request.dialect), get_dialect(route.dialect)
         same = client.name == upstream.name
@@ -291,7 +348,8 @@ class AnswerPath:
             tenant=options.tenant,
             seed=options.seed,
         )
-        reads_text = route.format is not None and bool(request.tools)
+        self.prompted = _prompted_stage(request, route, options, prepared, correction)
+        reads_text = route.format is not None and route.prompted is None and bool(request.tools)
         self.formats: FormatStage | None = (
             FormatStage(route.format, tools=request.tools, limits=options.limits, seed=options.seed)
             if reads_text and route.format is not None
@@ -303,6 +361,7 @@ class AnswerPath:
             and route.profile.clean
             and self._restore.idle
             and self.formats is None
+            and self.prompted is None
             and upstream_stream == request.stream
         )
         decode_context = DecodeContext(
@@ -329,7 +388,13 @@ class AnswerPath:
         """Are the upstream's bytes handed on untouched?"""
         return self._raw is not None
 
-    def feed(self, data: bytes) -> tuple[list[Event], bytes]:
+    def tick(self, now: float) -> tuple[list[Event], bytes]:
+        """Time passed: prompted tools may have waited long enough."""
+        if self._ended or self.prompted is None:
+            return [], b""
+        return self._write(self._restore.feed(self.prompted.tick(now)))
+
+    def feed(self, data: bytes, now: float = 0.0) -> tuple[list[Event], bytes]:
         """The events these bytes brought, and the bytes for the client."""
         if self._ended:
             return [], b""
@@ -338,6 +403,8 @@ class AnswerPath:
             return self._pass(events, data)
         if self.formats is not None and events:
             events = self.formats.feed(events)
+        elif self.prompted is not None:
+            events = self.prompted.feed(events, now)
         return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:
@@ -359,6 +426,8 @@ class AnswerPath:
     def _read(self, events: list[Event]) -> list[Event]:
         if self.formats is not None and events:
             events = self.formats.feed(events)
+        elif self.prompted is not None:
+            events = self.prompted.feed(events)
         return self._restore.feed(events)
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
@@ -388,6 +457,24 @@ def _native_families(client: Dialect, profile: Profile, envelope: Envelope | Non
     """
     known = not client.family or profile.family == client.family
     return None if known or envelope is None else (client.family,)
+
+
+def _prompted_stage(
+    request: Request, route: Route, options: Options, prepared: Prepared | None, correction: Correction | None
+) -> PromptedStage | None:
+    rendered = prepared.rendered if prepared is not None else None
+    if route.prompted is None or rendered is None or rendered.plan is None:
+        return None
+    prompted = route.prompted if correction is None else msgspec.structs.replace(route.prompted, reask=False)
+    return PromptedStage(
+        prompted,
+        rendered.plan,
+        choices=request.n,
+        limits=options.limits,
+        seed=options.seed,
+        spent=correction.usage if correction is not None else None,
+        input_tokens=options.input_tokens,
+    )
 
 
 def _is_terminal(events: list[Event]) -> bool:

@@ -20,9 +20,11 @@ SEES: dict[str, set[str]] = {
     "profiles": {"errors", "model"},
     "dialects": {"errors", "model", "wire", "calls", "opaque", "schemas"},
     "formats": {"errors", "model", "wire", "calls"},
-    "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects"},
+    "prompted": {"errors", "model", "wire", "calls", "formats"},
+    "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},
-    "exchange": {"errors", "model", "calls", "opaque", "dialects", "formats", "prepare", "restore"},
+    "exchange": {"errors", "model", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
+    "batch": {"errors", "model", "formats", "parsing"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "translate": {"errors", "model", "wire", "opaque", "dialects", "exchange", "formats", "prepare", "profiles"},
 }

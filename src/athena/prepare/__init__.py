@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.ids import fit_history_ids, unique_history_ids
-from athena.calls.names import NameMap, names_of, rename
+from athena.calls.names import OPENAI_NAMES, NameMap, names_of, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
 from athena.errors import UnsupportedFeature
@@ -21,6 +21,8 @@ from athena.prepare.controls import fit_controls
 from athena.prepare.state import fit_state
 from athena.prepare.system import fit_system
 from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice, portable_tools
+from athena.prompted.options import PromptedOptions
+from athena.prompted.render import Rendered, render_request
 
 __all__ = ["Prepared", "prepare"]
 
@@ -34,6 +36,8 @@ class Prepared(msgspec.Struct, frozen=True):
     stops: tuple[str, ...]
     """Stop sequences the target does not take: matched on the answer."""
     losses: tuple[Loss, ...]
+    rendered: Rendered | None = None
+    """Prompted tools: how the answer's text is to be read."""
 
 
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
@@ -69,8 +73,9 @@ def prepare(
     store: OpaqueStore | None = None,
     tenant: str = "",
     pairing: Pairing = "strict",
+    prompted: PromptedOptions | None = None,
 ) -> Prepared:
-    """Fit `request`, written in dialect `home`, to a target of dialect `abroad`."""
+    """Fit `request`, written in dialect `home`, to a target of dialect `abroad`; `prompted`: its model has no tools."""
     profile = target.profile
     losses: list[Loss] = list(request.losses)
     same = home.name == abroad.name
@@ -82,14 +87,28 @@ def prepare(
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns)
-    if not same:
+    if not same or prompted is not None:
         request = portable_tools(request, home)
-    request, custom = emulate_custom_tools(request, profile, losses)
-    # Only one dialect has namespaces, so a request that has them keeps them at home.
-    names = NameMap(names_of(request, flat=not same), abroad.names)
+    request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
+    # Only one dialect has namespaces, so a request that has them keeps them at home. A prompt has none.
+    flat = not same or prompted is not None
+    names = NameMap(names_of(request, flat=flat), OPENAI_NAMES if prompted is not None else abroad.names)
     request = rename(request, names)
-    # Behind the names: some ids are made of them.
-    request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
+    rendered = None
+    if prompted is not None:
+        rendered = render_request(request, prompted, model=target.model)
+        request = rendered.request
+        losses.extend(rendered.losses)
+    else:
+        # Behind the names: some ids are made of them.
+        request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
     request = fit_choice(request, target, losses)
     request, stops = fit_controls(request, target, same=same, losses=losses)
-    return Prepared(request=request, names=names, custom=custom.renamed(names), stops=stops, losses=tuple(losses))
+    return Prepared(
+        request=request,
+        names=names,
+        custom=custom.renamed(names),
+        stops=stops,
+        losses=tuple(losses),
+        rendered=rendered,
+    )

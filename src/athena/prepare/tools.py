@@ -36,12 +36,17 @@ def portable_tools(request: Request, home: Dialect) -> Request:
     return msgspec.structs.replace(request, tools=tools)
 
 
-def emulate_custom_tools(request: Request, profile: Profile, losses: list[Loss]) -> tuple[Request, CustomTools]:
-    """Free-form tools as functions with one string argument, in definitions and history alike."""
+def emulate_custom_tools(
+    request: Request, profile: Profile, losses: list[Loss], *, always: bool = False
+) -> tuple[Request, CustomTools]:
+    """Free-form tools as functions with one string argument, in definitions and history alike.
+
+    `always`: whatever the upstream takes, this model knows no tools of its own.
+    """
     has_custom = any(tool.kind == "custom" for tool in request.tools) or any(
         isinstance(part, ToolCall | ToolResult) and part.kind == "custom" for turn in request.turns for part in turn.parts
     )
-    if profile.custom_tools or not has_custom:
+    if (profile.custom_tools and not always) or not has_custom:
         return request, CustomTools()
     keys = tuple((tool.namespace, tool.name) for tool in request.tools if tool.kind == "custom")
     for index, tool in enumerate(request.tools):

@@ -1,0 +1,68 @@
+"""The five classes of failure of source system C (requirement C24), each under its branch of the one tree.
+
+ToolConfigurationError   options that can not work, found at construction            500
+ToolValidationError      a request that breaks a limit or a rule of tools            400
+ToolProcessingError      an answer that does not give what was asked for             502
+ToolSystemError          cancelled by the caller                                     499
+ToolNetworkError         the upstream failed                                         502
+"""
+
+from __future__ import annotations
+
+from athena.errors import AthenaError, ConfigError, ErrorKind, FormatError, InvalidRequest, UpstreamError
+
+__all__ = [
+    "ToolConfigurationError",
+    "ToolNetworkError",
+    "ToolProcessingError",
+    "ToolSystemError",
+    "ToolValidationError",
+    "http_status",
+]
+
+
+class ToolConfigurationError(ConfigError):
+    """The adapter's options can not work; `problems` names all of them."""
+
+    code = "invalid_tool_options"
+
+
+class ToolValidationError(InvalidRequest):
+    """The request's tools break a rule or a limit; the message names the number."""
+
+    code = "invalid_tools"
+
+
+class ToolProcessingError(FormatError):
+    """The answer does not hold the call that was required, or holds one nobody can use."""
+
+    code = "tool_answer_unusable"
+
+
+class ToolSystemError(AthenaError):
+    """The work was ended from outside."""
+
+    kind: ErrorKind = "cancelled"
+    code = "cancelled"
+
+
+class ToolNetworkError(UpstreamError):
+    """The upstream failed: an error status, an error in the stream, or an end before the end."""
+
+    code = "upstream_error"
+
+
+_STATUS: tuple[tuple[type[AthenaError], int], ...] = (
+    (ToolConfigurationError, 500),
+    (ToolValidationError, 400),
+    (ToolProcessingError, 502),
+    (ToolSystemError, 499),
+    (ToolNetworkError, 502),
+)
+
+
+def http_status(error: AthenaError) -> int:
+    """The HTTP status for an error of this room; an upstream's own status where it sent one."""
+    if error.status is not None:
+        return error.status
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
