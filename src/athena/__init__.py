@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from athena import errors
+    from athena.batch import parse_batch
     from athena.calls.builder import AnswerBuilder, build_answer
     from athena.calls.tracker import ToolCallTracker
     from athena.formats.detect import detect_format
@@ -50,6 +51,7 @@ __all__ = [
     "detect_format",
     "errors",
     "parse",
+    "parse_batch",
     "render_calls",
     "render_result",
     "render_tools",
@@ -78,6 +80,7 @@ _HOMES = {
     "detect_format": "formats.detect",
     "errors": "",
     "parse": "parsing",
+    "parse_batch": "batch",
     "render_calls": "parsing",
     "render_result": "parsing",
     "render_tools": "parsing",

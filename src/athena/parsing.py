@@ -18,6 +18,7 @@ from athena.formats import get_format
 from athena.formats.detect import detect_format
 from athena.formats.engine import TextParser
 from athena.formats.policies import Policies, RepairLevel
+from athena.formats.value_types import ToolBook
 from athena.model.events import Done, Error, Event, Finish
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult
@@ -55,7 +56,7 @@ class Parser:
         format: str = "auto",  # noqa: A002 - the word users know
         *,
         model: str | None = None,
-        tools: Tools | None = None,
+        tools: Tools | ToolBook | None = None,
         starts_in_thinking: bool = False,
         channel: Literal["text", "reasoning"] = "text",
         repair: RepairLevel = "syntax",
@@ -68,7 +69,7 @@ class Parser:
             format = detected if detected != "standard" else "auto"  # noqa: A001
         self._parser = TextParser(
             format,
-            tools=None if tools is None else read_tools(tools),
+            tools=tools if tools is None or isinstance(tools, ToolBook) else read_tools(tools),
             channel=channel,
             starts_in_thinking=starts_in_thinking,
             policies=msgspec.structs.replace(policies or Policies(), repair=repair),

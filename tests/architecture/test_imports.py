@@ -23,7 +23,7 @@ SEES: dict[str, set[str]] = {
     "prompted": {"errors", "model", "wire", "calls", "formats"},
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},
-    "exchange": {"errors", "model", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
+    "exchange": {"errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
     "batch": {"errors", "model", "formats", "parsing"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "translate": {"errors", "model", "wire", "opaque", "dialects", "exchange", "formats", "prepare", "profiles"},
