@@ -26,7 +26,7 @@ pytestmark = pytest.mark.agents
 _PROGRAMS = Path(__file__).parents[2] / ".agents" / "node_modules" / ".bin"
 _PATIENCE = 120
 _PROMPT = "Read the file {path} and tell me the word in it."
-_ATHENA_CODE = (sys.executable, "-c", "from athena.shells.cli.code import code; code()")
+_ATHENA_CODE = (sys.executable, "-m", "athena", "code")
 
 HEADLESS: dict[str, tuple[str, ...]] = {
     "claude": ("-p", "{prompt}", "--allowedTools", "Read"),

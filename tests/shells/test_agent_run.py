@@ -19,10 +19,12 @@ from click.testing import CliRunner
 from athena.shells import agent_run
 from athena.shells.agent_run import CanNotRun, running_gateway, started_gateway
 from athena.shells.agents import AGENTS, OverlaidHome, launch, lay_over
+from athena.shells.cli.code import AGENTS as OFFERED
 from athena.shells.cli.code import code
+from athena.shells.daemon import Home, State
 from athena.shells.temporary_gateway import Wish
 
-_CODE = (sys.executable, "-c", "from athena.shells.cli.code import code; code()")
+_CODE = (sys.executable, "-m", "athena", "code")
 _REPORT = """#!{python}
 import json, os, sys
 json.dump({{"arguments": sys.argv[1:], "variables": dict(os.environ)}}, open({report!r}, "w"))
@@ -125,7 +127,7 @@ def test_a_gateway_is_started_for_the_run_and_ends_with_it(stage: Stage) -> None
     done = stage.run()
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stderr
-    assert not agent_run._is_up(stage.report()["variables"]["ANTHROPIC_BASE_URL"])
+    assert not _is_up(stage.report()["variables"]["ANTHROPIC_BASE_URL"])
 
 
 def test_a_gateway_that_does_not_start_says_why(stage: Stage, tmp_path: Path) -> None:
@@ -139,20 +141,22 @@ def test_a_gateway_that_does_not_start_says_why(stage: Stage, tmp_path: Path) ->
 
 
 def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> None:
-    port = int(gateway.rpartition(":")[2])
-    state = stage.home / ".athena" / "athena.pid"
-    state.parent.mkdir()
-    state.write_text(json.dumps({"pid": os.getpid(), "port": port, "start_time": 0, "config_path": None}))
-    stage.install("claude")
-    assert stage.run().returncode == 0
+    home = Home(stage.home / ".athena")
+    lock = home.lock()
+    try:
+        home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway))
+        stage.install("claude")
+        assert stage.run().returncode == 0
+    finally:
+        os.close(lock)
     assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == gateway
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": 1}', '{"pid": 99999999, "port": 1}', '{"pid": "x", "port": []}'])
-def test_a_stale_or_odd_state_file_is_no_gateway(text: str, tmp_path: Path) -> None:
-    state = tmp_path / "athena.pid"
-    state.write_text(text)
-    assert running_gateway(str(state)) is None
+def test_a_state_file_left_behind_is_no_gateway(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    os.close(home.lock())
+    home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
+    assert running_gateway(str(tmp_path)) is None
 
 
 def test_what_is_missing_is_named_with_its_remedy(stage: Stage) -> None:
@@ -226,11 +230,19 @@ def test_the_temporary_gateway_ends_when_its_parent_is_gone(tmp_path: Path) -> N
         assert parent.stdout is not None
         url = parent.stdout.readline().strip()
         log = tmp_path / "gateway.log"
-        assert agent_run._is_up(url)
+        assert _is_up(url)
         parent.kill()
         parent.wait()
     _wait_until_closed(log)
-    assert not agent_run._is_up(url)
+    assert not _is_up(url)
+
+
+def _is_up(url: str) -> bool:
+    try:
+        agent_run.ask(url, "any")
+    except CanNotRun:
+        return False
+    return True
 
 
 def _wait_until_closed(file: Path) -> None:
@@ -248,6 +260,10 @@ def _is_open(file: Path) -> bool:
         except OSError:
             continue
     return False
+
+
+def test_the_command_offers_every_row() -> None:
+    assert tuple(AGENTS) == OFFERED
 
 
 def test_every_row_fills_in_completely() -> None:

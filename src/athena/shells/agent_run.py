@@ -26,19 +26,22 @@ from typing import Any
 
 import msgspec
 
-from athena.shells import temporary_gateway
+from athena.errors import AthenaError
+from athena.shells import daemon, temporary_gateway
 from athena.shells.agents import Agent, Launch, launch, lay_over
+from athena.shells.config import Config
 from athena.shells.temporary_gateway import Up, Wish
 
-STATE_FILE = "~/.athena/athena.pid"
 ANY_KEY = "athena"
 """Presented to a gateway that asks for none: agents do not start without a key."""
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 
 
-class CanNotRun(Exception):
-    """The agent could not be started; the text says why and what to do."""
+class CanNotRun(AthenaError):
+    """The agent could not be started; the message says why and what to do."""
+
+    code = "can_not_run"
 
 
 class Gateway(msgspec.Struct, frozen=True):
@@ -56,15 +59,17 @@ def run(
     key: str | None = None,
     model: str | None = None,
     wish: Wish | None = None,
+    state_dir: str = Config().state_dir,
     tell: Callable[[str], None] = lambda text: None,
 ) -> int:
     """Run an agent and give back its exit code. Raises CanNotRun.
 
-    `url` names the gateway to use; `wish` starts one for the duration. With neither, the gateway in the background is used if
-    there is one, else one is started. `tell` hears what a person should know before the agent takes the screen.
+    `url` names the gateway to use; `wish` starts one for the duration. With neither, the gateway in the background (known by
+    `state_dir`) is used if there is one, else one is started. `tell` hears what a person should know before the agent takes
+    the screen.
     """
     executable = find_executable(agent)
-    address = url or (None if wish else running_gateway())
+    address = url or (None if wish else running_gateway(state_dir))
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="athena-code-")))
         if address is None:
@@ -113,23 +118,12 @@ def choose_model(agent: Agent, wanted: str | None, gateway: Gateway) -> str:
 # -- the gateway -----------------------------------------------------------------------------------------------------------
 
 
-def running_gateway(state_file: str = STATE_FILE) -> str | None:
+def running_gateway(state_dir: str) -> str | None:
     """The address of the gateway in the background; None when there is none."""
     try:
-        state = json.loads(Path(state_file).expanduser().read_text("utf-8"))
-        os.kill(int(state["pid"]), 0)
-        url = f"http://{_loopback_name(state.get('host') or '127.0.0.1')}:{int(state['port'])}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return daemon.Home(state_dir).running().url or None
+    except daemon.NotRunning:
         return None
-    return url if _is_up(url) else None
-
-
-def _loopback_name(host: str) -> str:
-    if host in ("0.0.0.0", ""):
-        return "127.0.0.1"
-    if host == "::":
-        return "[::1]"
-    return f"[{host}]" if ":" in host else host
 
 
 @contextlib.contextmanager
@@ -137,9 +131,10 @@ def started_gateway(wish: Wish, directory: Path) -> Iterator[Up]:
     """A gateway of our own on a free loopback port."""
     log = directory / "gateway.log"
     with log.open("wb") as errors:
-        # A session of its own: Ctrl-C at the terminal is for the agent.
+        # A session of its own: Ctrl-C at the terminal is for the agent. -P: a directory named athena where the person happens
+        # to be must not be taken for the program.
         process = subprocess.Popen(
-            [sys.executable, "-m", temporary_gateway.__name__, msgspec.json.encode(wish).decode()],
+            [sys.executable, "-P", "-m", temporary_gateway.__name__, msgspec.json.encode(wish).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -167,13 +162,6 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> Up:
         process.wait()
         raise CanNotRun(f"the gateway did not start\n{log.read_text('utf-8', 'replace')}".rstrip())
     return msgspec.json.decode(line, type=Up)
-
-
-def _is_up(url: str) -> bool:
-    try:
-        return bool(_get(url + "/health", {}).get("status") == "ok")
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def ask(url: str, key: str) -> Gateway:
