@@ -292,6 +292,10 @@ def _check_keys(config: Config, report: Report) -> None:
 
 
 def _check_adapter(config: Config, report: Report) -> None:
+    style = config.tool_adapter.style
+    styles = ("json", *(name for name in format_ids() if name != "standard"))
+    if style and style not in styles:
+        report.error(("tool_adapter", "style"), f"there is no style {style!r}", did_you_mean(style, styles))
     template = config.tool_adapter.prompt_template
     if template is not None and template.count("%s") != 1:
         report.error(("tool_adapter", "prompt_template"), "must hold %s exactly once", "%s is where the tools go")

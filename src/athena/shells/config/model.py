@@ -133,7 +133,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     for. Only the upstream's name: the model name passes unchanged."""
     tools: ToolMode = "auto"
     """native: the upstream's own tools. prompted: tools are taught in the prompt. none: tools are left out. auto: prompted for
-    the models of tool_adapter, else native."""
+    the models of tool_adapter, else native, and prompted from then on when the upstream refuses tools."""
     format: Text = "auto"
     """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; or standard,
     structured calls only."""
@@ -312,6 +312,12 @@ class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """Own instruction text with exactly one %s for the tools."""
     retry_required: bool = False
     """Ask once more when a required call is missing from the answer."""
+    reask: bool = False
+    """Ask once more, explaining, when a call can not be used or a required one is missing, and nothing was shown yet."""
+    invalid_arguments: Literal["pass", "text", "error"] = "pass"
+    """A call whose arguments break the tool's schema: pass it on, leave it as text, or fail."""
+    style: Text = "json"
+    """What the model is taught to write: json, a text format's name, or auto: its own family's format where that is known."""
 
 
 class FormatSettings(msgspec.Struct, frozen=True, kw_only=True):

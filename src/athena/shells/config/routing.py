@@ -18,6 +18,7 @@ from athena.formats.stage import FormatOptions
 from athena.model.limits import Limits as CoreLimits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
+from athena.prompted.options import PromptedOptions
 from athena.shells.config.model import (
     Config,
     Fallback,
@@ -26,6 +27,7 @@ from athena.shells.config.model import (
     Policy,
     TimeoutOverrides,
     Timeouts,
+    ToolAdapter,
     ToolMode,
     Upstream,
 )
@@ -54,6 +56,10 @@ class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
     context_limit_kb: int
     """Largest request with tools, in KiB; 0: no limit."""
     policy: Policy
+    prompted_options: PromptedOptions
+    """How tools are taught in the prompt, where they are."""
+    may_switch: bool
+    """Nobody said how this model takes tools: put them in the prompt once the upstream refuses them."""
     strict: bool
     pairing: Literal["strict", "repair"]
     timeouts: Timeouts
@@ -153,6 +159,8 @@ class Router:
             limits=config.limits.core(settings.section_limit_kb),
             context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
+            prompted_options=prompted_options(config.tool_adapter, rule),
+            may_switch=(target.tools or rule.tools) == "auto",
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
             timeouts=_timeouts(config.timeouts, upstream.timeouts, rule.timeouts),
@@ -183,6 +191,26 @@ class Router:
         near = difflib.get_close_matches(shown, list(dict.fromkeys([*names, *patterns])), n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else ""
         return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
+
+
+def prompted_options(adapter: ToolAdapter, rule: ModelRule) -> PromptedOptions:
+    """The tool adapter's settings for the models of one rule."""
+    return PromptedOptions(
+        policy=rule.policy or adapter.policy,
+        style=adapter.style,
+        template=adapter.prompt_template,
+        results=adapter.results,
+        system_messages=adapter.system_message_support,
+        window_ms=adapter.collect_window_ms,
+        max_calls=adapter.max_calls,
+        collect_bytes=adapter.collect_max_bytes,
+        stream_buffer_bytes=adapter.stream_buffer_bytes,
+        early_detection_chars=adapter.early_detection_chars,
+        cancel_upstream=adapter.cancel_upstream_on_stop,
+        reask=adapter.reask or adapter.retry_required,
+        invalid=adapter.invalid_arguments,
+        repair=rule.repair,
+    )
 
 
 def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings) -> FormatOptions:

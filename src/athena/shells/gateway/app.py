@@ -36,6 +36,7 @@ from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import Target, ready_targets
 from athena.shells.gateway.tokens import TokenCounter
+from athena.shells.gateway.tool_modes import ToolModes
 from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
@@ -64,6 +65,7 @@ class Gateway:
         self._targets: dict[str, tuple[Target, ...]] = {}
         self.health = UpstreamHealth(config.health, time.monotonic)
         self.budget = RetryBudget(config.retries)
+        self.tool_modes = ToolModes(self.metrics.tool_switches)
         for name in config.upstreams:
             self.metrics.upstream_up.labels(name).set(1)
 
@@ -266,11 +268,14 @@ class Gateway:
                 metrics.calls.labels(record.upstream, model, "native").inc(native)
             if record.text_calls:
                 metrics.calls.labels(record.upstream, model, "text").inc(record.text_calls)
-                metrics.leaks.labels(record.upstream, model).inc()
+                if not record.tool_mode:
+                    metrics.leaks.labels(record.upstream, model).inc()
                 metrics.detections.labels(record.format).inc()
         if record.repairs:
             metrics.repairs.labels(record.format or "standard").inc(record.repairs)
         if exchange is not None:
+            if exchange.prompted is not None:
+                metrics.prompted.labels(record.upstream, exchange.prompted.style).inc()
             for loss in exchange.losses:
                 metrics.losses.labels(loss.action).inc()
             for note in exchange.notes:

@@ -140,6 +140,22 @@ class Flow:
 
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
+        modes = self._gateway.tool_modes
+        step = await self._ask(target)
+        error = self._exchange.error if self._exchange is not None else None
+        if step is None or self._head_sent or not modes.may_switch(target, self._request, error):
+            return step
+        refused = self._exchange
+        modes.switch(target)
+        answered = await self._ask(target)
+        modes.confirm(target, ok=answered is None)
+        if answered is None:
+            return None
+        # It was not the tools after all: the first error is the one to tell.
+        self._exchange, self._record.tool_mode = refused, ""
+        return step
+
+    async def _ask(self, target: Target) -> Step | None:
         gateway, record = self._gateway, self._record
         self._drop_response()
         record.attempts += 1
@@ -148,12 +164,17 @@ class Flow:
         self._exchange = None
         try:
             options = gateway.options(record, self._request, target, array=self._array)
-            exchange = Exchange(self._request, target.route, options)
+            exchange = Exchange(self._request, gateway.tool_modes.route(target), options)
         except ClientError as error:
             return self._refuse(error)
         self._exchange = exchange
         record.warnings = len(exchange.losses)
-        log_body("upstream request", record.request_id, exchange.call.body)
+        record.tool_mode = "prompted" if exchange.route.prompted is not None and record.tools else ""
+        return await self._send_upstream(target, exchange)
+
+    async def _send_upstream(self, target: Target, exchange: Exchange) -> Step | None:
+        gateway = self._gateway
+        log_body("upstream request", self._record.request_id, exchange.call.body)
         try:
             response = await gateway.client.send(
                 "POST",
@@ -177,17 +198,24 @@ class Flow:
         exchange.upstream_head(response.status, response.headers)
         recorder = gateway.recorder(record, self._request)
         while not exchange.done:
-            await inbox.wait()
+            await inbox.wait(exchange.deadline)
             data = inbox.take()
             began = loop.time()
             if data:
                 recorder.write(data)
                 log_body("upstream answer", record.request_id, data)
-                step = exchange.upstream_data(data)
+                step = exchange.upstream_data(data, began)
                 record.chunks += 1
+            elif not inbox.ended:
+                step = exchange.tick(began)
             else:
                 step = exchange.upstream_end(inbox.failure)
             self._own_time += loop.time() - began
+            if step.again is not None:
+                recorder.close()
+                self._drop_response()
+                record.attempts += 1
+                return await self._send_upstream(target, exchange)
             if step.events:
                 self._note(step.events)
             if step.done and exchange.outcome == "error" and not self._head_sent:

@@ -33,15 +33,18 @@ class Inbox:
         self._response = response
         response.deliver_to(self._on_data, self._on_end)
 
-    async def wait(self) -> None:
-        """Until bytes or the end are there."""
+    async def wait(self, deadline: float | None = None) -> None:
+        """Until bytes or the end are there, or that time of the loop's clock."""
         if self._pieces or self.ended:
             return
         self._future = self._loop.create_future()
+        timer = self._loop.call_at(deadline, self._wake) if deadline is not None else None
         try:
             await self._future
         finally:
             self._future = None
+            if timer is not None:
+                timer.cancel()
 
     def take(self) -> bytes:
         """All bytes that came; the upstream may send more again."""

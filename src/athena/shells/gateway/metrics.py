@@ -44,6 +44,15 @@ class Metrics:
         )
         self.tokens = Counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"), registry=registry)
         self.losses = Counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",), registry=registry)
+        self.tool_switches = Counter(
+            "athena_tool_mode_switches",
+            "Models found to refuse tools and asked by prompt since",
+            ("upstream",),
+            registry=registry,
+        )
+        self.prompted = Counter(
+            "athena_prompted_requests", "Requests whose tools went into the prompt", ("upstream", "style"), registry=registry
+        )
         self.open_streams = Gauge("athena_open_streams", "Streams open right now", registry=registry)
         self.held_bytes = Gauge("athena_held_bytes", "Bytes held back while their meaning is undecided", registry=registry)
         self.upstream_up = Gauge(

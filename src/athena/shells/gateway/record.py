@@ -23,6 +23,7 @@ class Record(msgspec.Struct):
     format: str = ""
     stream: bool = False
     tools: int = 0
+    tool_mode: str = ""
     calls: int = 0
     text_calls: int = 0
     repairs: int = 0

@@ -35,6 +35,8 @@ class Target(msgspec.Struct, frozen=True):
     limits: Limits
     context_limit_kb: int
     forward_key: bool
+    prompted_route: Route | None = None
+    """`tools: auto`: how to ask when the upstream turns out to take no tools."""
 
     def path(self, path: str) -> str:
         """The request target on the upstream's host, for a dialect's own path."""
@@ -73,18 +75,20 @@ def _ready(resolved: ResolvedRoute) -> Target:
         headers.append(_credential(profile, upstream.api_key.reveal()))
     headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
     timeouts = resolved.timeouts
+    route = Route(
+        dialect=upstream.dialect,
+        model=resolved.model,
+        profile=profile,
+        strict=resolved.strict,
+        format=resolved.format_options,
+        pairing=resolved.pairing,
+    )
+    prompted = msgspec.structs.replace(route, prompted=resolved.prompted_options)
     return Target(
         upstream=resolved.upstream_name,
         model=resolved.model,
         dialect=upstream.dialect,
-        route=Route(
-            dialect=upstream.dialect,
-            model=resolved.model,
-            profile=profile,
-            strict=resolved.strict,
-            format=resolved.format_options,
-            pairing=resolved.pairing,
-        ),
+        route=prompted if resolved.tools == "prompted" else route,
         tools=resolved.tools,
         origin=origin,
         timeouts=Timeouts(
@@ -97,6 +101,7 @@ def _ready(resolved: ResolvedRoute) -> Target:
         limits=resolved.limits,
         context_limit_kb=resolved.context_limit_kb,
         forward_key=upstream.forward_client_key,
+        prompted_route=prompted if resolved.may_switch else None,
     )
 
 
