@@ -125,7 +125,9 @@ class Gateway:
             record.outcome = "client_closed"
             records.write(record)
         except AthenaError as error:
-            await self._error(dialect, error_event(error), record, send)
+            # A status that we ourselves chose (405, 408, 415) is ours, whatever row of the dialect's table the words come from.
+            own = error.status if isinstance(error, ClientError) else None
+            await self._error(dialect, error_event(error), record, send, status=own)
         except Exception:
             # The outermost edge: whatever is wrong with us, the client gets an answer in its dialect and the log the reason.
             LOG.exception("request %s failed inside the gateway", record.request_id)
@@ -318,12 +320,13 @@ class Gateway:
         extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
         await _reply(send, 200, msgspec.json.encode(dialect.encode_count(tokens)), "application/json", extra)
 
-    async def _error(self, dialect: Dialect, error: Error, record: Record, send: Send) -> None:
+    async def _error(self, dialect: Dialect, error: Error, record: Record, send: Send, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        record.status, record.outcome, record.error = answer.status, "error", error.code
+        status = status or answer.status
+        record.status, record.outcome, record.error = status, "error", error.code
         headers = self.answer_headers(record.request_id)
         headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await _reply(send, answer.status, answer.body, "application/json", headers)
+        await _reply(send, status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         records.write(record)
 

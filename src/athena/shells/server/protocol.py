@@ -25,6 +25,7 @@ LOG = logging.getLogger("athena.server")
 _LINGER = 2.0
 """Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
 _PIPELINED = 16
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,8 @@ class FrontProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._deaf = False
         """Further bytes are read and dropped."""
+        self._repeating = False
+        """A head is told to a new parser; it has been acted on before."""
         self._refusal: tuple[int, str, str] | None = None
         self._running: RequestResponseCycle | None = None
 
@@ -117,13 +120,20 @@ class FrontProtocol(HttpToolsProtocol):
         was_in_head = self._in_head
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._stay_plain()
+            self._feed(data)
         except httptools.HttpParserError:
-            self.refuse(*(self._refusal or (400, "bad_request", "this is not a valid HTTP/1.1 request")))
+            self.refuse(*(self._refusal or (400, "bad_request", "this is not a valid request in HTTP/1.1")))
         else:
             self._judge_head(len(data) if was_in_head else 0)
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._stay_plain()
 
     def _judge_head(self, more: int) -> None:
         """Bound a head that is still coming in."""
@@ -137,22 +147,32 @@ class FrontProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _stay_plain(self) -> None:
-        """An upgrade nobody here speaks: the request is served as it is, then the connection ends."""
-        self.cycle.keep_alive = False
-        self._deaf = True
+        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        self.parser = httptools.HttpRequestParser(self)
+        framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in _FRAMING]
+        if framing:
+            self._repeating = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
+            self._repeating = False
 
     # -- parser callbacks --------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._repeating:
+            return
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
+        if self._repeating:
+            return
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._repeating:
+            return
         self._count(len(name) + len(value) + 4)
         if not self._in_head:
             return  # a trailer: what came too late for the checks must not join the headers
@@ -161,12 +181,19 @@ class FrontProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._repeating:
+            return
         self._in_head = False
         self._stop_head_timer()
         self._check_head()
         if len(self.pipeline) >= _PIPELINED:
             self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and any(name in _FRAMING for name, _ in self.headers):
+            return  # the parser takes the body for another protocol; see _stay_plain
+        super().on_message_complete()
 
     def _check_head(self) -> None:
         version = self.parser.get_http_version()

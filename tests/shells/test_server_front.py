@@ -1,0 +1,242 @@
+"""The HTTP front against clients that do not play by the rules, on raw sockets (`reliability.md` rows 49 to 52)."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.athena_process import Serving, serving
+
+HOST = b"Host: a\r\n"
+POST = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+
+REFUSED = {
+    "both lengths": POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "both lengths, other order": POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "plus in length": POST + b"Content-Length: +5\r\n\r\nhello",
+    "minus in length": POST + b"Content-Length: -5\r\n\r\nhello",
+    "hex length": POST + b"Content-Length: 0x5\r\n\r\nhello",
+    "underscore in length": POST + b"Content-Length: 1_0\r\n\r\nhellohello",
+    "two numbers in length": POST + b"Content-Length: 5 5\r\n\r\nhello",
+    "list of lengths": POST + b"Content-Length: 5, 5\r\n\r\nhello",
+    "empty length": POST + b"Content-Length:\r\n\r\nhello",
+    "same length twice": POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    "two lengths": POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    "huge length": POST + b"Content-Length: 99999999999999999999999\r\n\r\nhello",
+    "empty name": b"GET / HTTP/1.1\r\n" + HOST + b": x\r\n\r\n",
+    "space before colon": POST + b"Content-Length : 5\r\n\r\nhello",
+    "space before name": b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+    "folded line": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\r\n b\r\n\r\n",
+    "bare LF in headers": b"GET / HTTP/1.1\r\nHost: a\nFoo: b\r\n\r\n",
+    "bare LF only": b"GET / HTTP/1.1\nHost: a\n\n",
+    "bare LF at the end": b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+    "bare CR": b"GET / HTTP/1.1\r\nHost: a\rFoo: b\r\n\r\n",
+    "NUL in value": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\x00b\r\n\r\n",
+    "control in value": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\x01b\r\n\r\n",
+    "high byte in name": b"GET / HTTP/1.1\r\n" + HOST + b"F\xe9o: ab\r\n\r\n",
+    "identity coding": POST + b"Transfer-Encoding: identity\r\n\r\nhello",
+    "unknown coding": POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunked not last": POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "coding before chunked": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "vertical tab in coding": POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "empty coding": POST + b"Transfer-Encoding:\r\n\r\n0\r\n\r\n",
+    "quoted coding": POST + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    "chunked in HTTP/1.0": b"POST / HTTP/1.0\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "hex prefix in chunk size": CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n",
+    "plus in chunk size": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
+    "space in chunk size": CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n",
+    "huge chunk size": CHUNKED + b"fffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+    "no chunk size": CHUNKED + b"\r\nhello\r\n0\r\n\r\n",
+    "bare LF after chunk size": CHUNKED + b"5\nhello\r\n0\r\n\r\n",
+    "bare LF in extension": CHUNKED + b"5;a\nhello\r\n0\r\n\r\n",
+    "bare LF after chunk": CHUNKED + b"5\r\nhello\n0\r\n\r\n",
+    "nothing after chunk": CHUNKED + b"5\r\nhelloXX0\r\n\r\n",
+    "bare LF at the last": CHUNKED + b"0\r\n\n",
+    "no host": b"GET /health HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "fragment": b"GET /health#x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "no slash": b"GET health HTTP/1.1\r\n" + HOST + b"\r\n",
+    "NUL in path": b"GET /\x00 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "high byte in path": b"GET /\xe9 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "lower-case method": b"get /health HTTP/1.1\r\n" + HOST + b"\r\n",
+    "unknown method": b"FOO /health HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tab in request line": b"GET\t/health HTTP/1.1\r\n" + HOST + b"\r\n",
+    "space behind version": b"GET /health HTTP/1.1 \r\n" + HOST + b"\r\n",
+    "HTTP/1.2": b"GET /health HTTP/1.2\r\n" + HOST + b"\r\n",
+    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "tunnel": b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    config = {"timeouts": {"client_headers_s": 0.6, "client_body_s": 0.6}, "limits": {"body_bytes": 4096}}
+    with serving(tmp_path_factory.mktemp("front"), config=config) as running:
+        yield running
+
+
+def exchange(server: Serving, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """Send, then read until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+        for piece in pieces:
+            client.sendall(piece)
+            if pause:
+                time.sleep(pause)
+        return read_all(client)
+
+
+def read_all(client: socket.socket) -> bytes:
+    answer = b""
+    while data := client.recv(65536):
+        answer += data
+    return answer
+
+
+def status(answer: bytes) -> int:
+    found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
+    assert found, answer
+    return int(found.group(1))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_ambiguous_requests_are_refused_and_the_connection_ends(server: Serving, case: str) -> None:
+    answer = exchange(server, REFUSED[case] + GET)
+    assert status(answer) == 400
+    assert len(re.findall(rb"HTTP/1\.1 \d", answer)) == 1
+    assert b"connection: close" in answer
+    assert b"x-request-id: req_" in answer
+
+
+def test_another_version_is_named(server: Serving) -> None:
+    assert status(exchange(server, b"GET / HTTP/2.0\r\n" + HOST + b"\r\n")) == 505
+
+
+def test_large_heads_are_refused(server: Serving) -> None:
+    assert status(exchange(server, b"GET / HTTP/1.1\r\n" + HOST + b"A: " + b"x" * 70_000 + b"\r\n\r\n")) == 431
+    assert status(exchange(server, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n")) == 431
+    assert status(exchange(server, b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 100 + b"\r\n")) == 431
+    assert status(exchange(server, b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 98 + b"Connection: close\r\n\r\n")) == 200
+
+
+def test_an_endless_head_is_cut_while_it_comes(server: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nA: ")
+        for _ in range(40):
+            client.sendall(b"x" * 16_384)
+        assert status(read_all(client)) == 431
+
+
+def test_slow_heads_are_ended(server: Serving) -> None:
+    began = time.monotonic()
+    assert status(exchange(server, b"GET / HTTP/1.1\r\n", b"Ho")) == 408
+    assert exchange(server) == b""
+    assert time.monotonic() - began < 8
+
+
+def test_a_slow_head_of_a_later_request_is_ended(server: Serving) -> None:
+    answer = exchange(server, GET + b"GET /health HTT")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 408" in answer
+
+
+def test_a_slow_body_is_ended_in_the_dialect(server: Serving) -> None:
+    began = time.monotonic()
+    answer = exchange(server, b"POST /v1/messages HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n\r\n{")
+    assert status(answer) == 408
+    assert b'"type":"error"' in answer
+    assert time.monotonic() - began < 8
+
+
+def test_a_dripping_body_is_ended(server: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+        client.sendall(b"POST /v1/messages HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n")
+        client.settimeout(0.1)
+        deadline = time.monotonic() + 8
+        while True:
+            client.sendall(b" ")
+            try:
+                answer = client.recv(65536)
+                break
+            except TimeoutError:
+                assert time.monotonic() < deadline
+    assert status(answer) == 408
+
+
+def test_a_body_that_is_too_large_is_told_while_it_is_sent(server: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+        client.sendall(b"POST /v1/messages HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n")
+        for _ in range(100):
+            client.sendall(b"x" * 40_000)
+        answer = read_all(client)
+    assert status(answer) == 413
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_trailers_do_not_become_headers(server: Serving) -> None:
+    body = b'{"model":"m","messages":[]}'
+    request = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(body), body)
+    answer = exchange(server, request + b"X-Request-Id: from-a-trailer\r\n\r\n")
+    assert b"from-a-trailer" not in answer
+
+
+def test_pipelined_requests_are_answered_in_order(server: Serving) -> None:
+    one = b"GET /health HTTP/1.1\r\nHost: a\r\nX-Request-Id: r%d\r\n%b\r\n"
+    requests = b"".join(one % (number, b"Connection: close\r\n" if number == 9 else b"") for number in range(10))
+    answer = exchange(server, requests)
+    assert re.findall(rb"\r\nx-request-id: (r\d)\r\n", answer) == [b"r%d" % number for number in range(10)]
+
+
+def test_a_flood_of_pipelined_requests_is_cut(server: Serving) -> None:
+    answer = exchange(server, GET * 3000)
+    assert answer.count(b"HTTP/1.1 200") < 3000
+
+
+def test_an_upgrade_nobody_speaks_is_a_plain_request(server: Serving) -> None:
+    head = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    body = b'{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}'
+    post = b"POST /v1/messages HTTP/1.1\r\n" + HOST + head
+    pieces = (
+        b"GET /health HTTP/1.1\r\n" + HOST + head + b"\r\n",
+        post + b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+        post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body),
+        b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n",
+    )
+    for answer in (exchange(server, *pieces), exchange(server, b"".join(pieces))):
+        assert answer.count(b"HTTP/1.1 200 OK") == 4
+        assert answer.count(b"demo model") == 2
+
+
+def test_answers_say_nothing_about_the_server(server: Serving) -> None:
+    answer = exchange(server, b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n").lower()
+    assert b"\r\nserver:" not in answer
+    assert b"uvicorn" not in answer
+    assert b"\r\ndate: " in answer
+
+
+def test_the_server_is_well_after_all_this(server: Serving) -> None:
+    assert status(exchange(server, b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")) == 200
+    assert "Traceback" not in server.log()
+
+
+def test_garbage_after_a_request_spends_nothing(tmp_path: Path) -> None:
+    from support.held_upstream import HeldUpstream
+
+    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'
+    with HeldUpstream() as upstream:
+        config = {"upstreams": {"held": {"base_url": upstream.url}}, "models": [{"match": "*", "use": "held"}]}
+        with serving(tmp_path, config=config) as server:
+            answer = exchange(server, POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body) + b"NONSENSE\r\n\r\n")
+            assert status(answer) == 400
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+        assert upstream.opened == 0
