@@ -1,0 +1,76 @@
+"""Invoke tags under a prompt, the style Claude made known; many fine-tunes and agents write it.
+
+    <function_calls>
+    <invoke name="f">
+    <parameter name="a">1</parameter>
+    </invoke>
+    </function_calls>
+
+The tags may carry a namespace; the last one may be cut off by a stop sequence. Not real XML: text is raw and spaces are data.
+Origin: the vendor's page on legacy tool use, and the prompts of DeepSeek V3.2 and Muse, which use the same shape. The older
+form with elements in place of attributes is `invoke_xml_legacy`. Deviations: `formats.md` 2.52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke_text import function_results, invoke_calls, invoke_trouble
+from athena.formats.render import tool_lines
+from athena.model.parts import ToolCall
+from athena.model.request import Tool
+
+NAMESPACES = ("", "antml:", "atem:", "anthropic:", "claude:", "minimax:", "tool:", "ns:", "ns0:", "ns1:")
+
+
+def _tags(before: str, after: str) -> tuple[str, ...]:
+    return tuple(before + namespace + after for namespace in NAMESPACES)
+
+
+SHAPE = Invoke(
+    section_begin=_tags("<", "function_calls>"),
+    section_end=_tags("</", "function_calls>"),
+    call=_tags("<", "invoke"),
+    call_end=_tags("</", "invoke>"),
+    parameter=_tags("<", "parameter"),
+    parameter_end=_tags("</", "parameter>"),
+)
+READ = invoke_reader(SHAPE)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block for all calls of a turn."""
+    return f"<function_calls>\n{invoke_calls(calls)}</function_calls>"
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"These tools can be called, one per line:\n<functions>\n{tool_lines(tools)}\n</functions>\n\n"
+        "To call tools, write one block with an invoke for each call. Strings and numbers are written as they are, lists and "
+        "objects as JSON:\n"
+        '<function_calls>\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n</function_calls>'
+    )
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """Values have no escapes."""
+    return invoke_trouble(call, (*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end))
+
+
+FORMAT = Format(
+    id="invoke_xml",
+    openers=(
+        *(Opener(marker, READ) for marker in SHAPE.section_begin if not marker.startswith("<atem:")),
+        *(Opener(marker, READ, where="line") for marker in SHAPE.call if not marker.startswith("<atem:")),
+        *(Opener(marker, READ, auto=False) for marker in SHAPE.section_begin if marker.startswith("<atem:")),
+    ),
+    closers=(*SHAPE.section_end, *SHAPE.call_end, *SHAPE.parameter_end),
+    streams="str",
+    render_calls=render_calls,
+    render_results=function_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)
