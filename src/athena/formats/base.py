@@ -38,6 +38,8 @@ class Opener(msgspec.Struct, frozen=True):
     """May it be recognised when the format was not named?"""
     rank: int = 0
     """Formats that share a marker are asked by rank; of equal rank the named format first, then by id."""
+    plain: bool = False
+    """Ordinary text in a format of reserved tokens: only declared names, never inside reasoning."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Calls are read inside reasoning too. Always so for reserved tokens."""
     thinking: tuple[tuple[str, str], ...] = THINK
     """Delimiters of reasoning inside visible text."""
+    answer: tuple[tuple[str, str], ...] = ()
+    """Delimiters around the visible answer; they are left out. The opening one also ends reasoning."""
     closers: tuple[str, ...] = ()
     """End markers that are swallowed when they follow a call once more."""
     turn_ends: tuple[str, ...] = ()

@@ -14,6 +14,9 @@ import msgspec
 from athena.formats.base import Format, Opener
 from athena.formats.scanner import Lexer
 
+_CONTROL = ("<|", "<｜")
+"""How control tokens begin, which mean the same in every family."""
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """One reading of a marker."""
@@ -58,9 +61,13 @@ class Table:
                 if thinking:
                     # The line break before the closing delimiter belongs to the template.
                     closes.add("\n" + end)
+            for begin, end in known.answer:
+                if known is named or begin.startswith(_CONTROL):
+                    closes.add(begin)
+                    turn_ends.update((end, "\n" + end))
             ends.update(known.closers)
             # Only control tokens are unmistakable: `</s>` also ends struck-out text.
-            turn_ends.update(end for end in known.turn_ends if known is named or end.startswith(("<|", "<｜")))
+            turn_ends.update(end for end in known.turn_ends if known is named or end.startswith(_CONTROL))
         markers = sorted(openers.keys() | opens | closes | ends | turn_ends)
         self.meanings = {
             marker: Meaning(
@@ -75,6 +82,10 @@ class Table:
         self.lexer = Lexer(markers, ticks=True)
         self.any = self.lexer.any.search
         self.final = self.lexer.final.search
+
+
+def _in_reasoning(candidate: Candidate) -> bool:
+    return candidate.format.read_in_reasoning and not candidate.opener.plain
 
 
 class Recognizer:
@@ -92,7 +103,7 @@ class Recognizer:
         self.starters = tuple(candidate for candidate in candidates if not candidate.opener.marker)
         """Readings of the answer's beginning."""
         self.text = Table(marked, formats, named=named, thinking=False)
-        self.reasoning = Table([one for one in marked if one.format.read_in_reasoning], formats, named=named, thinking=True)
+        self.reasoning = Table([one for one in marked if _in_reasoning(one)], formats, named=named, thinking=True)
 
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""

@@ -199,6 +199,14 @@ class Scanner:
                 return taken
             yield
 
+    def blanks(self, limit: int = LOOK_AHEAD) -> Steps[int]:
+        """How much white space stands here, at most `limit`; nothing is taken."""
+        while True:
+            count = _end_of_space(self.text, self.at) - self.at
+            if self.at + count < len(self.text) or self.final or count >= limit:
+                return min(count, limit)
+            yield
+
     def found(self, *options: str) -> Steps[str]:
         """Take the longest option the text goes on with; empty when it is none of them."""
         ordered = sorted(options, key=len, reverse=True)

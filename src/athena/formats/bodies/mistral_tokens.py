@@ -31,8 +31,10 @@ def read_array(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     head = yield from scan.peek(1)
     if not head:
         raise Cut
-    if head not in "[{" or (head == "[" and (yield from scan.follows(1, ("{", "]"), end=False)) is None):
+    if head not in "[{":
         raise Declined
+    if head == "[" and not (yield from scan.follows(1, ("{", "]"))):
+        raise Cut if (yield from scan.follows(1, ())) == "" else Declined
     yield from read_named_calls(scan, calls, _ENDS)
     yield from end_of_block(scan, calls, _CLOSERS, (CALLS_END, TURN_END))
 

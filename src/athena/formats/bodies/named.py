@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
-from athena.formats.scanner import Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
 
@@ -28,6 +28,8 @@ class Fields(msgspec.Struct, frozen=True):
     """Without an arguments key it is no call."""
     name_is_key: bool = False
     """`{"NAME": {arguments}}`."""
+    nothing: tuple[str, ...] = ()
+    """Names by which the model says that it calls nothing: their objects are left out."""
     lists: tuple[str, ...] = ()
     """Keys under which an array of calls may stand."""
 
@@ -40,7 +42,7 @@ class _Unreadable(Exception):
 
 
 class _Call:
-    __slots__ = ("arguments", "closed", "failed", "id", "name", "seen")
+    __slots__ = ("arguments", "closed", "failed", "id", "name", "nothing", "seen")
 
     def __init__(self) -> None:
         self.name = ""
@@ -48,6 +50,7 @@ class _Call:
         self.arguments: str | None = None
         self.closed = False
         self.failed = False
+        self.nothing = False
         self.seen = False
 
 
@@ -59,6 +62,9 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
     depth = 0
     found = 0
     while True:
+        # White space and commas behind the last call belong to the text that follows it.
+        if found and not depth and not (yield from _goes_on(scan, ends)):
+            return found
         yield from scan.space()
         head = yield from scan.peek(1)
         if head == "[" and not depth and not (yield from _is_end(scan, ends)):
@@ -79,8 +85,19 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
                 yield from skip_to(scan, calls, Lexer(ends))
                 return found + 1
             found += 1
+        elif not head and depth and not found:
+            raise Cut
         else:
             return found
+
+
+def _goes_on(scan: Scanner, ends: tuple[str, ...]) -> Steps[bool]:
+    """Does another call stand behind this one? Nothing is taken."""
+    blanks = yield from scan.blanks()
+    head = (yield from scan.peek(blanks + 1))[blanks:]
+    if head not in (",", ";"):
+        return head in ("{", "[")
+    return (yield from scan.follows(blanks + 1, ("{", "[", ",", ";", *ends))) is not None
 
 
 def _is_end(scan: Scanner, ends: tuple[str, ...]) -> Steps[bool]:
@@ -98,6 +115,9 @@ def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, .
 
 def _late(calls: CallWriter, fields: Fields, call: _Call) -> None:
     """The object ended and its arguments were not streamed: they came before the name, or there are none."""
+    if call.nothing:
+        calls.settle()
+        return
     if not call.name or (fields.needs_arguments and not call.seen):
         raise _Unreadable
     calls.open(call.name, call.id)
@@ -173,7 +193,8 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
         if not text.startswith('"'):
             raise _Unreadable
         call.name = _string(text)
-        if not calls.admits(call.name):
+        call.nothing = call.name in fields.nothing and not calls.book.declared(call.name)
+        if not call.nothing and not calls.admits(call.name):
             raise Declined
     elif key in fields.id:
         call.id = _string(text) if text.startswith('"') else text
@@ -181,7 +202,7 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
 
 def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     call.seen = True
-    if not call.name:
+    if not call.name or call.nothing:
         call.arguments = yield from json_value(scan, calls)
         if call.arguments is None:
             raise _Unreadable
