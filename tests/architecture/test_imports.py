@@ -26,6 +26,17 @@ SEES: dict[str, set[str]] = {
     "exchange": {"errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
     "batch": {"errors", "model", "formats", "parsing"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
+    "tool_adapter": {
+        "errors",
+        "model",
+        "wire",
+        "dialects",
+        "exchange",
+        "formats",
+        "prepare",
+        "profiles",
+        "prompted",
+    },
     "translate": {"errors", "model", "wire", "opaque", "dialects", "exchange", "formats", "prepare", "profiles"},
 }
 IO_MODULES = {

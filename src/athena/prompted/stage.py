@@ -7,7 +7,7 @@ is left out; all other text is shown exactly or, where the policy says so, not a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -110,6 +110,11 @@ class PromptedStage:
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._ended = False
+        self.clock: Callable[[], float] | None = None
+        """For `seconds` only: with it the parts of the work are timed."""
+        self.seconds = {"json_parsing": 0.0, "call_extraction": 0.0}
+        self.most_held = 0
+        """The most characters of text that waited at once."""
         self._may_reask = options.reask and self._expected == 1
         self.deadline: float | None = None
         """When the collect window closes; the shell calls `tick` then."""
@@ -201,10 +206,21 @@ class PromptedStage:
         ):
             out.append(event)
         else:
-            self._items(event.choice, choice, reader.feed(event.text), out)
+            self._read(event.choice, choice, event.text, out)
         if event.signature is not None and not choice.stopped:
             out.append(msgspec.structs.replace(event, text=""))
         self._set_window(choice, now)
+
+    def _read(self, index: int, choice: _Choice, text: str, out: list[Event]) -> None:
+        if self.clock is None:
+            self._items(index, choice, choice.reader.feed(text), out)
+            return
+        began = self.clock()
+        items = choice.reader.feed(text)
+        read = self.clock()
+        self._items(index, choice, items, out)
+        self.seconds["json_parsing"] += read - began
+        self.seconds["call_extraction"] += self.clock() - read
 
     def _choice(self, index: int) -> _Choice:
         choice = self._choices.get(index)
@@ -263,6 +279,7 @@ class PromptedStage:
             return
         choice.held.append(text)
         choice.held_bytes += len(text)
+        self.most_held = max(self.most_held, choice.held_bytes)
         if not choice.visible:
             choice.visible = not text.isspace()
         limit = self._options.stream_buffer_bytes

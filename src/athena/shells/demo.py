@@ -3,6 +3,9 @@
 It behaves like an open model served badly, on purpose: asked with tools, it thinks and then writes its call in raw Kimi tokens
 inside its reasoning, ends with `finish_reason: stop`, and leaves `tool_calls` empty. Given a tool's result, it answers
 from it. It is no language model: it picks the tool named in the question and fills arguments from words of the question.
+
+Its sibling `athena-demo-prompted` has no tools at all and refuses them. It follows instructions in its prompt literally: it
+finds tools described there, one JSON object per line, and answers with the JSON array it was told to write.
 """
 
 from __future__ import annotations
@@ -14,12 +17,21 @@ from typing import Any
 import msgspec
 
 MODEL = "athena-demo"
+PROMPTED_MODEL = "athena-demo-prompted"
 CREATED = 1_700_000_000
+
+
+def demo_refusal(body: dict[str, Any]) -> dict[str, Any] | None:
+    """The error body of the model that takes no tools, when it is sent some."""
+    if body.get("model") != PROMPTED_MODEL or not body.get("tools"):
+        return None
+    message = f"{PROMPTED_MODEL} does not support tools"
+    return {"error": {"message": message, "type": "invalid_request_error", "param": "tools", "code": None}}
 
 
 def demo_answer(body: dict[str, Any]) -> list[bytes]:
     """What the demo model sends for a Chat request: the pieces of a stream, or one whole body."""
-    reasoning, content = _think(body)
+    reasoning, content = _follow_prompt(body) if body.get("model") == PROMPTED_MODEL else _think(body)
     if body.get("stream"):
         return list(_stream(reasoning, content))
     message: dict[str, Any] = {"role": "assistant", "content": content or None}
@@ -86,6 +98,33 @@ def _think(body: dict[str, Any]) -> tuple[str, str]:
         f"{arguments}<|tool_call_end|><|tool_calls_section_end|>"
     )
     return f"I need the tool {tool['name']}. {call}", ""
+
+
+def _follow_prompt(body: dict[str, Any]) -> tuple[str, str]:
+    """The answer of the model without tools: it only reads text."""
+    messages = [_text(message.get("content")) for message in body.get("messages") or ()]
+    lines = [_json_line(line) for text in messages for line in text.split("\n")]
+    tools = [line for line in lines if isinstance(line.get("name"), str) and isinstance(line.get("parameters"), dict)]
+    last = messages[-1] if messages else ""
+    results = [line["result"] for line in map(_json_line, last.split("\n")) if "tool_call_id" in line and "result" in line]
+    if results:
+        return "", "The tool says: " + "\n".join(map(str, results))
+    if not tools:
+        return "", "I am Athena's demo model without tools. Describe some in my prompt and I will write calls as JSON."
+    # Where instructions and question share a message, the question is its last paragraph.
+    question = last.rsplit("\n\n", 1)[-1]
+    tool = _chosen(tools, question, None)
+    call = {"name": tool["name"], "parameters": _arguments(tool["parameters"], question)}
+    return "", msgspec.json.encode([call]).decode()
+
+
+def _json_line(line: str) -> dict[str, Any]:
+    if not line.startswith("{"):
+        return {}
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return {}
 
 
 def _text(content: Any) -> str:

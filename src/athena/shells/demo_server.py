@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from athena.shells.demo import MODEL, demo_answer
+from athena.shells.demo import MODEL, PROMPTED_MODEL, demo_answer, demo_refusal
 
 _BODY_LIMIT = 32 * 1024 * 1024
 _PAUSE = 0.01
@@ -55,8 +55,8 @@ class DemoServer:
         body = await reader.readexactly(length)
         method, path, *_ = [*line.split(" "), "", ""]
         if method == "GET" and path.endswith("/models"):
-            models = {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "athena"}]}
-            await self._whole(writer, 200, models)
+            data = [{"id": name, "object": "model", "created": 0, "owned_by": "athena"} for name in (MODEL, PROMPTED_MODEL)]
+            await self._whole(writer, 200, {"object": "list", "data": data})
         elif method == "POST" and path.endswith("/chat/completions"):
             await self._chat(writer, body)
         else:
@@ -68,6 +68,10 @@ class DemoServer:
             request = msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.DecodeError as error:
             await self._whole(writer, 400, {"error": {"message": str(error), "type": "invalid_request_error"}})
+            return
+        refusal = demo_refusal(request)
+        if refusal is not None:
+            await self._whole(writer, 400, refusal)
             return
         pieces = demo_answer(request)
         if not request.get("stream"):

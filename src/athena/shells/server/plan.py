@@ -8,6 +8,7 @@ import msgspec
 
 from athena.shells.config import Config, Loaded, ModelRule, Sources, Upstream, is_loopback
 from athena.shells.demo import MODEL as DEMO_MODEL
+from athena.shells.demo import PROMPTED_MODEL
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,4 +49,5 @@ def with_demo(config: Config, url: str) -> Config:
     """The configuration with the demo as its only upstream."""
     upstream = Upstream(base_url=url, dialect="openai_chat")
     rule = ModelRule(match="*", use=f"demo/{DEMO_MODEL}", format="kimi_k2", names=(DEMO_MODEL,))
-    return msgspec.structs.replace(config, upstreams={"demo": upstream}, models=(rule,))
+    prompted = ModelRule(match=PROMPTED_MODEL, use=f"demo/{PROMPTED_MODEL}", tools="prompted")
+    return msgspec.structs.replace(config, upstreams={"demo": upstream}, models=(prompted, rule))
