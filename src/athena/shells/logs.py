@@ -131,7 +131,8 @@ class JsonLines(logging.Formatter):
         if trace := _trace(record):
             line["trace"] = trace
         # Redacted value by value: masking inside encoded JSON could swallow a quote.
-        return msgspec.json.encode(self._clean(line), enc_hook=str).decode()
+        text = msgspec.json.encode(self._clean(line), enc_hook=str).decode()
+        return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):

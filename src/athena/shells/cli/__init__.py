@@ -69,7 +69,7 @@ def main() -> int:
 
 def _complain(message: str) -> None:
     """One block on standard error, red where a person looks."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         from athena.shells.cli.terminal import error_console
 
         error_console().print(f"[bold red]athena:[/] {_escaped(message)}", highlight=False, soft_wrap=True)

@@ -62,7 +62,8 @@ class Commands(click.Group):
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         # `athena --port 8000` is `athena serve --port 8000`; only --help and --version are the top's own.
-        if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version")):
+        own = arguments[:1] in (["--help"], ["-h"], ["--version"])
+        if not context.resilient_parsing and not own and (not arguments or arguments[0].startswith("-")):
             arguments = [DEFAULT, *arguments]
         return super().parse_args(context, arguments)
 

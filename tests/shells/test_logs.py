@@ -1,0 +1,218 @@
+"""Log lines: their forms, what they must never show, where they go."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.shells import logs
+from athena.shells.config import Config, Log, Secret, Upstream
+from athena.shells.gateway.record import Record, as_fields
+from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TextLines, log_body, secrets_of
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("athena")
+    levels = root.level, own.level
+    yield
+    logs.shut_down()
+    logging.captureWarnings(False)
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+
+
+def record(message: str, *, name: str = "athena", fields: dict[str, Any] | None = None) -> logging.LogRecord:
+    made = logging.makeLogRecord({"name": name, "levelname": "INFO", "levelno": 20, "msg": message, "created": 1_000_000.5})
+    if fields is not None:
+        made.fields = fields
+    return made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer abcdefgh12345678",
+        "authorization: bearer SECRET-abc",
+        '{"x-api-key": "SECRET-abc"}',
+        "x-api-key=SECRET-abc",
+        "b'x-goog-api-key', b'SECRET-abc'",
+        "api_key='SECRET-abc'",
+        "key is sk-SECRETSECRET",
+        "sk-or-v1-SECRET0123456789",
+        "https://host/v1?key=SECRET-abc&alt=sse",
+        "token ath_SECRETSECRET99",
+        "AIzaSECRETSECRETSECRET",
+        "3f786850e387550fdab836ed7e6dc881de23001bSECRET",
+        "Cookie: SECRETabc",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJTRUNSRVQifQ.SECRET12345",
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text: str) -> None:
+    shown = Redactor()(text)
+    assert "SECRET" not in shown
+    assert "abcdefgh12345678" not in shown
+    assert "***" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "req_62cefbd0c790ea294e0c4eb5",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "moonshotai/kimi-k2-0905-preview-turbo-long-name-of-a-model",
+        "meta-llama-4-maverick-17b-128e-instruct-fp8-turbo-chat",
+        "the upstream needs a key: set OPENROUTER_API_KEY, or api_key",
+        "athena config new-key makes one; api_key: ${OPENROUTER_API_KEY}",
+        "/home/user/projects/2026/very/long/path/to/some/file-name-2.py",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert Redactor()(text) == text
+
+
+def test_configured_secrets_are_masked_whatever_they_look_like() -> None:
+    upstream = Upstream(base_url="http://a", api_key=Secret("open sesame"), headers={"x": Secret("tra la la")})
+    config = Config(upstreams={"a": upstream}, envelope_key=Secret("hush hush"))
+    assert set(secrets_of(config)) == {"open sesame", "tra la la", "hush hush"}
+    assert Redactor(secrets_of(config))("says open sesame and tra la la") == "says *** and ***"
+
+
+def test_the_request_line() -> None:
+    done = Record("req_1", dialect="anthropic_messages", model="claude-x", upstream="or", upstream_model="kimi", status=200)
+    done.outcome, done.duration_ms, done.first_byte_ms, done.calls, done.key = "ok", 1234.5, 310.0, 2, "laptop"
+    line = TextLines(Redactor()).format(record("request", name="athena.request", fields=as_fields(done)))
+    assert "info    200 ok     anthropic_messages claude-x -> or/kimi" in line
+    assert "1.23s first 310ms" in line
+    assert line.endswith("req_1 key=laptop calls=2")
+    value = json.loads(JsonLines(Redactor()).format(record("request", name="athena.request", fields=as_fields(done))))
+    assert value["message"] == "request"
+    assert (value["calls"], value["status"], value["duration_ms"]) == (2, 200, 1234.5)
+    assert value["time"] == "1970-01-12T13:46:40.500Z"
+
+
+@pytest.mark.parametrize("form", [TextLines, JsonLines])
+def test_nobody_can_add_a_line(form: type[TextLines | JsonLines]) -> None:
+    evil = "x\n2026-01-01 00:00:00.000 info    all is well\r\x1b[2J\u2028"
+    line = form(Redactor()).format(record(f"said {evil}", fields={"model": evil}))
+    assert len(line.splitlines()) == 1
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("form", [TextLines, JsonLines])
+def test_traces_are_redacted_and_stay_apart(form: type[TextLines | JsonLines]) -> None:
+    made = record("failed")
+    try:
+        raise ValueError("with sk-SECRETSECRET\n2026-01-01 00:00:00.000 info    forged")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    line = form(Redactor()).format(made)
+    assert "ValueError" in line
+    assert "SECRET" not in line
+    assert all(part.startswith("    ") for part in line.splitlines()[1:])
+
+
+def test_bodies_only_at_debug_and_redacted(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    for level, count in (("info", 0), ("debug", 1)):
+        logs.configure(Config(log=Log(file=str(file), level=level, format="json")))  # type: ignore[arg-type]  # both are levels
+        log_body("client request", "req_1", b'{"key": "sk-SECRETSECRET", "text": "' + b"a b " * 10_000 + b'"}')
+        logs.shut_down()
+        lines = file.read_text().splitlines()
+        assert len(lines) == count
+    value = json.loads(lines[0])
+    assert (value["direction"], value["request_id"], value["bytes"]) == ("client request", "req_1", 40_038)
+    assert "SECRET" not in lines[0]
+    assert len(value["body"]) < 20_000
+
+
+def test_files_are_private_and_rotate(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "a.log"
+    sink = FileSink(file, 1000)
+    for number in range(50):
+        sink.write(f"{number:03d} {'x' * 95}\n")
+    sink.close()
+    names = sorted(path.name for path in file.parent.iterdir())
+    assert names == ["a.log", "a.log.1", "a.log.2", "a.log.3"]
+    assert all(path.stat().st_size <= 1000 for path in file.parent.iterdir())
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in file.parent.iterdir())
+    assert file.read_text().splitlines()[-1].startswith("049")
+
+
+def test_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    sink = FileSink(file, 1000)
+    sink.write("one\n")
+    file.rename(tmp_path / "b.log")
+    sink.write("two\n")
+    sink.close()
+    assert file.read_text() == "two\n"
+
+
+class Stuck:
+    """A disk that does not answer until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.entered = threading.Event()
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.entered.set()
+        self.go.wait(10)
+        self.text += text
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_stuck_disk_costs_lines_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_QUEUE_LINES", 10)
+    sink = Stuck()
+    handler = LinesHandler(sink, threaded=True)
+    handler.setFormatter(TextLines(Redactor()))
+    handler.emit(record("first"))
+    assert sink.entered.wait(10)
+    for number in range(50):
+        handler.emit(record(f"line {number}"))
+    assert handler.dropped == 40
+    sink.go.set()
+    handler.close()
+    assert "40 log lines were dropped" in sink.text
+    assert "line 9" in sink.text
+
+
+def test_a_full_disk_is_survived() -> None:
+    class Full:
+        def write(self, text: str) -> None:
+            raise OSError(28, os.strerror(28))
+
+        def close(self) -> None:
+            pass
+
+    handler = LinesHandler(Full(), threaded=False)
+    handler.emit(record("lost"))
+    assert handler.dropped == 1
+    handler.close()
+
+
+def test_a_line_that_can_not_be_shown_does_not_stop_the_others() -> None:
+    sink = Stuck()
+    sink.go.set()
+    handler = LinesHandler(sink, threaded=False)
+    handler.setFormatter(TextLines(Redactor()))
+    bad = record("%d")
+    bad.args = ("no number",)
+    handler.emit(bad)
+    handler.emit(record("good"))
+    assert "can not be shown" in sink.text
+    assert "good" in sink.text
