@@ -22,6 +22,10 @@ from support.athena_process import COMMAND, PATIENCE, athena, environment
 from support.held_upstream import HeldUpstream
 
 
+START = ("start", "--wait", "20s")
+"""With room for a busy machine."""
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
@@ -37,7 +41,7 @@ def status(home: Path) -> dict[str, Any]:
 
 def test_a_whole_life(home: Path) -> None:
     key = "sk-a-key-that-nobody-may-see-1234567890"
-    started = athena(home, "start", "--port", "0", "--base-url", "http://127.0.0.1:9", "--api-key", key)
+    started = athena(home, *START, "--port", "0", "--base-url", "http://127.0.0.1:9", "--api-key", key)
     assert (started.code, started.err) == (0, "")
     state_file = home / ".athena" / "athena.pid"
     state = json.loads(state_file.read_text())
@@ -53,7 +57,7 @@ def test_a_whole_life(home: Path) -> None:
     assert shown["pid"] == state["pid"]
     assert str(state["port"]) in athena(home, "status").out
 
-    again = athena(home, "start", "--port", "0")
+    again = athena(home, *START, "--port", "0")
     assert again.code == 1
     assert f"already runs in the background (pid {state['pid']}, port {state['port']})" in again.err
 
@@ -90,7 +94,7 @@ def test_only_one_can_have_the_lock(tmp_path: Path) -> None:
 def test_a_failed_start_shows_the_log(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = athena(home, "start", "--port", str(port))
+        result = athena(home, *START, "--port", str(port))
     assert result.code == 1
     assert f"port {port} on 127.0.0.1 is in use" in result.err
     assert "athena.log says" in result.err
@@ -112,11 +116,18 @@ def test_a_start_that_can_not_work_starts_nothing(home: Path, arguments: tuple[s
     assert not (home / ".athena").exists()
 
 
+def test_a_start_that_takes_too_long_is_given_up(home: Path) -> None:
+    result = athena(home, "start", "--port", "0", "--wait", "1ms")
+    assert result.code == 1
+    assert "was not up within 0.001 s" in result.err
+    assert not Home(home / ".athena").is_locked()
+
+
 def test_stop_ends_what_does_not_end(home: Path) -> None:
     with HeldUpstream() as upstream:
         config = {"upstreams": {"held": {"base_url": upstream.url}}, "models": [{"match": "*", "use": "held"}], "port": 0}
         (home / "athena.yml").write_text(json.dumps(config))
-        assert athena(home, "start").code == 0
+        assert athena(home, *START).code == 0
         state = status(home)
         assert state["config_path"] == str((home / "athena.yml").resolve())
         body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'
@@ -134,7 +145,7 @@ def test_stop_ends_what_does_not_end(home: Path) -> None:
 
 
 def test_a_process_that_hears_nothing_is_killed(home: Path) -> None:
-    assert athena(home, "start", "--port", "0", "--workers", "2").code == 0
+    assert athena(home, *START, "--port", "0", "--workers", "2").code == 0
     state = status(home)
     os.killpg(state["pid"], signal.SIGSTOP)
     assert athena(home, "stop", "--timeout", "100ms").code == 0

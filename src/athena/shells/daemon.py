@@ -126,7 +126,7 @@ class Home:
 # -- start -----------------------------------------------------------------------------------------------------------------
 
 
-def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float = 5.0) -> State:
+def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float) -> State:
     """Start `athena serve` with these arguments in the background; its state once it listens. Raises AthenaError."""
     lock = home.lock()
     try:

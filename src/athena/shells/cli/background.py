@@ -36,7 +36,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 @click.command()
 @serving_options
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model, whatever is configured.")
-def start(config_file: str | None, demo: bool, **flags: Any) -> None:
+@click.option("--wait", type=Duration(), default="5s", show_default=True, help="How long it may take until it listens.")
+def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> None:
     """Run the gateway in the background.
 
     Takes the flags of athena serve. Logs go to ~/.athena/athena.log unless the configuration names a file. Only one gateway
@@ -67,7 +68,7 @@ def start(config_file: str | None, demo: bool, **flags: Any) -> None:
     arguments = [part for key, value in flags.items() if value is not None for part in (FLAGS[key], str(value))]
     arguments += ["--config", config_file] if config_file else []
     arguments += ["--demo"] if demo else []
-    state = daemon.launch(daemon.Home(config.state_dir), arguments, environment)
+    state = daemon.launch(daemon.Home(config.state_dir), arguments, environment, wait)
     click.echo(f"Athena runs in the background on {state.url} (pid {state.pid}); its log: {state.log_file}")
     if demo or loaded.is_empty:
         click.echo("No upstream is configured: the built-in demo model answers.")
