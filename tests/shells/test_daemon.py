@@ -21,7 +21,6 @@ from athena.shells.daemon import Home, NotRunning, State, follow, tail
 from support.athena_process import COMMAND, PATIENCE, athena, environment
 from support.held_upstream import HeldUpstream
 
-
 START = ("start", "--wait", "20s")
 """With room for a busy machine."""
 
