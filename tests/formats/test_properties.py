@@ -123,7 +123,8 @@ def test_no_prefix_of_a_case_raises(format_id: str) -> None:
 @pytest.mark.parametrize("format_id", format_names())
 def test_work_is_linear(format_id: str) -> None:
     known = get_format(format_id)
-    markers = [opener.marker for opener in known.openers if opener.marker]
+    named = known.tool_openers(("f", "get_time")) if known.tool_openers is not None else ()
+    markers = [opener.marker for opener in (*known.openers, *named) if opener.marker]
     near_misses = [marker[:-1] + "~" for marker in markers] + [marker + " x" for marker in markers]
     arguments = '{"s": "' + "x\\n<" * 500 + '", "l": [' + "1, " * 500 + "2]}"
     call = known.render_calls([ToolCall(id="", name="f", arguments=arguments)])

@@ -61,13 +61,14 @@ def _invoke(scan: Scanner, calls: CallWriter) -> Steps[None]:
     scan.take(len(marker))
     calls.open(text.strip())
     yield from scan.space()
-    if (yield from scan.found(PARAMETERS)):
-        yield from read_elements(scan, calls, PARAMETERS_END)
-    else:
-        calls.close()
-    yield from scan.space()
-    yield from scan.found(INVOKE_END)
-    calls.settle()
+    if not (yield from scan.found(PARAMETERS)):
+        yield from read_elements(scan, calls, INVOKE_END)
+        return
+    yield from read_elements(scan, calls, PARAMETERS_END)
+    if (yield from scan.follows(0, (INVOKE_END,), end=False)) is not None:
+        yield from scan.space()
+        yield from scan.found(INVOKE_END)
+        calls.settle()
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:

@@ -1,8 +1,9 @@
 """Arguments as one element per key, nested where values are: `<city>Paris</city><tags><item>a</item></tags>`.
 
-The older form of Claude's prompt, elements under a prompt, and MiniMax M3, which puts a token before every tag. Keys need not be
-XML names and text has no entities, so nothing here is an XML parser. A string passes as it arrives; any other value waits for
-its closing tag, because only then it is known whether it has children, and for the next key, because repetition makes a list.
+The older form of Claude's prompt, elements under a prompt, and MiniMax M3, which puts a token before every tag. Keys need not
+be XML names and text has no entities, so nothing here is an XML parser. A string passes as it arrives; any other value waits
+for its closing tag, because only then it is known whether it has children, and for the next key, because repetition makes a
+list.
 """
 
 from __future__ import annotations
@@ -231,8 +232,8 @@ def element_json(text: str, schema: Any, root: Any, prefix: str, depth: int = 0)
     stripped = text.strip()
     if types is not None and not types & {"object", "array"}:
         return typed_json(text, kind)
-    if not stripped and types in ({"array"}, {"object"}):
-        return "[]" if types == {"array"} else "{}"
+    if not stripped and types is not None and len(types) == 1:
+        return "[]" if "array" in types else "{}"
     if stripped[:1] in ("{", "["):
         return structured_json(stripped, stripped[0]) or typed_json(text, kind)
     children, words = _children(text, prefix) if depth < _DEPTH else ([], text)

@@ -1,0 +1,67 @@
+"""LongCat of Meituan: JSON, or a name with keys and values, in tags of its own.
+
+    <longcat_tool_call>f
+    <longcat_arg_key>a</longcat_arg_key>
+    <longcat_arg_value>1</longcat_arg_value>
+    </longcat_tool_call>
+
+Origin: vLLM's longcat_tool_parser, mlx-lm's longcat parser and client code in public repositories, which show both bodies; how
+the template writes results is not known. Deviations: `formats.md` 2.40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.keyed import Keyed, KeyedCalls
+from athena.formats.render import json_calls, result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+SHAPE = Keyed(
+    call="<longcat_tool_call>",
+    call_end="</longcat_tool_call>",
+    key="<longcat_arg_key>",
+    key_end="</longcat_arg_key>",
+    value="<longcat_arg_value>",
+    value_end="</longcat_arg_value>",
+)
+_CALLS = KeyedCalls(SHAPE)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One block per call, with the body that keeps types."""
+    return "\n".join(f"{SHAPE.call}\n{call}\n{SHAPE.call_end}" for call in json_calls(calls))
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One element per result."""
+    return "\n".join(f"<longcat_tool_response>\n{result_text(result)}\n</longcat_tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"# Tools\n\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
+        "To call a function, write one JSON object with its name and arguments between these tags, once per call:\n"
+        f'{SHAPE.call}\n{{"name": <function-name>, "arguments": <object>}}\n{SHAPE.call_end}'
+    )
+
+
+FORMAT = Format(
+    id="longcat",
+    models=("longcat*",),
+    openers=(
+        Opener(SHAPE.call, json_block_reader((SHAPE.call_end,), (SHAPE.call,))),
+        Opener(SHAPE.call, _CALLS.read_call, rank=1),
+    ),
+    thinking=(("<think>", "</think>"), ("<longcat_think>", "</longcat_think>")),
+    closers=(SHAPE.call_end, SHAPE.value_end),
+    turn_ends=("<longcat_s>", "</longcat_s>"),
+    streams="yes",
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)
