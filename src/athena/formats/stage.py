@@ -9,6 +9,7 @@ itself said that it ran out of tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -54,13 +55,17 @@ class FormatOptions(msgspec.Struct, frozen=True):
 
     def recognizer(self) -> Recognizer:
         """What to look for."""
-        if not self.tokens:
+        if not self.tokens or get_format(self.format).with_tokens is None:
             return recognizer(self.format, others=self.others)
-        format_ = get_format(self.format)
-        if format_.with_tokens is None:
-            return recognizer(self.format, others=self.others)
-        others = recognizer("auto").others if self.others else ()
-        return Recognizer(format_.with_tokens(self.tokens), others)
+        return _recognizer_with_tokens(self.format, self.others, tuple(sorted(self.tokens.items())))
+
+
+@lru_cache(maxsize=64)
+def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[str, str], ...]) -> Recognizer:
+    """Built once per configuration, not per answer."""
+    with_tokens = get_format(format_id).with_tokens
+    assert with_tokens is not None
+    return Recognizer(with_tokens(dict(tokens)), recognizer("auto").others if others else ())
 
 
 class _Choice:
