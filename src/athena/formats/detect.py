@@ -47,12 +47,12 @@ def _bare(model: str) -> str:
 def _detected(model: str) -> str:
     parts = model.split("/")
     family = _VENDORS.get(parts[0]) if len(parts) == 2 else None
-    best = ""
+    best = best_family = ""
     length = -1
     for pattern, weight, format_id, pattern_family in _patterns():
         if weight > length and (family is None or pattern_family == family) and pattern.search(model):
-            best, length = format_id, weight
-    if best and parts[0] != _NOT_KIMI:
+            best, best_family, length = format_id, pattern_family, weight
+    if best and not (best_family == "kimi" and parts[0] == _NOT_KIMI):
         return best
     if family is None:
         family = _by_keyword(model)
