@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from athena.calls.ids import fitting_id
 from athena.formats import ALIASES, format_names, get_format
 from athena.formats.base import Format
 from athena.formats.detect import detect_format
@@ -162,9 +163,8 @@ def tool_text(tools: Sequence[Tool], options: PromptedOptions, style: str, losse
 
 
 def _tool_fields(tool: Tool) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        fields["description"] = tool.description
+    # Always a description: a definition that a model repeats must not look like a call.
+    fields: dict[str, Any] = {"name": tool.name, "description": tool.description or ""}
     fields["parameters"] = tool.schema if tool.schema is not None else {"type": "object", "properties": {}}
     if tool.strict:
         fields["strict"] = True
@@ -229,7 +229,7 @@ class _Writer:
         """The calls of one turn, as the model would have written them."""
         taught = self._format
         if taught is not None and all(_is_expressible(call, taught) for call in calls):
-            return taught.render_calls(calls)
+            return taught.render_calls([changed(call, id=_plain_id(call.id)) for call in calls])
         return "[" + ", ".join(_call_json(call) for call in calls) + "]"
 
     def results(self, results: Sequence[ToolResult]) -> str:
@@ -239,13 +239,19 @@ class _Writer:
             return "\n".join([templates.RESULTS_HEAD, *lines])
         # The format's own frame around our JSON: a result can then not close the frame it stands in.
         framed = [
-            changed(result, parts=(Text(text=line),), structured=None) for result, line in zip(results, lines, strict=True)
+            changed(result, call_id=_plain_id(result.call_id), parts=(Text(text=line),), structured=None)
+            for result, line in zip(results, lines, strict=True)
         ]
         return self._format.render_results(framed)
 
 
 def _is_expressible(call: ToolCall, taught: Format) -> bool:
     return is_json_object(call.arguments or "{}") and taught.inexpressible(call) is None
+
+
+def _plain_id(call_id: str) -> str:
+    """The id, or a hash of it where it holds what a format could take for markup: formats write ids as they are."""
+    return call_id if call_id.isprintable() and escaped_json(call_id) == call_id else fitting_id("\0" + call_id, "chat")
 
 
 def _call_json(call: ToolCall) -> str:

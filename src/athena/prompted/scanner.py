@@ -26,6 +26,8 @@ _THINK, _THINK_END = "<think>", "</think>"
 _END_OF_THINKING = Lexer((_THINK_END,))
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-.#")
 _TAG_LIMIT = 40
+_RUN_LIMIT = 64
+"""Longer runs of backticks are taken in pieces."""
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a call seems to stand in."""
 _READ_AGAIN = 4096
@@ -303,11 +305,12 @@ class JsonReader:
 
     def _run_length(self) -> Steps[int]:
         count = 1
-        while True:
+        while count < _RUN_LIMIT:
             ahead = yield from self._scan.peek(count + 1)
             if len(ahead) <= count or ahead[count] != "`":
-                return count
+                break
             count += 1
+        return count
 
     def _enclosed(self, reader: CandidateReader, run: int) -> Steps[None]:
         """Calls up to the closing backticks. A fence may have a tag, and several values in it."""
