@@ -173,7 +173,7 @@ def test_a18_images_and_documents() -> None:
 
 def test_a19_tools() -> None:
     """Also trap 20."""
-    schema = {
+    schema: dict[str, Any] = {
         "type": "object",
         "properties": {
             "link": {"type": "string", "format": "uri"},
@@ -280,7 +280,7 @@ def test_a33_shape() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a34_stop_reasons(finish: str, calls: bool, expected: str, stream: bool) -> None:
     if stream:
-        deltas = [{"content": "T"}, *([{"tool_calls": [{"index": 0, **CALL}]}] if calls else [])]
+        deltas: list[dict[str, Any]] = [{"content": "T"}, *([{"tool_calls": [{"index": 0, **CALL}]}] if calls else [])]
         output = answer(begin({"stream": True}), chunks(*deltas, finish=finish))[2]
         (delta,) = [event for event in events(output) if event["type"] == "message_delta"]
         assert delta["delta"]["stop_reason"] == expected

@@ -146,7 +146,8 @@ def _write_thinking(
             if field != "reasoning_details":
                 message[field] = text
     details: list[dict[str, Any]] = []
-    listed = "reasoning_details" in fields
+    # Readers prefer the list to the plain text: once it is there, it holds all of it.
+    listed = "reasoning_details" in fields or any(part.signature is not None for part in thinking)
     for part in thinking:
         if part.signature is not None:
             details.extend(state_entries(part.signature, part.text, summary=part.summary, first=len(details)))

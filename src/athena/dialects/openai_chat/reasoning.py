@@ -17,11 +17,12 @@ from athena.model.parts import Opaque
 class ReasoningReader:
     """The reasoning of one choice."""
 
-    __slots__ = ("_choice", "_pending", "fields", "format")
+    __slots__ = ("_choice", "_pending", "_plain", "fields", "format")
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
         self._pending: dict[str, Opaque] = {}
+        self._plain: list[str] = []
         self.fields: tuple[str, ...] = ()
         self.format: str | None = None
 
@@ -40,6 +41,7 @@ class ReasoningReader:
                 used.append(field)
                 if not told:
                     out.append(ThinkingDelta(text, self._choice))
+                    self._plain.append(text)
                     told = True
         if used and not set(used) <= set(self.fields):
             self.fields = tuple(dict.fromkeys((*self.fields, *used)))
@@ -67,12 +69,21 @@ class ReasoningReader:
         summary = kind == "reasoning.summary"
         text = entry.get("summary" if summary else "text")
         if isinstance(text, str) and text:
-            out.append(ThinkingDelta(text, self._choice, None, summary))
+            if not self._told_before(text):
+                out.append(ThinkingDelta(text, self._choice, None, summary))
             told = True
         signature = entry.get("signature")
         if isinstance(signature, str) and signature:
             out.append(ThinkingDelta(choice=self._choice, signature=signed(entry, self.format)))
         return told
+
+    def _told_before(self, text: str) -> bool:
+        """Is this an entry that repeats, to sign it, what the plain fields streamed (as this dialect's own encoder does)?"""
+        if not self._plain:
+            return False
+        plain = "".join(self._plain)
+        self._plain.clear()
+        return plain == text
 
     def _state(self, entry: dict[str, Any], out: list[Event]) -> None:
         state = encrypted(entry)

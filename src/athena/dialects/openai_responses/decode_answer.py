@@ -183,7 +183,7 @@ class ItemReader:
 
     def item_added(self, index: int | None, item: dict[str, Any], out: list[Event]) -> None:
         kind = _text(item.get("type"))
-        index, place = self.place(index, item.get("id"), kind)
+        index, place = self.place(index, _text(item.get("id")) or None, kind)
         place.kind = kind or place.kind
         if place.kind in _CALLS:
             self._open_call(index, item, out)
@@ -192,7 +192,7 @@ class ItemReader:
 
     def item_done(self, index: int | None, item: dict[str, Any], out: list[Event]) -> None:
         kind = _text(item.get("type"))
-        index, place = self.place(index, item.get("id"), kind)
+        index, place = self.place(index, _text(item.get("id")) or None, kind)
         if place.done:
             return
         unannounced = place.kind != kind or not place.shown
