@@ -1,0 +1,285 @@
+"""Prompted tools through the gateway: two-turn tool loops of the official SDKs over an upstream that refuses tools and writes
+its calls as JSON, `tools: auto` that learns it, the window's timer, and asking again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import openai
+import pytest
+from google.genai import types as genai_types
+
+from athena.shells.demo import PROMPTED_MODEL, demo_answer, demo_refusal
+from support.gateway_process import GatewayThread, running_gateway
+from support.sdks import anthropic_client, genai_client, openai_client
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+QUESTION = "Please get the weather in Paris"
+CALL = [{"name": "get_weather", "parameters": {"city": "Paris"}}]
+
+
+class Upstream:
+    """The scripted model without tools, and what it was sent."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.replies: list[str] = []
+        """Answers to give instead of the script's, in turn."""
+        self.hangs = False
+        self.left = threading.Event()
+        upstream = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                pass
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                upstream.bodies.append(body)
+                refusal = demo_refusal(body)
+                if refusal is not None:
+                    self._send(400, "application/json", [json.dumps(refusal).encode()])
+                    return
+                script = {**body, "model": PROMPTED_MODEL}
+                answer = upstream.scripted(script) if upstream.replies else demo_answer(script)
+                self._send(200, "text/event-stream" if body.get("stream") else "application/json", answer)
+
+            def _send(self, status: int, kind: str, pieces: list[bytes]) -> None:
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("connection", "close")
+                self.end_headers()
+                for piece in pieces[:-3] if upstream.hangs else pieces:
+                    self.wfile.write(piece)
+                self.wfile.flush()
+                self.close_connection = True
+                while upstream.hangs:
+                    time.sleep(0.01)
+                    try:
+                        self.wfile.write(b": wait\n\n")
+                    except OSError:
+                        upstream.left.set()
+                        return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def scripted(self, body: dict[str, Any]) -> list[bytes]:
+        text = self.replies.pop(0)
+        usage = {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}
+        head: dict[str, Any] = {"id": "x", "created": 1, "model": "m"}
+        if not body.get("stream"):
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            return [json.dumps({**head, "object": "chat.completion", "choices": [choice], "usage": usage}).encode()]
+        chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        chunks.append({"choices": [], "usage": usage})
+        frames = [f"data: {json.dumps({**head, 'object': 'chat.completion.chunk', **one})}\n\n".encode() for one in chunks]
+        return [*frames, b"data: [DONE]\n\n"]
+
+    def close(self) -> None:
+        self.hangs = False
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    server = Upstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
+    value = {
+        "upstreams": {"local": {"base_url": upstream.url, "dialect": "openai_chat"}},
+        "models": [
+            {"match": "taught", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted"},
+            {"match": "first", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted", "policy": "stop_on_first"},
+            {"match": "learnt", "use": f"local/{PROMPTED_MODEL}"},
+            {"match": "native", "use": f"local/{PROMPTED_MODEL}", "tools": "native"},
+        ],
+        "tool_adapter": {"collect_window_ms": 50, "reask": True},
+        "retries": {"attempts": 0},
+        "envelope_key": "test",
+    }
+    with running_gateway(value, tmp_path) as running:
+        yield running
+
+
+def chat_loop(url: str, model: str, stream: bool) -> tuple[dict[str, Any], str]:
+    client = openai_client(url)
+    tools: Any = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+
+    def ask() -> Any:
+        if not stream:
+            return client.chat.completions.create(model=model, messages=messages, tools=tools).choices[0]
+        with client.chat.completions.stream(model=model, messages=messages, tools=tools) as events:
+            for _ in events:
+                pass
+            return events.get_final_completion().choices[0]
+
+    first = ask()
+    assert first.finish_reason == "tool_calls"
+    call = first.message.tool_calls[0]
+    messages.append(first.message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"}))
+    if stream:
+        function = {"name": call.function.name, "arguments": call.function.arguments}
+        messages[-1]["tool_calls"] = [{"id": call.id, "type": "function", "function": function}]
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": "sunny, 20°"})
+    return json.loads(call.function.arguments), ask().message.content
+
+
+def responses_loop(url: str, model: str, stream: bool) -> tuple[dict[str, Any], str]:
+    client = openai_client(url)
+    tools: Any = [{"type": "function", "name": "get_weather", "parameters": SCHEMA}]
+    items: list[Any] = [{"role": "user", "content": QUESTION}]
+
+    def ask() -> Any:
+        if not stream:
+            return client.responses.create(model=model, input=items, tools=tools)
+        with client.responses.stream(model=model, input=items, tools=tools) as events:
+            for _ in events:
+                pass
+            return events.get_final_response()
+
+    call = next(item for item in ask().output if item.type == "function_call")
+    items.append({"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments})
+    items.append({"type": "function_call_output", "call_id": call.call_id, "output": "sunny, 20°"})
+    return json.loads(call.arguments), ask().output_text
+
+
+def messages_loop(url: str, model: str, stream: bool) -> tuple[dict[str, Any], str]:
+    client = anthropic_client(url)
+    tools: Any = [{"name": "get_weather", "input_schema": SCHEMA}]
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+
+    def ask() -> Any:
+        if not stream:
+            return client.messages.create(model=model, max_tokens=100, messages=messages, tools=tools)
+        with client.messages.stream(model=model, max_tokens=100, messages=messages, tools=tools) as events:
+            return events.get_final_message()
+
+    first = ask()
+    assert first.stop_reason == "tool_use"
+    call = next(block for block in first.content if block.type == "tool_use")
+    messages.append({"role": "assistant", "content": [block.model_dump() for block in first.content]})
+    messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "sunny, 20°"}]})
+    return call.input, ask().content[0].text
+
+
+def gemini_loop(url: str, model: str, stream: bool) -> tuple[dict[str, Any], str]:
+    client = genai_client(url)
+    declaration = genai_types.FunctionDeclaration(name="get_weather", parameters_json_schema=SCHEMA)
+    settings = genai_types.GenerateContentConfig(
+        tools=[genai_types.Tool(function_declarations=[declaration])],
+        automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
+    )
+    contents: list[Any] = [genai_types.Content(role="user", parts=[genai_types.Part(text=QUESTION)])]
+
+    def ask() -> list[Any]:
+        if not stream:
+            answers = [client.models.generate_content(model=model, contents=contents, config=settings)]
+        else:
+            answers = list(client.models.generate_content_stream(model=model, contents=contents, config=settings))
+        return [part for answer in answers for part in (answer.candidates[0].content.parts or ())]  # type: ignore[index, union-attr]  # an SDK's optional fields
+
+    call = next(part.function_call for part in ask() if part.function_call)
+    contents.append(genai_types.Content(role="model", parts=[genai_types.Part(function_call=call)]))
+    response = genai_types.FunctionResponse(name="get_weather", response={"result": "sunny, 20°"})
+    contents.append(genai_types.Content(role="user", parts=[genai_types.Part(function_response=response)]))
+    return dict(call.args), "".join(part.text or "" for part in ask())
+
+
+LOOPS = {"chat": chat_loop, "responses": responses_loop, "messages": messages_loop, "gemini": gemini_loop}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("sdk", LOOPS)
+def test_two_turns_over_an_upstream_without_tools(sdk: str, stream: bool, upstream: Upstream, gateway: GatewayThread) -> None:
+    for model in ("taught", "learnt"):
+        arguments, answer = LOOPS[sdk](gateway.url, model, stream)
+        assert arguments == {"city": "Paris"}
+        assert "sunny, 20°" in answer
+    refused = [body for body in upstream.bodies if body.get("tools")]
+    assert len(refused) == 1, "tools are tried once, then never again"
+    last = upstream.bodies[-1]["messages"]
+    assert [message["role"] for message in last] == ["user", "assistant", "user"]
+    assert json.loads(last[1]["content"])[0]["name"] == "get_weather"
+    assert any("refuses tools" in line for line in gateway.logs.lines)
+    assert any("'tool_mode': 'prompted'" in line for line in gateway.logs.lines)
+    metrics = httpx.get(f"{gateway.url}/metrics").text
+    assert 'athena_tool_mode_switches_total{upstream="local"} 1.0' in metrics
+    assert 'athena_prompted_requests_total{style="json",upstream="local"}' in metrics
+    assert 'athena_format_detections_total{format="prompted_json"}' in metrics
+
+
+def body(model: str, **fields: Any) -> dict[str, Any]:
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+    return {"model": model, "messages": [{"role": "user", "content": QUESTION}], "tools": [tool], **fields}
+
+
+def test_native_tools_stay_native(gateway: GatewayThread) -> None:
+    with pytest.raises(openai.BadRequestError, match="does not support tools"):
+        openai_client(gateway.url).chat.completions.create(**body("native"))
+
+
+def test_warnings_say_what_was_done(gateway: GatewayThread) -> None:
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught"))
+    assert "tools emulated: taught in the prompt" in answer.headers["x-athena-warnings"]
+
+
+def test_too_many_tools_name_the_number(gateway: GatewayThread) -> None:
+    tools = [{"type": "function", "function": {"name": f"t{index}"}} for index in range(1001)]
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", tools=tools))
+    assert answer.status_code == 400
+    assert "1000" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.replies = [json.dumps([{"name": "get_weather", "parameters": {"town": "x"}}]), json.dumps(CALL)]
+    asked = body("taught", stream=stream, stream_options={"include_usage": True}) if stream else body("taught")
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked)
+    assert answer.status_code == 200
+    assert "Paris" in answer.text
+    assert "town" not in answer.text
+    assert len(upstream.bodies) == 2
+    assert "could not be used" in upstream.bodies[1]["messages"][-1]["content"]
+    if not stream:
+        assert answer.json()["usage"]["prompt_tokens"] == 100
+
+
+def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.hangs = True
+    upstream.replies = [json.dumps(CALL[0])]
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", stream=True), timeout=10)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert '"finish_reason":"tool_calls"' in answer.text
+    assert upstream.left.wait(5), "the upstream was left"
+
+
+def test_stopping_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.hangs = True
+    upstream.replies = [json.dumps(CALL)]
+    answer = httpx.post(f"{gateway.url}/v1/messages", timeout=10, json={
+        "model": "first", "max_tokens": 50, "stream": True, "messages": [{"role": "user", "content": QUESTION}],
+        "tools": [{"name": "get_weather", "input_schema": SCHEMA}]})  # fmt: skip
+    assert '"stop_reason":"tool_use"' in answer.text
+    assert upstream.left.wait(5), "the upstream was left"
