@@ -56,8 +56,8 @@ CORRECTION = (
 )
 
 # Inside JSON text these can only stand in strings: every model family's control tokens begin with one of them.
-_ESCAPES = {"<": "\\u003c", "◁": "\\u25c1", "✿": "\\u273f", "\u2028": "\\u2028", "\u2029": "\\u2029", "\x7f": "\\u007f"}
-_DANGEROUS = re.compile("[" + "".join(_ESCAPES) + "]")
+_ESCAPES = (("<", "\\u003c"), ("\x7f", "\\u007f"), ("```", "\\u0060" * 3))
+_WIDE_ESCAPES = (("◁", "\\u25c1"), ("✿", "\\u273f"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 _BRACKET_TOKEN = re.compile(r"\[(?=/?[A-Z])")
 """`[INST]`, `[/INST]`, `[TOOL_CALLS]`: no JSON array begins with a capital letter or a slash."""
 
@@ -87,10 +87,9 @@ def safe_json(value: Any) -> str:
 
 def escaped_json(text: str) -> str:
     """JSON text with the same meaning and nothing in it that a tokenizer or a reader of fences could take for its own."""
-    if _DANGEROUS.search(text) is not None:
-        text = _DANGEROUS.sub(lambda found: _ESCAPES[found.group()], text)
-    if "```" in text:
-        text = text.replace("```", "\\u0060" * 3)
+    for sign, escape in _ESCAPES if text.isascii() else (*_ESCAPES, *_WIDE_ESCAPES):
+        if sign in text:
+            text = text.replace(sign, escape)
     if "[" in text:
         text = _BRACKET_TOKEN.sub("\\\\u005b", text)
     return text

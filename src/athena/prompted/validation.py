@@ -7,6 +7,7 @@ what is required. A schema that is no schema accepts everything: it is the clien
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -42,7 +43,16 @@ class ArgumentCheck:
 
 
 def compiled(schema: dict[str, Any]) -> Check:
-    """A check for one schema."""
+    """A check for one schema. Requests repeat their tools, so what was compiled is kept for a while."""
+    try:
+        return _compiled(msgspec.json.encode(schema))
+    except (msgspec.EncodeError, TypeError, UnicodeEncodeError, RecursionError):
+        return lambda value: structural_problem(schema, value)
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: bytes) -> Check:
+    schema: dict[str, Any] = msgspec.json.decode(text)
     try:
         import jsonschema_rs
     except ImportError:
