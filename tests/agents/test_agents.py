@@ -51,9 +51,11 @@ def upstream() -> Iterator[ScriptedAgentUpstream]:
 
 @pytest.fixture(scope="module")
 def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rule per answer form; the form's name is the model's name for agents."""
+    """A rule per answer form and oddity, which agents take for models; and the names that some agents know."""
     lines = ["upstreams:", f"  scripted: {{dialect: openai_chat, base_url: '{upstream.url}'}}", "models:"]
-    lines += [f"  - {{match: {form}, use: 'scripted/{model}'}}" for form, model in FORMS.items()]
+    for form, model in FORMS.items():
+        lines += [f"  - {{match: '{form}{oddity}', use: 'scripted/{model}{oddity}'}}" for oddity in ("", ":twice", ":cut")]
+    lines += [f"  - {{match: ['gpt-*', 'claude-*'], use: 'scripted/{FORMS['kimi-reasoning']}'}}"]
     lines += [f"state_dir: '{tmp_path_factory.mktemp('state')}'"]
     file = tmp_path_factory.mktemp("configuration") / "athena.yml"
     file.write_text("\n".join(lines))
@@ -111,6 +113,46 @@ def test_the_agent_reads_the_file(agent: str, form: str, gateway: str, upstream:
     assert run.word in run.ask(agent, "--url", gateway, "--model", form)
     asked = [request for request in upstream.requests[before:] if request.get("tools")]
     assert len(asked) == 2, "one turn to call the tool, one to answer: no turn was repeated"
+
+
+@pytest.mark.parametrize("form", ["native", "kimi-reasoning"])
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_two_calls_in_one_answer_stay_two(
+    agent: str, form: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    before = len(upstream.requests)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", form + ":twice")
+    results = [message for message in upstream.requests[-1]["messages"] if message["role"] == "tool"]
+    assert len(upstream.requests) > before
+    assert len({result["tool_call_id"] for result in results}) == 2
+
+
+@pytest.mark.parametrize("form", ["native", "kimi-content"])
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_half_a_call_is_never_run(agent: str, form: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    before = len(upstream.requests)
+    output = run.ask(agent, "--url", gateway, "--model", form + ":cut")
+    assert run.word in output or "ended the answer before it was finished" in output
+    assert str(run.file) in upstream.cut
+    for request in upstream.requests[before:]:
+        for message in request["messages"]:
+            assert message["role"] != "tool" or run.word in str(message["content"])
+
+
+@pytest.mark.parametrize(
+    ("agent", "model"),
+    [
+        ("codex", "gpt-5.5"),  # a free-form tool beside functions
+        ("codex", "gpt-5.6-sol"),  # one free-form tool that takes a program, in a namespace, declared inside the input
+        ("claude", "claude-sonnet-4-5"),
+        ("claude", "claude-opus-4-8"),
+    ],
+)
+def test_names_that_an_agent_knows_change_what_it_sends(agent: str, model: str, gateway: str, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", model)
 
 
 @pytest.mark.parametrize("agent", HEADLESS)

@@ -1,8 +1,8 @@
 """A Chat upstream that plays a model for real coding agents: it reads a file through whatever tool the agent offers.
 
 The path stands in the person's question and the word in the file, so the word can only come back through a tool call that
-worked. The model name in the request decides how the call is written (`FORMS`). Answers come in small pieces, cut without
-regard to tokens, so that markers and JSON are split anywhere.
+worked. The model name in the request decides how the call is written (`FORMS`), and a suffix what else is odd about it
+(`:twice`, `:cut`). Answers come in small pieces, cut without regard to tokens, so that markers and JSON are split anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMS: Mapping[str, str] = {
 WORD = re.compile(r"SECRET-[0-9a-f]{12}")
 _PATH = re.compile(r"/[\w/.-]*secret\.txt")
 _READERS = ("read", "read_file", "view_file", "cat")
-_SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "developer__shell")
+_SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "exec")
 _PIECE = 7
 _HEAD = {"id": "chatcmpl-scripted", "created": 1_700_000_000}
 _USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "total_tokens": 150}
@@ -37,10 +37,13 @@ class ScriptedAgentUpstream:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.cut: set[str] = set()
+        """The files whose reading was cut off once."""
         upstream = self
 
         class Handler(_Handler):
             seen = upstream.requests
+            cut = upstream.cut
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -59,6 +62,7 @@ class ScriptedAgentUpstream:
 
 class _Handler(BaseHTTPRequestHandler):
     seen: list[dict[str, Any]]
+    cut: set[str]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -69,6 +73,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.seen.append(body)
         deltas, finish = answer(body)
+        path = _asked_path(body["messages"])
+        if body["model"].endswith(":cut") and body.get("tools") and path and path not in self.cut:
+            self.cut.add(path)
+            deltas, finish = deltas[: len(deltas) * 3 // 4], ""
         self.send_response(200)
         if body.get("stream"):
             self.send_header("content-type", "text/event-stream")
@@ -94,6 +102,8 @@ def _stream(model: str, deltas: list[dict[str, Any]], finish: str) -> Iterator[b
     for position, delta in enumerate(deltas):
         fields = {"role": "assistant", **delta} if position == 0 else delta
         yield record({"choices": [{"index": 0, "delta": fields, "finish_reason": None}]})
+    if not finish:
+        return  # cut off: the connection ends well, the answer does not
     yield record({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     yield record({"choices": [], "usage": _USAGE})
     yield b"data: [DONE]\n\n"
@@ -129,36 +139,45 @@ def answer(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     words = [found for message in messages if message["role"] == "tool" for found in WORD.findall(_text(message["content"]))]
     if words:
         return _pieces("content", f"The word is {words[-1]}."), "stop"
-    paths = [found for message in messages if message["role"] == "user" for found in _PATH.findall(_text(message["content"]))]
+    path = _asked_path(messages)
     tool = _reading_tool(body.get("tools") or [])
-    if not paths or tool is None or any(message["role"] == "tool" for message in messages):
+    if not path or tool is None or any(message["role"] == "tool" for message in messages):
         return _pieces("content", "There is nothing to read."), "stop"
-    form = next(form for form, model in FORMS.items() if model == body["model"])
-    return _call(form, tool["name"], _arguments(tool, paths[-1]))
+    model, _, oddity = body["model"].partition(":")
+    form = next(form for form, name in FORMS.items() if name == model)
+    return _calls(form, tool["name"], _arguments(tool, path), times=2 if oddity == "twice" else 1)
 
 
-def _call(form: str, name: str, arguments: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+def _asked_path(messages: list[dict[str, Any]]) -> str:
+    texts = [_text(message["content"]) for message in messages if message["role"] == "user"]
+    found = [match.group() for text in texts for match in _PATH.finditer(text)]
+    return found[-1] if found else ""
+
+
+def _calls(form: str, name: str, arguments: dict[str, Any], times: int) -> tuple[list[dict[str, Any]], str]:
     text = json.dumps(arguments)
     if form == "native":
-        head: dict[str, Any] = {
-            "index": 0,
-            "id": "call_0a1b2c",
-            "type": "function",
-            "function": {"name": name, "arguments": ""},
-        }
-        rest = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in _cut(text)]
-        return [*_pieces("content", "I will read it."), {"tool_calls": [head]}, *rest], "tool_calls"
+        deltas = _pieces("content", "I will read it.")
+        for index in range(times):
+            function = {"name": name, "arguments": ""}
+            deltas.append({"tool_calls": [{"index": index, "id": f"call_{index}", "type": "function", "function": function}]})
+            deltas += [{"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in _cut(text)]
+        return deltas, "tool_calls"
     if form == "qwen-function-call":
-        named: dict[str, Any] = {"function_call": {"name": name, "arguments": ""}}
-        return [named, *({"function_call": {"arguments": piece}} for piece in _cut(text))], "function_call"
+        deltas = []
+        for _ in range(times):
+            deltas.append({"function_call": {"name": name, "arguments": ""}})
+            deltas += [{"function_call": {"arguments": piece}} for piece in _cut(text)]
+        return deltas, "function_call"
     if form == "hermes":
         call = json.dumps({"name": name, "arguments": arguments})
-        return _pieces("content", f"I will read it.\n<tool_call>\n{call}\n</tool_call>"), "stop"
-    call = (
-        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{text}"
-        "<|tool_call_end|><|tool_calls_section_end|>"
+        return _pieces("content", "I will read it." + f"\n<tool_call>\n{call}\n</tool_call>" * times), "stop"
+    calls = "".join(
+        f"<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{text}<|tool_call_end|>"
+        for index in range(times)
     )
-    return _pieces("reasoning_content" if form == "kimi-reasoning" else "content", f"I will read it. {call}"), "stop"
+    section = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    return _pieces("reasoning_content" if form == "kimi-reasoning" else "content", f"I will read it. {section}"), "stop"
 
 
 def _pieces(field: str, text: str) -> list[dict[str, Any]]:
@@ -176,8 +195,8 @@ def _text(content: Any) -> str:
 
 
 def _reading_tool(tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The tool that reads a file, else the one that runs a command."""
-    functions = {tool["function"]["name"].lower(): tool["function"] for tool in tools}
+    """The tool that reads a file, else the one that runs a command; a name may stand behind that of its group."""
+    functions = {tool["function"]["name"].lower().rpartition("__")[2]: tool["function"] for tool in tools}
     return next((functions[name] for name in (*_READERS, *_SHELLS) if name in functions), None)
 
 
@@ -191,6 +210,8 @@ def _arguments(tool: dict[str, Any], path: str) -> dict[str, Any]:
             filled[name] = f"cat {path}"
         elif plain in ("filepath", "path", "absolutepath"):
             filled[name] = path
+        elif plain == "input":  # Codex's free-form tool, which takes a program
+            filled[name] = f'const done = await tools.exec_command({{cmd: "cat {path}"}});\ntext(done.output);'
     return filled
 
 
