@@ -58,7 +58,7 @@ _ARGUMENTS = TaggedArguments(
         read_tag=read_argument,
         parameter_end=_spellings(CLOSE, "argument"),
         call_end=CALL_END,
-        section_end=(*TOOLS_END, *MESSAGE_END, END),
+        section_end=TOOLS_END,
         next_call=CALL,
     )
 )
