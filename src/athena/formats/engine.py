@@ -73,6 +73,10 @@ class TextParser:
         self._candidates: list[Candidate] = []
         self._calls_before = 0
         self._commits_before = 0
+        self._longest = ""
+        """The most that a candidate took before it declined."""
+        self._cut_head = False
+        """Did a candidate of reserved tokens meet the end of the text in a call's head?"""
         self._stray_closer = False
         self._mode = _NOTHING
         self._tail: list[str] = []
@@ -371,11 +375,13 @@ class TextParser:
         self._candidates = candidates
         self._calls_before = self.writer.shown
         self._commits_before = self.writer.commits
+        self._longest = ""
+        self._cut_head = False
         self._next_candidate()
 
     def _next_candidate(self) -> None:
         candidate = self._candidates[0]
-        self.writer.reserved = candidate.format.reserved
+        self.writer.reserved = candidate.format.reserved and not candidate.opener.plain
         self.writer.new_id = candidate.format.new_id
         self._scanner.record()
         self._scanner.take(len(self._marker))
@@ -422,31 +428,43 @@ class TextParser:
         self._spans.blank_line = True
         self._spans.last = ""
 
-    def _put_back(self) -> None:
-        """No call after all: its text goes on as text, or as another format's call."""
+    def _put_back(self, *, cut: bool = False) -> None:
+        """No call after all: its text goes on as another format's call, or as text."""
         self._reader = None
         scanner = self._scanner
         raw = scanner.recorded
         scanner.forget()
+        self.writer.abandon()
         self.writer.counts.declined += 1
         if self.writer.commits > self._commits_before:
             self._after_section()
             self._say_or_read_again(raw)
             return
+        scanner.put_back(raw)
+        if len(raw) > len(self._longest):
+            self._longest = raw
+        self._cut_head = self._cut_head or (cut and self.writer.reserved and self.writer.malformed_policy != "text")
         if len(self._candidates) > 1:
-            scanner.put_back(raw)
             self._candidates = self._candidates[1:]
             self._next_candidate()
-            return
+        elif self._cut_head:
+            self.writer.cut_head(scanner.text[scanner.at :])
+            scanner.at = len(scanner.text)
+        else:
+            self._say_declined()
+
+    def _say_declined(self) -> None:
+        """Nobody wants it: the marker is text, and what follows is searched again unless that was much."""
+        scanner = self._scanner
         marker = self._marker
         ticks = len(marker) - len(marker.lstrip("`"))
         if ticks:
-            scanner.put_back(raw)
             scanner.at += ticks
             self._say(marker[:ticks], ticks=True)
             return
-        self._say(marker)
-        self._say_or_read_again(raw[len(marker) :])
+        said = self._longest if len(self._longest) > _READ_AGAIN else marker
+        scanner.at += len(said)
+        self._say(said)
 
     def _say_or_read_again(self, raw: str) -> None:
         if len(raw) > _READ_AGAIN:
@@ -456,17 +474,21 @@ class TextParser:
 
     def _cut(self) -> None:
         """The text ended inside the reader's markup."""
+        if not self.writer.is_open and self.writer.commits == self._commits_before:
+            # Nothing was shown yet, so another reading of the marker may still fit.
+            self._put_back(cut=True)
+            return
         self._reader = None
-        raw = self._scanner.recorded
-        rest = self._scanner.text[self._scanner.at :]
-        self._scanner.forget()
-        self._scanner.at = len(self._scanner.text)
+        scanner = self._scanner
+        raw = scanner.recorded + scanner.text[scanner.at :]
+        scanner.forget()
+        scanner.at = len(scanner.text)
         if self.writer.is_open:
             self.writer.cut()
         elif self.writer.reserved and self.writer.malformed_policy != "text":
-            self.writer.cut_head(raw + rest)
+            self.writer.cut_head(raw)
         else:
-            self._say(raw + rest)
+            self._say(raw)
 
 
 def opened_by_prompt(text: str, format_id: str = "auto") -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from athena.errors import LimitExceeded
@@ -87,6 +88,12 @@ class Lexer:
             self._names.append(node.marker)
             options.append("()")
         return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+
+
+@lru_cache(maxsize=256)
+def lexer_of(markers: tuple[str, ...]) -> Lexer:
+    """The lexer of these markers, made once."""
+    return Lexer(markers)
 
 
 class _Node:

@@ -274,6 +274,11 @@ class CallWriter:
             self._output.event(Error(reason, code="malformed_call", fatal=False, raw=raw[:2000]))
         self._scanner.record()
 
+    def abandon(self) -> None:
+        """The reader declined: a call it had opened and not shown never was."""
+        if self.is_open and not self._started:
+            self._reset()
+
     def noise(self, text: str) -> None:
         """Text inside a section that is neither a call nor its arguments."""
         self._section += len(text)

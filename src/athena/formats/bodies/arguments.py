@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from athena.formats.bodies.json_text import JsonPipe, strict_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
 from athena.formats.writer import CallWriter
 from athena.wire.json_span import is_json_object
 
@@ -137,7 +137,7 @@ def _odd_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...], head
         return False
     if calls.lenient:
         try:
-            text, marker = yield from scan.upto(Lexer(("{", *ends)), LOOK_AHEAD)
+            text, marker = yield from scan.upto(lexer_of(("{", *ends)), LOOK_AHEAD)
         except Declined:
             marker = ""
         if marker == "{":

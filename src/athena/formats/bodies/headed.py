@@ -17,6 +17,9 @@ from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
+SECTIONS_AT_ONCE = 2
+"""How often a section's opening may be repeated before its first call: looking ahead is bounded."""
+
 
 class Head(msgspec.Struct, frozen=True):
     """What a call's head says: a name, or None when only the arguments can tell; an id, or none."""
@@ -67,6 +70,7 @@ class _HeadedReader:
 
     def _next_call(self, scan: Scanner, calls: CallWriter, *, first: bool) -> Steps[bool]:
         """Skip what stands between calls. False when the section is over."""
+        sections = 0
         while True:
             try:
                 text, marker = yield from scan.upto(self._gap, LOOK_AHEAD)
@@ -74,6 +78,9 @@ class _HeadedReader:
                 if first:
                     raise
                 return False
+            sections += marker in self._shape.section_begin
+            if first and sections > SECTIONS_AT_ONCE:
+                raise Declined
             if not marker and text.strip():
                 # Prose up to the end: not ours.
                 raise Declined

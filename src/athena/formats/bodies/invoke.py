@@ -17,6 +17,8 @@ from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
+WRAPPERS_AT_ONCE = 2
+"""How often a section's opening may be repeated before its first call: looking ahead is bounded."""
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>/]+))""")
 
 
@@ -84,6 +86,7 @@ class _InvokeReader:
             in_call = first = False
 
     def _next_call(self, scan: Scanner, calls: CallWriter, *, first: bool) -> Steps[bool]:
+        wrappers = 0
         while True:
             try:
                 text, marker = yield from scan.upto(self._gap, LOOK_AHEAD)
@@ -91,6 +94,9 @@ class _InvokeReader:
                 if first:
                     raise
                 return False
+            wrappers += marker in self._shape.section_begin
+            if first and wrappers > WRAPPERS_AT_ONCE:
+                raise Declined
             if text.strip() and (not marker or first):
                 raise Declined
             calls.noise(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Scanner, Steps, lexer_of
 from athena.formats.writer import CallWriter
 
 
@@ -82,7 +82,7 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
                 yield from _object(scan, calls, fields, ends)
             except _Unreadable:
                 calls.bad_head("a tool call that can not be read", scan.recorded)
-                yield from skip_to(scan, calls, Lexer(ends))
+                yield from skip_to(scan, calls, lexer_of(ends))
                 return found + 1
             found += 1
         elif not head and depth and not found:
@@ -108,7 +108,7 @@ def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, .
     call = _Call()
     yield from _fields(scan, calls, fields, call, ends)
     if call.failed:
-        yield from skip_to(scan, calls, Lexer(ends))
+        yield from skip_to(scan, calls, lexer_of(ends))
     elif not call.closed:
         _late(calls, fields, call)
 

@@ -68,8 +68,13 @@ class TaggedArguments:
         self._tag = Lexer((tags.tag_end, "\n") if tags.tag_end == ">" else (tags.tag_end,))
         stops = (*tags.parameter_end, *self._boundary, *tags.parameter)
         self._end = Lexer(self._boundary)
-        self._value = Lexer(stops)
-        self._value_in_lines = Lexer((*stops, *("\n" + stop for stop in stops), *("\r\n" + stop for stop in stops)))
+        in_lines = (*stops, *("\n" + stop for stop in stops))
+        self._value_after = {
+            "": Lexer(stops),
+            "\n": Lexer(in_lines),
+            "\r\n": Lexer((*in_lines, *("\r\n" + stop for stop in stops))),
+        }
+        """By the line break at a value's beginning: what ends the value."""
         after = (*tags.parameter, *tags.parameter_end, *self._boundary)
         # GLM writes line breaks between tags as two characters at times.
         self._after_value = (*after, *("\\n" + one for one in after)) if tags.value_begin else after
@@ -153,13 +158,13 @@ class TaggedArguments:
                 return
         if parameter is None:
             raise NamelessParameter
-        lines = tags.newline and bool((yield from scan.found("\n", "\r\n")))
+        lines = (yield from scan.found("\n", "\r\n")) if tags.newline else ""
         if tags.cdata and (yield from scan.found("<![CDATA[")):
             values.begin(parameter)
             yield from self._cdata(scan, values)
         else:
             values.begin(parameter)
-            yield from self._text(scan, calls, values, self._value_in_lines if lines else self._value)
+            yield from self._text(scan, calls, values, self._value_after[lines])
         values.end()
 
     def _cdata(self, scan: Scanner, values: _Values) -> Steps[None]:
