@@ -79,7 +79,14 @@ def test_the_worked_example_of_the_requirements_at_every_chunking() -> None:
 
 
 def test_plain_answers_pass_as_the_same_objects() -> None:
-    events: list[Event] = [Start(), TextDelta("Hello"), TextDelta(" wor"), TextDelta("ld, 2 > 1.\n"), TextDelta("Bye."), done()]
+    events: list[Event] = [
+        Start(),
+        TextDelta("Hello"),
+        TextDelta(" wor"),
+        TextDelta("ld, 2 > 1.\nAnd"),
+        TextDelta(" bye."),
+        done(),
+    ]
     out = run(events)
     assert all(one is other for one, other in zip(out[2:], events[2:], strict=True))
     assert out == events
