@@ -50,10 +50,16 @@ class Lexer:
         self._markers = tuple(dict.fromkeys(markers))
         self._with_ticks = ticks
         self._names: list[str] = [""]
-        self.any = re.compile(self._pattern(partial=True))
-        self._names = [""]
-        self.final = re.compile(self._pattern(partial=False))
         self.longest = max(map(len, self._markers), default=0)
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        # Compiled on first use: a process that reads two formats does not pay for the lexers of fifty.
+        if name not in ("any", "final"):
+            raise AttributeError(name)
+        self._names = [""]
+        compiled = re.compile(self._pattern(partial=name == "any"))
+        setattr(self, name, compiled)
+        return compiled
 
     def find(self, text: str, at: int, final: bool) -> tuple[int, str | None]:
         """(start, marker); marker None: it may begin there. (-1, None): nothing."""
