@@ -112,6 +112,7 @@ def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
             {"match": "taught", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted"},
             {"match": "first", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted", "policy": "stop_on_first"},
             {"match": "learnt", "use": f"local/{PROMPTED_MODEL}"},
+            {"match": "silent", "use": f"local/{PROMPTED_MODEL}", "tools": "none"},
             {"match": "native", "use": f"local/{PROMPTED_MODEL}", "tools": "native"},
         ],
         "tool_adapter": {"collect_window_ms": 50, "reask": True},
@@ -238,6 +239,13 @@ def body(model: str, **fields: Any) -> dict[str, Any]:
 def test_native_tools_stay_native(gateway: GatewayThread) -> None:
     with pytest.raises(openai.BadRequestError, match="does not support tools"):
         openai_client(gateway.url).chat.completions.create(**body("native"))
+
+
+def test_tools_may_be_left_out(upstream: Upstream, gateway: GatewayThread) -> None:
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("silent"))
+    assert "without tools" in answer.json()["choices"][0]["message"]["content"]
+    assert "get_weather" not in json.dumps(upstream.bodies)
+    assert "tools dropped: " in answer.headers["x-athena-warnings"]
 
 
 def test_warnings_say_what_was_done(gateway: GatewayThread) -> None:
