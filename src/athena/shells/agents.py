@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-KEY_VARIABLE = "ATHENA_GATEWAY_TOKEN"
+KEY_VARIABLE = "ATHENA_CODE_KEY"
 """Where an agent that wants the name of a variable finds the key."""
 
 
