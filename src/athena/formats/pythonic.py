@@ -86,7 +86,7 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="pythonic",
-    models=("llama-3.2-1b*", "llama-3.2-3b*", "llama-4*", "toolace*", "gemma-3*", "gemma3*", "minicpm3*"),
+    models=("llama-3.2-1b*", "llama-3.2-3b*", "llama-4*", "toolace*", "toolace-2-llama*", "gemma-3*", "gemma3*", "minicpm3*"),
     openers=(
         Opener("[", read_list, where="line", auto=False),
         *(Opener(marker, read_marked, auto=False) for marker in (START, TAG)),

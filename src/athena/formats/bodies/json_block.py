@@ -8,7 +8,7 @@ from athena.formats.bodies.named import ANY_FIELDS, Fields, read_named_calls
 from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
-_FENCES = ("```json\n", "```\n")
+_FENCES = ("```json", "```")
 
 
 def json_block_reader(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
-from athena.formats.scanner import Cut, Declined, Scanner, Steps, lexer_of
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
 from athena.formats.writer import CallWriter
 
 
@@ -35,6 +35,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 ANY_FIELDS = Fields()
+_KEY_END = Lexer((":",))
 
 
 class _Unreadable(Exception):
@@ -109,7 +110,9 @@ def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, .
     yield from _fields(scan, calls, fields, call, ends)
     if call.failed:
         yield from skip_to(scan, calls, lexer_of(ends))
-    elif not call.closed:
+    elif call.closed:
+        calls.settle()
+    else:
         _late(calls, fields, call)
 
 
@@ -157,6 +160,8 @@ def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends:
 
 
 def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
+    if calls.lenient and (yield from scan.peek(1)) not in ("", '"', "'"):
+        return (yield from _bare_key(scan, calls))
     text = yield from json_value(scan, calls)
     if text is None or not text.startswith('"'):
         raise _Unreadable
@@ -165,6 +170,20 @@ def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
         raise _Unreadable
     yield from scan.space()
     return _string(text)
+
+
+def _bare_key(scan: Scanner, calls: CallWriter) -> Steps[str]:
+    """A key without quotes."""
+    text, marker = yield from scan.upto(_KEY_END, LOOK_AHEAD)
+    key = text.strip()
+    if not key.isidentifier():
+        raise _Unreadable
+    if not marker:
+        raise Cut
+    scan.take(1)
+    yield from scan.space()
+    calls.repaired_later(1)
+    return key
 
 
 def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: str, ends: tuple[str, ...]) -> Steps[None]:

@@ -1,0 +1,86 @@
+"""Mistral until Small 3.1: a control token, then all calls as one JSON array.
+
+    [TOOL_CALLS] [{"name": "get_time", "arguments": {"tz": "UTC"}}]
+
+There is no closing token: the end of the turn is the end. History carries an `id` of nine letters and digits per call; models
+leave it out. Origin: the templates of Mistral Nemo and 7B v0.3, vLLM's mistral templates and parser. Deviations: `formats.md`
+2.14; the later form of the family (`mistral_args`) is read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.calls.ids import fitting_id
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.bare_json import read_bare_array
+from athena.formats.bodies.json_text import quoted
+from athena.formats.bodies.mistral_tokens import (
+    CALLS,
+    CALLS_END,
+    TURN_END,
+    new_id,
+    read_array,
+    read_name_and_arguments,
+)
+from athena.formats.render import result_text, spaced_json, tool_json
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One array; each call with the id its result will name."""
+    return f"{CALLS} [{', '.join(_call(call) for call in calls)}]"
+
+
+def _call(call: ToolCall) -> str:
+    call_id = f', "id": "{fitting_id(call.id, "mistral")}"' if call.id else ""
+    return f'{{"name": {quoted(call.name)}, "arguments": {call.arguments.strip() or "{}"}{call_id}}}'
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One block per result; the template puts the content in as it is."""
+    return "".join(
+        f'[TOOL_RESULTS] {{"content": {result_text(result)}, "call_id": "{fitting_id(result.call_id, "mistral")}"}}'
+        "[/TOOL_RESULTS]"
+        for result in results
+    )
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The declaration the models were trained on; it stands before the last user turn."""
+    return f"[AVAILABLE_TOOLS] {spaced_json([tool_json(tool) for tool in tools])}[/AVAILABLE_TOOLS]"
+
+
+FORMAT = Format(
+    id="mistral_json",
+    models=(
+        "mistral-7b*",
+        "mixtral-8x22b*",
+        "mistral-nemo*",
+        "mistral-small-3.1*",
+        "mistral-small-24b*",
+        "mistral-small-instruct*",
+        "mistral-small-2402*",
+        "mistral-small-2409*",
+        "mistral-small-2501*",
+        "mistral-small-2503*",
+        "mistral-large-2407*",
+        "mistral-large-2411*",
+        "mistral-large-instruct-2407*",
+        "mistral-large-instruct-2411*",
+        "pixtral*",
+    ),
+    reserved=True,
+    openers=(
+        Opener(CALLS, read_array),
+        Opener(CALLS, read_name_and_arguments, auto=False, rank=1),
+        Opener("[", read_bare_array, where="line", auto=False, plain=True),
+    ),
+    closers=(CALLS_END,),
+    turn_ends=(TURN_END,),
+    new_id=new_id,
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)
