@@ -35,6 +35,8 @@ MODELS = {
     "openai_responses": "gpt-5.1",
     "gemini": "gemini-3-pro",
 }
+SILENT = "LOST WITHOUT A WORD"
+"""What must stand in no row."""
 SECTIONS = {
     "3.1": "Roles and instructions",
     "3.2": "Content",
@@ -57,6 +59,10 @@ class Feature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     dialect: str
     body: str
+    without: str = ""
+    """The same without the feature, where the base body does not say it."""
+    free: bool = False
+    """It means nothing to the answer: a target that has no such thing may leave it out without a word."""
     note: str = ""
 
 
@@ -83,11 +89,13 @@ def fate(feature: Feature, base: str, target: str) -> str:
     body: dict[str, Any] = {**json.loads(base), **json.loads(feature.body)}
     where: dict[str, Any] = {"source": feature.dialect, "target": target, "model": MODELS[target]}
     try:
-        losses = translate_request(body, **where).warnings
+        translated = translate_request(body, **where)
     except UnsupportedFeature as error:
         return f"**refused**: {_plain(error.message)}"
-    usual = set(translate_request(json.loads(base), **where).warnings)
-    told = [loss for loss in losses if loss not in usual]
+    plain = translate_request({**json.loads(base), **json.loads(feature.without or "{}")}, **where)
+    told = [loss for loss in translated.warnings if loss not in plain.warnings]
+    if not told and translated.body == plain.body:
+        return "left out, no meaning lost" if feature.free else SILENT
     if not told:
         return "mapped"
     try:
@@ -95,7 +103,7 @@ def fate(feature: Feature, base: str, target: str) -> str:
         strict = ""
     except AthenaError:
         strict = " (refused when strict)"
-    actions = {}
+    actions: dict[str, str] = {}
     for loss in told:
         actions.setdefault(loss.action, _plain(loss.reason))
     return "; ".join(f"*{action}*: {reason}" for action, reason in actions.items()) + strict

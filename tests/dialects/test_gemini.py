@@ -783,7 +783,7 @@ def test_a_tool_loop() -> None:
             }
         }
     ]  # fmt: skip
-    assert losses == []
+    assert losses == ["turns[6].parts[0]"], "the text of earlier reasoning stays behind"
 
 
 def test_older_models_get_no_ids_and_images_behind_results() -> None:

@@ -41,7 +41,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
-_BOUND_SETTINGS = ("background", "prompt", "conversation", "cachedContent")
+_BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
 _BOUND_PARTS = frozenset({"compaction"})
 
 
@@ -61,6 +61,8 @@ def _refuse_bound_features(request: Request) -> None:
                     f"turns[{position}]: a compacted history can only be read by the provider that made it",
                     path=f"turns[{position}]",
                 )
+    if request.max_output == 0:
+        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
 
 
 def prepare(
@@ -81,12 +83,17 @@ def prepare(
     same = home.name == abroad.name
     if not same:
         _refuse_bound_features(request)
+        losses += [
+            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message")
+            for position, turn in enumerate(request.turns)
+            if turn.phase is not None
+        ]
     turns = unique_history_ids(request.turns)
     turns, repairs = pair_results(turns, pairing)
     losses.extend(repairs)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
-    request = fit_system(request, profile, inline=abroad.system_turns)
+    request = fit_system(request, profile, inline=abroad.system_turns, losses=losses)
     if not same or prompted is not None:
         request = portable_tools(request, home)
     request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)

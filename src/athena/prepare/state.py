@@ -33,7 +33,7 @@ def fit_state(
         parts: list[Part] = []
         for part in turn.parts:
             kept = _fit_part(part, profile, same, envelope)
-            if kept is None or (kept is not part and isinstance(kept, Thinking) and kept.signature is None):
+            if kept is None or (kept is not part and getattr(kept, "signature", None) is None):
                 losses.append(Loss(f"turns[{position}]", "reasoning state of another provider"))
             if kept is not None:
                 parts.append(kept)

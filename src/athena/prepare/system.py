@@ -10,22 +10,26 @@ import msgspec
 
 from athena.model.parts import Text, changed, joined_text
 from athena.model.profile import Profile
-from athena.model.request import Request, Turn
+from athena.model.request import Loss, Request, Turn
 
 
-def fit_system(request: Request, profile: Profile, *, inline: bool) -> Request:
+def fit_system(request: Request, profile: Profile, *, inline: bool, losses: list[Loss]) -> Request:
     """`inline`: the dialect takes system turns anywhere. Else the profile may take them behind a user turn."""
     turns = request.turns
     if not inline and any(turn.role == "system" for turn in turns):
         fitted: list[Turn] = []
-        for turn in turns:
+        for position, turn in enumerate(turns):
             if turn.role == "system" and not (profile.mid_system and fitted and fitted[-1].role == "user"):
                 tagged = f"<system-reminder>\n{joined_text(turn.parts, chr(10))}\n</system-reminder>"
                 turn = changed(turn, role="user", parts=(Text(text=tagged),), hint=None)
+                losses.append(
+                    Loss(f"turns[{position}]", "instructions in mid-conversation are sent as tagged text", "emulated")
+                )
             fitted.append(turn)
         turns = tuple(fitted)
     system = request.system
     if system and not profile.system_messages:
+        losses.append(Loss("system", "this model has no system role; the instructions lead the first message", "emulated"))
         turns = _before_first_user(turns, joined_text(system, "\n\n"))
         system = ()
     if turns is request.turns and system is request.system:

@@ -61,6 +61,8 @@ class ContentsEncoder:
             if self._home and turn.raw is not None:
                 contents.extend(turn.raw if isinstance(turn.raw, RawContents) else [turn.raw])
                 continue
+            if turn.name is not None:
+                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here"))
             parts = self._parts(turn, f"turns[{position}]")
             if parts:
                 self._add(contents, "model" if turn.role == "assistant" else "user", parts, turn)
@@ -99,6 +101,8 @@ class ContentsEncoder:
                 continue
             if isinstance(part, Thinking):
                 state = part.signature or state
+                if part.text and not self._home:
+                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream"))
                 continue
             if isinstance(part, ToolResult):
                 parts.append(self._result(part, where, behind))
@@ -106,6 +110,8 @@ class ContentsEncoder:
             if behind and not isinstance(part, ToolResult):
                 parts.extend(behind)
                 behind = []
+            if isinstance(part, Text) and part.citations and not self._home:
+                self._losses.append(Loss(f"{where}.citations", "history has no citations here"))
             written = self._part(part, where)
             if not written and not (isinstance(part, Text) and part.signature is not None):
                 continue

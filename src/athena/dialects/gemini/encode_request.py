@@ -34,7 +34,7 @@ _SCALARS = {
 }
 _NO_ROOM = {
     "min_p": "min_p", "repetition_penalty": "repetition_penalty", "logit_bias": "logit_bias", "end_user": "user",
-    "speed": "speed", "include": "include",
+    "speed": "speed", "include": "include", "store": "store",
 }  # fmt: skip
 
 
@@ -137,6 +137,8 @@ def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[
         losses.extend(Loss(f"{path}.{key}", "unknown to this upstream") for key in tool.extras or ())
         if tool.strict:
             losses.append(Loss(f"{path}.strict", "this upstream has no strict tools"))
+        if tool.deferred:
+            losses.append(Loss(f"{path}.defer_loading", "the tool is loaded at once", "emulated"))
     return declaration
 
 

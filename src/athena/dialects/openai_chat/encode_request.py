@@ -154,6 +154,8 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
         inner.pop("strict", None)
         if tool.strict:
             writer.lose(f"{path}.function.strict", "not taken by this upstream", semantic=False)
+    if tool.deferred and not home:
+        writer.emulate(f"{path}.defer_loading", "the tool is loaded at once")
     entry: dict[str, Any] = {"type": "function", "function": inner}
     if tool.cache is not None and profile.cache_marks == "cache_control":
         entry.update(mark_fields(tool.cache.ttl_seconds, profile))

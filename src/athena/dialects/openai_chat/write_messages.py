@@ -94,6 +94,8 @@ class MessageWriter:
         for part in turn.parts:
             if isinstance(part, Text):
                 texts.append(part)
+                if part.citations and not self._home:
+                    self._writer.lose(f"{path}.citations", "history has no citations here", semantic=False)
             elif isinstance(part, Refusal):
                 refusals.append(part.text)
             elif isinstance(part, ToolCall):

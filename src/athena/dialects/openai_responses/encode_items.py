@@ -72,6 +72,9 @@ class ItemEncoder:
         items: list[Item] = []
         for index, turn in enumerate(self._request.turns):
             items.extend(self._turn(turn, f"turns[{index}]"))
+        if not self._home and self._request.turns and self._request.turns[-1].role == "assistant":
+            last = f"turns[{len(self._request.turns) - 1}]"
+            self._losses.hint(last, "the upstream may answer anew instead of continuing the last message")
         return items
 
     def _turn(self, turn: Turn, path: str) -> list[Item]:
@@ -207,6 +210,7 @@ class ItemEncoder:
             output = self._content(parts, path)
         if result.is_error:
             # There is no flag for it, and the model has to know.
+            self._losses.emulated(path, "is_error is told by a prefix of the text")
             output = _ERROR_PREFIX + output if isinstance(output, str) else _prefixed(output)
         item: Item = {
             "type": "custom_tool_call_output" if result.kind == "custom" else "function_call_output",
