@@ -26,15 +26,18 @@ if TYPE_CHECKING:
         ToolCallStart,
     )
     from athena.parsing import Parsed, Parser, parse, render_calls, render_result, render_tools
+    from athena.tool_adapter import AdaptedRequest, ExtractedCalls, ToolAdapter
     from athena.translate import StreamTranslator, Translated, translate_request, translate_response
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptedRequest",
     "AnswerBuilder",
     "Done",
     "Error",
     "Event",
+    "ExtractedCalls",
     "KeepAlive",
     "Parsed",
     "Parser",
@@ -42,6 +45,7 @@ __all__ = [
     "StreamTranslator",
     "TextDelta",
     "ThinkingDelta",
+    "ToolAdapter",
     "ToolCallComplete",
     "ToolCallDelta",
     "ToolCallStart",
@@ -60,6 +64,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdaptedRequest": "tool_adapter",
+    "ExtractedCalls": "tool_adapter",
+    "ToolAdapter": "tool_adapter",
     "AnswerBuilder": "calls.builder",
     "Done": "model.events",
     "Error": "model.events",
