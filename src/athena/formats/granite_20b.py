@@ -1,0 +1,53 @@
+"""Granite 20B Function Calling of IBM: a marker before each JSON call.
+
+    <function_call> {"name": "f", "arguments": {}}
+
+`no_function` as the name says that nothing is called. Origin: vLLM's granite_20b_fc_tool_parser and template. Deviations:
+`formats.md` 2.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.named import Fields
+from athena.formats.render import json_calls, result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<function_call>", "</function_call>"
+TURN_END = "<|endoftext|>"
+FIELDS = Fields(nothing=("no_function",))
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One marker per call."""
+    return " ".join(f"{BEGIN} {call}" for call in json_calls(calls))
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One marker per result."""
+    return "\n".join(f"<function_response> {result_text(result)}" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
+        f'To call functions, write for each: {BEGIN} {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n'
+        f'Where none fits: {BEGIN} {{"name": "no_function", "arguments": {{}}}}'
+    )
+
+
+FORMAT = Format(
+    id="granite_20b",
+    models=("granite-20b-functioncalling*", "granite-20b-function-calling*"),
+    openers=(Opener(BEGIN, json_block_reader((END, TURN_END), (BEGIN,), FIELDS)),),
+    closers=(END,),
+    turn_ends=(TURN_END,),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)

@@ -1,0 +1,57 @@
+"""Nemotron Nano 2 and Llama-Nemotron (Super, Ultra) of NVIDIA: a JSON array in `<TOOLCALL>` tags.
+
+    <TOOLCALL>[{"name": "f", "arguments": {"a": 1}}]</TOOLCALL>
+
+Origin: the Nemotron Nano 2 template, Dynamo's nemotron_deci fixtures. Deviations: `formats.md` 2.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<TOOLCALL>", "</TOOLCALL>"
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One array, also for one call."""
+    return f"{BEGIN}[{', '.join(json_calls(calls))}]{END}"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """The results of a turn as one list; the template puts their texts in as they are."""
+    return f"<TOOL_RESPONSE>[{', '.join(result_text(result) for result in results)}]</TOOL_RESPONSE>"
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        "These tools can be called:\n"
+        f"<AVAILABLE_TOOLS>{spaced_json([tool_json(tool)['function'] for tool in tools])}</AVAILABLE_TOOLS>\n\n"
+        "To call tools, write one JSON list between these tags; where none is needed, leave them out:\n"
+        f'{BEGIN}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]{END}'
+    )
+
+
+FORMAT = Format(
+    id="nemotron_toolcall",
+    models=(
+        "nemotron-nano-9b-v2*",
+        "nemotron-nano-12b-v2*",
+        "nemotron-nano-v2*",
+        "llama-3*nemotron-nano*",
+        "llama-3*nemotron-super*",
+        "llama-3*nemotron-ultra*",
+    ),
+    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,))),),
+    closers=(END,),
+    turn_ends=("<SPECIAL_12>", "<|eot_id|>"),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)

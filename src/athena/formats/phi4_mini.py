@@ -1,0 +1,76 @@
+"""Phi-4-mini of Microsoft, and FireFunction 2: a word or a token, then all calls as one JSON array.
+
+    functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
+    <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
+
+Origin: vLLM's phi4mini_tool_parser and template, the FireFunction 2 template, gorilla's phi_fc. `functools` is ordinary text
+(and a Python module): it counts at a word's start with a declared name behind it. Deviations: `formats.md` 2.24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.scanner import Declined, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+TOKEN, TOKEN_END = "<|tool_call|>", "<|/tool_call|>"
+WORD = "functools"
+TURN_ENDS = ("<|end|>", "<|eot_id|>")
+_read = json_block_reader((TOKEN_END, "</tool_call>", *TURN_ENDS), (TOKEN, WORD))
+
+
+def read_word(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The array behind the word. An empty one means that nothing is called; what follows it is the answer."""
+    if (yield from scan.found("[]")):
+        calls.settle()
+        return
+    if (yield from scan.follows(0, ("{", "["), end=False)) is None:
+        raise Declined
+    yield from _read(scan, calls, opener)
+
+
+def read_bracket(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The same where the bracket is part of the opener."""
+    scan.put_back_taken(1)
+    yield from read_word(scan, calls, opener)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One array behind the word."""
+    return f"{WORD}[{', '.join(json_calls(calls))}]"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One tool turn per result."""
+    return "".join(f"<|tool|>{result_text(result)}<|end|>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The part of the system turn that declares tools, and the form of a call."""
+    return (
+        f"<|tool|>{spaced_json([tool_json(tool)['function'] for tool in tools])}<|/tool|>\n"
+        f'To call tools, answer with nothing but: {WORD}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]'
+    )
+
+
+FORMAT = Format(
+    id="phi4_mini",
+    models=("phi-4-mini*", "phi4-mini*", "firefunction-v2*"),
+    reserved=True,
+    openers=(
+        Opener(TOKEN, _read, rank=1),
+        *(Opener(WORD + bracket, read_bracket, where="word", plain=True) for bracket in "[{"),
+        Opener(WORD, read_word, where="word", auto=False, plain=True),
+    ),
+    closers=(TOKEN_END,),
+    turn_ends=TURN_ENDS,
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)

@@ -1,0 +1,59 @@
+"""Jamba of AI21, Hunyuan-A13B of Tencent and Apriel of ServiceNow: a JSON array in `<tool_calls>` tags.
+
+    <tool_calls>[
+        {"name": "f", "arguments": {"a": 1}}
+    ]</tool_calls>
+
+Hunyuan writes its answer in `<answer>`, where the call may stand, and does not call inside `<think>`. Apriel reasons up to
+`[BEGIN FINAL RESPONSE]`. Origin: vLLM's jamba and hunyuan_a13b parsers and tests, the Apriel templates. MiniMax M1 shares the
+tags (`minimax_m1`): an array is this format's, lines of objects are M1's, and each reads both where it is named. Deviations:
+`formats.md` 2.29; its YAML mode is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import THINK, Format, Opener
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.render import json_calls, result_text, tool_lines
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<tool_calls>", "</tool_calls>"
+_read_array = json_block_reader((END,), (BEGIN,), heads="[")
+_read_objects = json_block_reader((END,), (BEGIN,), heads="{")
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One array, a call per line."""
+    lines = ",\n".join(f"    {call}" for call in json_calls(calls))
+    return f"{BEGIN}[\n{lines}\n]{END}"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One element per result, as Hunyuan has it."""
+    return "\n".join(f"<tool_response>{result_text(result)}</tool_response>" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
+        "To call functions, write one JSON array with all calls between these tags:\n"
+        f'{BEGIN}[\n    {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n]{END}'
+    )
+
+
+FORMAT = Format(
+    id="tool_calls_array",
+    models=("jamba*", "ai21-jamba*", "hunyuan-a13b*", "apriel-1.5*", "apriel-1.6*"),
+    openers=(Opener(BEGIN, _read_array), Opener(BEGIN, _read_objects, auto=False)),
+    thinking=(*THINK, ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")),
+    answer=(("<answer>", "</answer>"), ("助手：", "[END FINAL RESPONSE]")),
+    closers=(END,),
+    turn_ends=("<|end|>", "<|eom|>", "<|im_end|>"),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)

@@ -1,0 +1,61 @@
+"""Salesforce's xLAM, and Hammer: a JSON array of calls as the whole message.
+
+    [{"name": "f", "arguments": {"a": 1}}]
+
+Prompts put it in a code fence or behind the markers of other families too. Origin: vLLM's xlam_tool_parser and templates,
+gorilla's hammer. An array is ordinary text: it needs a declared name with arguments, and the format is read only where it is
+named. `[]` (no call) stays text. Deviations: `formats.md` 2.27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.bare_json import BARE_FIELDS, read_bare_array
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.mistral_tokens import CALLS, CALLS_END, read_array
+from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
+from athena.formats.bodies.tool_call_blocks import JSON_OPENER
+from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+FENCES = ("```json\n", "```\n")
+_read_fence = json_block_reader(("```",), (), BARE_FIELDS)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One array, also for one call."""
+    return f"[{', '.join(json_calls(calls))}]"
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """The content of a tool turn, one line per result."""
+    return "\n".join(result_text(result) for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system text that declares tools and the form of a call."""
+    return (
+        f"These tools can be called:\n{spaced_json([tool_json(tool)['function'] for tool in tools])}\n\n"
+        "To call tools, answer with nothing but a JSON array; where none is needed, answer in words:\n"
+        '[{"name": "NAME", "arguments": {"KEY": "VALUE"}}]'
+    )
+
+
+FORMAT = Format(
+    id="xlam",
+    models=("xlam*", "llama-xlam*", "hammer*", "bitagent*"),
+    openers=(
+        Opener("[", read_bare_array, where="line", auto=False),
+        *(Opener(fence, _read_fence, where="line", auto=False) for fence in FENCES),
+        Opener(CALLS, read_array, auto=False),
+        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
+    ),
+    closers=(BLOCK_END, CALLS_END),
+    turn_ends=("<|im_end|>", "<|eot_id|>"),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)
