@@ -15,14 +15,23 @@ that can wait no longer calls `commit()` and sends keep-alives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from athena.calls.pairing import Pairing
 from athena.dialects import get_dialect
-from athena.dialects.base import AnswerDecoder, AnswerEncoder, DecodeContext, Dialect, EncodeContext, Target, kind_of_status
+from athena.dialects.base import (
+    AnswerDecoder,
+    AnswerEncoder,
+    DecodeContext,
+    Dialect,
+    EncodeContext,
+    StreamDecoder,
+    Target,
+    kind_of_status,
+)
 from athena.errors import AthenaError, UsageError
 from athena.formats.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
@@ -35,6 +44,7 @@ from athena.prompted.options import PromptedOptions
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
 from athena.restore import Restore, is_meaningful
+from athena.wire.sse import Record, encode_event
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +78,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
     """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
     passthrough: bool = True
+    pass_junk: bool = False
+    """Hand on records that are not JSON, to clients of the upstream's own dialect (requirements M25)."""
+    upstream: str = ""
+    """The upstream's name in the configuration, for messages about it."""
+    secrets: tuple[str, ...] = ()
+    """What no error may repeat, whoever wrote it."""
+    retry_after_max: float = 120.0
+    """The longest wait passed on: SDKs obey it without a bound of their own."""
 
 
 class UpstreamCall(msgspec.Struct, frozen=True):
@@ -98,6 +116,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 NOTHING = Step()
+_BOM = b"\xef\xbb\xbf"
+_SNIFF_LIMIT = 64 * 1024
+_WARNINGS_LIMIT = 4096
 
 
 class Exchange:
@@ -128,7 +149,9 @@ class Exchange:
         self._target = target
         self._correction: Correction | None = None
         self._path: AnswerPath | None = None
-        self._failure: Error | None = None
+        self._headed = False
+        self._kind = ""
+        self._first = bytearray()
         self._failed_body = bytearray()
         self._failed_status = 0
         self._failed_headers: Mapping[str, str] = {}
@@ -143,16 +166,25 @@ class Exchange:
 
     def upstream_head(self, status: int, headers: Mapping[str, str]) -> Step:
         """The upstream's status and headers (lower-case names)."""
-        if self._path is not None or self._failed_status:
+        if self._headed:
             raise UsageError("upstream_head() twice")
+        self._headed = True
         if status >= 300:
             self._failed_status, self._failed_headers = status, headers
             return NOTHING
+        self._kind = headers.get("content-type", "")
+        return NOTHING
+
+    def _open(self) -> AnswerPath:
+        """Whole or streamed, as the first byte says: some servers answer in the other form, some label it wrongly."""
         streamed = self.request.stream
-        kind = headers.get("content-type", "")
-        if streamed and "json" in kind and "stream" not in kind and "ndjson" not in kind and not self._options.array:
-            # Asked for a stream, answered whole: an error body, or a server that does not stream with tools.
+        start = bytes(self._first[:64]).removeprefix(_BOM).lstrip()[:1]
+        if "ndjson" in self._kind:
+            pass
+        elif start == b"{":
             streamed = False
+        elif start and start in b"de:ir":
+            streamed = True
         self._path = AnswerPath(
             self.request,
             self.route,
@@ -160,8 +192,9 @@ class Exchange:
             prepared=self.prepared,
             upstream_stream=streamed,
             correction=self._correction,
+            visible=self._visible,
         )
-        return NOTHING
+        return self._path
 
     def upstream_data(self, data: bytes, now: float = 0.0) -> Step:
         """The next bytes of the upstream's body; `now` is the shell's clock, for `deadline`."""
@@ -171,9 +204,16 @@ class Exchange:
             room = 64 * 1024 - len(self._failed_body)
             self._failed_body += data[: max(room, 0)]
             return NOTHING
-        if self._path is None:
-            raise UsageError("upstream_data() before upstream_head()")
-        return self._show(*self._path.feed(data, now))
+        path = self._path
+        if path is None:
+            if not self._headed:
+                raise UsageError("upstream_data() before upstream_head()")
+            self._first += data
+            if len(self._first) < _SNIFF_LIMIT and not self._first.removeprefix(_BOM).strip():
+                return NOTHING
+            path, data = self._open(), bytes(self._first)
+            self._first.clear()
+        return self._show(*path.feed(data, now))
 
     @property
     def deadline(self) -> float | None:
@@ -193,12 +233,23 @@ class Exchange:
             return NOTHING
         if self._failed_status:
             error = self._upstream.decode_error(self._failed_status, self._failed_headers, bytes(self._failed_body))
-            return self._fail(error)
+            return self._fail(self._visible(error))
         if self._path is None:
-            return self._fail(error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed"))
+            error = error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed")
+            return self._fail(self._visible(error))
         if failure is not None:
             return self._show(*self._path.fail(error_event(failure)))
         return self._show(*self._path.close())
+
+    @property
+    def finished(self) -> bool:
+        """Has the upstream said why it ended? Then there is nothing left to wait for but its end."""
+        return self._path is not None and self._path.finished
+
+    @property
+    def bad_records(self) -> int:
+        """Records of the stream that were not JSON and were dropped."""
+        return self._path.bad_records if self._path is not None else 0
 
     def commit(self) -> Step:
         """The client can wait no longer: send the head and what is there."""
@@ -248,7 +299,8 @@ class Exchange:
         encoded = self._upstream.encode_request(request, self._target)
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
         self.losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
-        self._correction, self._path = correction, None
+        self._correction, self._path, self._headed = correction, None, False
+        self._headed = False
         self._held.clear()
         return Step(again=self.call)
 
@@ -261,7 +313,6 @@ class Exchange:
         failed = isinstance(terminal, Error) and terminal.fatal
         if failed:
             assert isinstance(terminal, Error)
-            terminal = self._visible(terminal)
             self.outcome, self.error = "error", terminal
         if ended:
             assert isinstance(terminal, Done)
@@ -281,9 +332,11 @@ class Exchange:
         return Step(head, output, self.done, tuple(events))
 
     def _fail(self, error: Error, events: list[Event] | None = None) -> Step:
-        """An error before anything was shown: an HTTP error in the client's dialect."""
-        error = self._visible(error)
+        """An error before anything was shown: an HTTP error in the client's dialect, or a frame where the head is gone."""
         self.done, self.outcome, self.error = True, "error", error
+        if self._head_sent and self.request.stream:
+            path = self._path or self._open()
+            return Step(output=path.broken(error), done=True, events=tuple(events or (error,)))
         self._held.clear()
         self._head_sent = True
         answer = self._client.encode_error(error, self._options.seed)
@@ -291,8 +344,9 @@ class Exchange:
         return Step(Head(answer.status, headers), answer.body, True, tuple(events or (error,)))
 
     def _visible(self, error: Error) -> Error:
-        """An upstream that refused the gateway's own key is no fault of the client's key."""
-        if self._options.hide_auth_errors and error.status in (401, 403):
+        """What a client may know of an error: no secret, no endless wait, and whose key it was that was refused."""
+        options = self._options
+        if error.status in (401, 403) and options.hide_auth_errors:
             return Error(
                 "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
                 kind=kind_of_status(502),
@@ -300,7 +354,19 @@ class Exchange:
                 status=502,
                 fatal=error.fatal,
             )
-        return error
+        message = error.message
+        if error.status in (401, 403) and options.upstream:
+            name = options.upstream
+            message = f"the upstream {name} refused its credentials (upstreams.{name}.api_key): {message}"
+        wait = error.retry_after
+        return msgspec.structs.replace(
+            error,
+            message=_without(message, options.secrets),
+            code=_without(error.code, options.secrets),
+            param=_without(error.param, options.secrets) if error.param else error.param,
+            raw=_without(error.raw, options.secrets),
+            retry_after=wait if wait is None else min(wait, options.retry_after_max),
+        )
 
     def _take_head(self) -> Head:
         self._head_sent = True
@@ -330,6 +396,7 @@ class AnswerPath:
         prepared: Prepared | None = None,
         upstream_stream: bool,
         correction: Correction | None = None,
+        visible: Callable[[Error], Error] = lambda error: error,
     ) -> None:
         client, upstream = get_dialect(request.dialect), get_dialect(route.dialect)
         same = client.name == upstream.name
@@ -363,9 +430,21 @@ class AnswerPath:
             and self.formats is None
             and self.prompted is None
             and upstream_stream == request.stream
+            and not options.array
+            and not (request.stream and client.usage_on_request and not request.include_usage)
         )
+        self._visible = visible
+        self._accepted: list[Record] | None = [] if clean else None
+        self._junk: list[Record] | None = [] if options.pass_junk and same and request.stream and upstream_stream else None
+        self._passed: tuple[bytes, bytes] | None = None
         decode_context = DecodeContext(
-            profile=route.profile, limits=options.limits, seed=options.seed, keep_extras=same and not clean
+            profile=route.profile,
+            limits=options.limits,
+            seed=options.seed,
+            choices=request.n,
+            keep_extras=same and not clean,
+            accepted=self._accepted,
+            junk=self._junk,
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -380,13 +459,22 @@ class AnswerPath:
             array=options.array,
         )
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
-        self._raw = RawFrames(stream=request.stream) if clean else None
         self._ended = False
 
     @property
     def passes_through(self) -> bool:
-        """Are the upstream's bytes handed on untouched?"""
-        return self._raw is not None
+        """Are the upstream's records handed on untouched?"""
+        return self._accepted is not None
+
+    @property
+    def finished(self) -> bool:
+        """Has the upstream said why it ended?"""
+        return self._decoder.finished
+
+    @property
+    def bad_records(self) -> int:
+        """Records that were not JSON and were dropped."""
+        return self._decoder.bad_records if isinstance(self._decoder, StreamDecoder) else 0
 
     def tick(self, now: float) -> tuple[list[Event], bytes]:
         """Time passed: prompted tools may have waited long enough."""
@@ -399,8 +487,8 @@ class AnswerPath:
         if self._ended:
             return [], b""
         events = self._decoder.feed(data)
-        if self._raw is not None:
-            return self._pass(events, data)
+        if self._accepted is not None:
+            return self._pass(events)
         if self.formats is not None and events:
             events = self.formats.feed(events)
         elif self.prompted is not None:
@@ -411,17 +499,25 @@ class AnswerPath:
         """The upstream's body ended."""
         if self._ended:
             return [], b""
-        if self._raw is not None:
-            return self._pass(self._decoder.close(), b"", closing=True)
+        if self._accepted is not None:
+            return self._pass(self._decoder.close(), closing=True)
         return self._write(self._read(self._decoder.close()))
 
     def fail(self, error: Error) -> tuple[list[Event], bytes]:
         """The upstream broke off: whatever is open stays open, and the client is told."""
         if self._ended:
             return [], b""
-        if self._raw is not None:
-            return self._pass([error], b"", closing=True)
+        if self._decoder.finished:
+            # Everything was said before it broke: only the end itself is missing, and nobody needs it.
+            return self.close()
+        if self._accepted is not None:
+            return self._pass([error], closing=True)
         return self._write(self._read([error]))
+
+    def broken(self, error: Error) -> bytes:
+        """The frame that tells a client of a stream without any event that it failed."""
+        self._ended = True
+        return self._encoder.feed([error])
 
     def _read(self, events: list[Event]) -> list[Event]:
         if self.formats is not None and events:
@@ -432,21 +528,69 @@ class AnswerPath:
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
         if not events:
-            return events, b""
-        self._ended = type(events[-1]) is not TextDelta and _is_terminal(events)
-        return events, self._encoder.feed(events)
+            return events, self._junk_frames() if self._junk else b""
+        self._settle(events)
+        output = self._encoder.feed(events)
+        return events, output if not self._junk else self._junk_frames() + output
 
-    def _pass(self, events: list[Event], data: bytes, *, closing: bool = False) -> tuple[list[Event], bytes]:
-        assert self._raw is not None
-        output = self._raw.feed(data)
-        self._ended = self._ended or _is_terminal(events)
-        terminal = events[-1] if events else None
-        if isinstance(terminal, Error) and terminal.fatal and (closing or not output):
-            # The upstream did not say it itself: the client must still learn that the answer is not whole.
-            output += self._client.encoder(self._encode_context, stream=True).feed([terminal])
-        elif closing or self._ended:
-            output += self._raw.close()
-        return events, output
+    def _settle(self, events: list[Event]) -> Event:
+        """Note the end, if this is it, in the form in which the client may see it."""
+        last = events[-1]
+        if type(last) is TextDelta:
+            return last
+        if isinstance(last, Error) and last.fatal:
+            last = events[-1] = self._visible(last)
+        self._ended = _is_terminal(events)
+        return last
+
+    def _junk_frames(self) -> bytes:
+        assert self._junk is not None
+        frames = [encode_event(payload, name) for name, payload in self._junk]
+        self._junk.clear()
+        return b"".join(frames)
+
+    def _pass(self, events: list[Event], *, closing: bool = False) -> tuple[list[Event], bytes]:
+        """The records themselves, in clean frames: what else an upstream puts around them, clients may not survive."""
+        records = self._accepted
+        assert records is not None
+        end = self._client.stream_end
+        if not end and records and records[-1][1].startswith(b"[DONE]"):
+            records.pop()
+        terminal = self._settle(events) if events else None
+        failed = isinstance(terminal, Error) and terminal.fatal
+        if not self._encode_context.request.stream:
+            return events, records[-1][1] if records and self._ended and not failed else b""
+        if records:
+            self._passed = (self._passed[0] if self._passed else records[0][1], records[-1][1])
+        frames = [self._frame(name, payload) for name, payload in records]
+        records.clear()
+        if self._junk:
+            frames.insert(0, self._junk_frames())
+        if failed:
+            assert isinstance(terminal, Error)
+            context = msgspec.structs.replace(self._encode_context, passed=self._passed)
+            frames.append(self._client.encoder(context, stream=True).feed([terminal]))
+        elif closing and self._ended and (not frames or frames[-1][:20] != end[:20]):
+            frames.append(end)
+        return events, b"".join(frames)
+
+    def _frame(self, name: str, payload: bytes) -> bytes:
+        if payload.startswith(b"[DONE]"):
+            return self._client.stream_end
+        if b"\n" in payload:
+            payload = payload.replace(b"\n", b" ")
+        if not self._client.named_events:
+            return b"data: %b\n\n" % payload
+        return encode_event(payload, name or _type_of(payload).type)
+
+
+class _Typed(msgspec.Struct):
+    """What a record says it is."""
+
+    type: str = ""
+
+
+_type_of = msgspec.json.Decoder(_Typed).decode
 
 
 def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:
@@ -482,41 +626,11 @@ def _is_terminal(events: list[Event]) -> bool:
     return (isinstance(last, Done) and last.last) or (isinstance(last, Error) and last.fatal)
 
 
-class RawFrames:
-    """Upstream bytes cut at the ends of events, so that what is appended after a break never lands inside one."""
-
-    __slots__ = ("_pending", "_scanned", "_stream")
-
-    def __init__(self, *, stream: bool) -> None:
-        self._stream = stream
-        self._pending = bytearray()
-        self._scanned = 0
-
-    def feed(self, data: bytes) -> bytes:
-        """The bytes up to the last complete event; a whole answer is held until its end."""
-        if self._stream and not self._pending and data.endswith(b"\n\n"):
-            return data
-        pending = self._pending
-        pending += data
-        if not self._stream:
-            return b""
-        start = max(0, self._scanned - 3)
-        end = max(pending.rfind(mark, start) + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r"))
-        if end < start + 2:
-            self._scanned = len(pending)
-            return b""
-        shown = bytes(pending[:end])
-        del pending[:end]
-        self._scanned = len(pending)
-        return shown
-
-    def close(self) -> bytes:
-        """What is left when the answer ended well; an event without its blank line gets one."""
-        rest = bytes(self._pending)
-        self._pending.clear()
-        if not self._stream or not rest.strip():
-            return b"" if self._stream else rest
-        return rest + b"\n\n"
+def _without(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, "***")
+    return text
 
 
 def warnings_header(losses: tuple[Loss, ...], limit: int = 20) -> str:
@@ -524,7 +638,9 @@ def warnings_header(losses: tuple[Loss, ...], limit: int = 20) -> str:
     shown = [f"{loss.path or 'request'} {loss.action}: {loss.reason}" for loss in losses[:limit]]
     if len(losses) > limit:
         shown.append(f"and {len(losses) - limit} more")
-    return "; ".join(shown).encode("ascii", "replace").decode()
+    text = "; ".join(shown).encode("ascii", "replace").decode()
+    # Paths hold the client's own field names, whatever is in them.
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:_WARNINGS_LIMIT]
 
 
 def decode_body(dialect: str, body: Mapping[str, Any], **url: Any) -> Request:

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import msgspec
 
 from athena.calls.names import NameRule
-from athena.errors import AthenaError, ErrorKind, UsageError
+from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool
 from athena.opaque import Envelope
-from athena.wire.sse import SseDecoder
+from athena.wire.sse import Record, SseDecoder
+from athena.wire.surrogates import without_lone_surrogates
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -46,8 +47,15 @@ class DecodeContext(msgspec.Struct, frozen=True):
     limits: Limits = DEFAULT_LIMITS
     seed: str = ""
     """Makes synthesised ids differ between answers and stay equal for the same answer."""
+    choices: int = 0
+    """How many choices were asked for; others that come besides the first are passed over. 0: not known."""
     keep_extras: bool = False
     """Emit `Extra` events: the client speaks the same dialect."""
+    accepted: list[Record] | None = None
+    """Where to put each record that was read and did not break the answer, for a client that gets them untouched. A whole
+    answer is one record."""
+    junk: list[Record] | None = None
+    """Where to put records that are not JSON, for a client that asked to see them."""
 
 
 class EncodeContext(msgspec.Struct, frozen=True):
@@ -70,6 +78,8 @@ class EncodeContext(msgspec.Struct, frozen=True):
     """Anthropic: a `message_stop` after an error event."""
     array: bool = False
     """Gemini: the stream is one JSON array, because the client did not ask for alt=sse."""
+    passed: tuple[bytes, bytes] | None = None
+    """The first and the last record that already went out untouched: what is written now follows them."""
 
 
 class AnswerDecoder(Protocol):
@@ -79,6 +89,11 @@ class AnswerDecoder(Protocol):
 
     def close(self) -> list[Event]:
         """The upstream's body ended. Returns the terminal event if there was none. Idempotent."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Has the upstream said why it ended, so that only the end itself is missing?"""
         ...
 
 
@@ -116,6 +131,12 @@ class Dialect(Protocol):
     """A call has a slot for reasoning state of its own; else the state stands before it, in a block of its own."""
     custom_calls: bool
     """Clients know free-form calls; else their text is put under one key."""
+    stream_end: bytes
+    """The frame that only says that all is said; empty where there is none."""
+    named_events: bool
+    """Clients tell events by their `event:` line, which repeats the payload's `type`."""
+    usage_on_request: bool
+    """Streams report usage only to clients that asked for it."""
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """A hosted tool that the client runs itself, as a plain function; None for any other."""
@@ -167,7 +188,8 @@ _UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError,
 class StreamDecoder:
     """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
 
-    Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`.
+    Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`; one
+    that began as JSON and is broken was part of the answer, which is then not whole.
     """
 
     def __init__(self, context: DecodeContext) -> None:
@@ -181,16 +203,20 @@ class StreamDecoder:
         out: list[Event] = []
         if self._has_ended():
             return out
+        accepted = self.context.accepted
         try:
             for name, payload in self._sse.feed(data):
                 try:
                     self.record(name, payload, out)
                 except _UNREADABLE as error:
-                    self.bad_record(payload, error, out)
+                    self._unread(name, payload, error, out)
+                else:
+                    if accepted is not None:
+                        self._accept(name, payload, out)
                 if self.ended:
                     break
         except AthenaError as error:
-            self.fail(out, error_event(error))
+            self.fail(out, upstream_fault(error))
         return out
 
     def close(self) -> list[Event]:
@@ -203,19 +229,50 @@ class StreamDecoder:
                 try:
                     self.record(name, payload, out)
                 except _UNREADABLE as error:
-                    self.bad_record(payload, error, out)
+                    self._unread(name, payload, error, out)
+                else:
+                    if self.context.accepted is not None:
+                        self._accept(name, payload, out)
                 if self._has_ended():
                     return out
             self.end(out)
         except AthenaError as error:
-            self.fail(out, error_event(error))
+            self.fail(out, upstream_fault(error))
         self.ended = True
         return out
 
+    @property
+    def finished(self) -> bool:
+        """Has the upstream said why it ended? Dialects with an end of their own need not know."""
+        return False
+
+    def _unread(self, name: str, payload: bytes, error: Exception, out: list[Event]) -> None:
+        """A record that did not decode: with what UTF-8 can not hold replaced, it may."""
+        mended = mended_json(payload)
+        if mended != payload and not isinstance(error, msgspec.ValidationError):
+            try:
+                self.record(name, mended, out)
+            except _UNREADABLE as second:
+                self.bad_record(mended, second, out)
+            else:
+                if self.context.accepted is not None:
+                    self._accept(name, mended, out)
+            return
+        self.bad_record(payload, error, out)
+        if not self.ended and self.context.junk is not None:
+            self.context.junk.append((name, payload))
+
+    def _accept(self, name: str, payload: bytes, out: list[Event]) -> None:
+        last = out[-1] if out else None
+        if self.context.accepted is not None and not (isinstance(last, Error) and last.fatal):
+            self.context.accepted.append((name, payload if payload.isascii() else mended_json(payload)))
+
     def bad_record(self, payload: bytes, error: Exception, out: list[Event]) -> None:
-        """A record that did not decode: skip what is not JSON, fail on JSON of the wrong shape."""
+        """A record that did not decode: skip what never was JSON, fail on JSON that is broken or of the wrong shape."""
         if isinstance(error, msgspec.ValidationError):
             self.fail(out, protocol_error(f"a stream record has the wrong shape: {error}", payload))
+        elif payload.lstrip().startswith(b'{"'):
+            self.fail(out, protocol_error(f"a stream record is broken: {error}", payload))
         else:
             self.bad_records += 1
 
@@ -253,31 +310,48 @@ class WholeDecoder:
     def feed(self, data: bytes) -> list[Event]:
         """Nothing yet: a whole answer means nothing before its last byte."""
         if self._closed:
+            if self._failed is not None:
+                return []
             raise UsageError("feed() after close()")
         self._body += data
-        if len(self._body) > self.context.limits.answer_bytes:
-            self._failed = Error("the answer is larger than the limit", code="answer_too_large")
-            self._body.clear()
-        return []
+        if len(self._body) <= self.context.limits.answer_bytes:
+            return []
+        # Said at once: an upstream that never stops is not read to the end of its time.
+        self._closed, self._failed = True, Error("the answer is larger than the limit", code="answer_too_large")
+        self._body.clear()
+        return [self._failed]
 
     def close(self) -> list[Event]:
         """All events of the answer."""
         if self._closed:
             return []
         self._closed = True
-        if self._failed is not None:
-            return [self._failed]
         out: list[Event] = []
         body = bytes(self._body)
         if not body.strip():
             return [closed_error()]
         try:
-            self.whole(body, out)
+            try:
+                self.whole(body, out)
+            except _UNREADABLE:
+                mended = mended_json(body)
+                if mended == body:
+                    raise
+                out.clear()
+                self.whole(mended, out)
+                body = mended
         except AthenaError as error:
-            out.append(error_event(error))
-        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            out.append(upstream_fault(error))
+        except _UNREADABLE as error:
             out.append(protocol_error(f"the answer is not what the dialect allows: {error}", body))
+        if self.context.accepted is not None:
+            self.context.accepted.append(("", body if body.isascii() else mended_json(body)))
         return out
+
+    @property
+    def finished(self) -> bool:
+        """A whole answer is finished with its last byte."""
+        return False
 
     def whole(self, body: bytes, out: list[Event]) -> None:
         """Hook: the complete body."""
@@ -287,6 +361,17 @@ class WholeDecoder:
 def protocol_error(message: str, payload: bytes = b"") -> Error:
     """The upstream broke its dialect."""
     return Error(message, kind="upstream", code="upstream_protocol", raw=payload[:2000].decode("utf-8", "replace"))
+
+
+def upstream_fault(error: AthenaError) -> Error:
+    """An exception while an answer was read: whatever bound was crossed, the client did not cross it."""
+    event = error_event(error)
+    return event if isinstance(error, UpstreamError) else msgspec.structs.replace(event, kind="upstream", status=None)
+
+
+def mended_json(payload: bytes) -> bytes:
+    """JSON text with whatever UTF-8 can not hold replaced by U+FFFD: bytes that are no character, halves of surrogate pairs."""
+    return without_lone_surrogates(payload.decode("utf-8", "replace").encode())
 
 
 def closed_error() -> Error:
@@ -394,21 +479,27 @@ def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "")
     for key, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(key)
         if value:
-            try:
-                return float(value) * scale
-            except ValueError:
-                continue
+            seconds = _seconds(value)
+            if seconds is not None:
+                return seconds * scale
     if isinstance(body, dict):
         inner = body.get("error")
         details = inner.get("details") if isinstance(inner, dict) else None
         for detail in details if isinstance(details, list) else ():
             delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-            if isinstance(delay, str) and delay.endswith("s"):
-                try:
-                    return float(delay[:-1])
-                except ValueError:
-                    continue
+            seconds = _seconds(delay[:-1]) if isinstance(delay, str) and delay.endswith("s") else None
+            if seconds is not None:
+                return seconds
     return _told_wait(message)
+
+
+def _seconds(text: str) -> float | None:
+    """A number of seconds somebody can wait for: finite, not negative."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e9 else None
 
 
 def _told_wait(message: str) -> float | None:
@@ -418,10 +509,8 @@ def _told_wait(message: str) -> float | None:
     word = message[start + 13 : start + 40].split(" ")[0].rstrip(".,;")
     for suffix, scale in (("ms", 0.001), ("s", 1.0)):
         if word.endswith(suffix):
-            try:
-                return float(word[: -len(suffix)]) * scale
-            except ValueError:
-                return None
+            seconds = _seconds(word[: -len(suffix)])
+            return None if seconds is None else seconds * scale
     return None
 
 

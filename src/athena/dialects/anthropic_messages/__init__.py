@@ -44,6 +44,9 @@ class AnthropicMessages:
     signs_thinking: bool = True
     signs_calls = False
     custom_calls = False
+    stream_end: bytes = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    named_events: bool = True
+    usage_on_request: bool = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """Shell, editor, memory and computer tools as functions; None for tools the provider runs and for toolsets."""

@@ -299,6 +299,11 @@ class MessagesStreamDecoder(StreamDecoder):
         elif self.context.keep_extras:
             out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
 
+    @property
+    def finished(self) -> bool:
+        """The stop reason has come."""
+        return self._reason is not None
+
     def end(self, out: list[Event]) -> None:
         """Without `message_stop` the answer is still whole when it said why it ended."""
         self._stop(out)

@@ -42,6 +42,9 @@ class Gemini:
     signs_thinking = False
     signs_calls = True
     custom_calls = False
+    stream_end: bytes = b""
+    named_events: bool = False
+    usage_on_request: bool = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """None: every hosted tool of Gemini runs at Google."""

@@ -190,6 +190,11 @@ class AnswerReader:
         out.append(error)
         self.failed = True
 
+    @property
+    def finished(self) -> bool:
+        """Has every candidate said why it ended?"""
+        return bool(self._choices) and all(choice.finish is not None for choice in self._choices.values())
+
     def end(self, out: list[Event]) -> None:
         """The bytes ended: the terminal events."""
         if self.failed:
@@ -222,6 +227,8 @@ class AnswerReader:
         index = candidate.index or 0
         choice = self._choices.get(index)
         if choice is None:
+            if 0 < self._context.choices <= index and 0 in self._choices:
+                return
             choice = self._choices[index] = _Choice()
         content = candidate.content
         if content is not None and content.parts:
@@ -449,6 +456,11 @@ class GeminiStreamDecoder(StreamDecoder):
         """One chunk."""
         self._reader.chunk(payload, out)
         self.ended = self._reader.failed
+
+    @property
+    def finished(self) -> bool:
+        """Every candidate had its finish reason."""
+        return self._reader.finished
 
     def end(self, out: list[Event]) -> None:
         """The body's end is the answer's end."""

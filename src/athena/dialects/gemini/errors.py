@@ -82,7 +82,7 @@ def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
         details.append({"@type": "type.googleapis.com/google.rpc.RequestInfo", "requestId": request_id})
     return {
         "error": {
-            "code": STATUS_OF[error.kind],
+            "code": _code(error),
             "message": error.message,
             "status": _STATUS[error.kind],
             "details": details,
@@ -94,4 +94,9 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as a whole HTTP answer."""
     headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
     body = msgspec.json.encode(error_object(error, request_id))
-    return HttpError(STATUS_OF[error.kind], body, headers)
+    return HttpError(_code(error), body, headers)
+
+
+def _code(error: Error) -> int:
+    """The HTTP status: that of the kind, but for the few that no kind stands for."""
+    return error.status if error.status in (405, 408, 415) else STATUS_OF[error.kind]

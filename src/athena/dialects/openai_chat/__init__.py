@@ -43,6 +43,9 @@ class OpenAIChat:
     signs_thinking: bool = False
     signs_calls = True
     custom_calls = True
+    stream_end: bytes = b"data: [DONE]\n\n"
+    named_events: bool = False
+    usage_on_request: bool = True
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """Chat knows no typed tools that the client runs itself."""

@@ -76,6 +76,7 @@ class AnswerReader:
 
     def __init__(self, context: DecodeContext, *, whole: bool) -> None:
         self._merge = context.profile.merge_choices
+        self._wanted = context.choices
         self._keep_extras = context.keep_extras
         self._constant: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
@@ -112,6 +113,8 @@ class AnswerReader:
                 index = 0
             choice = self._choices.get(index)
             if choice is None:
+                if 0 < self._wanted <= index and 0 in self._choices:
+                    continue
                 choice = self._choices[index] = _Choice(index)
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
@@ -414,6 +417,11 @@ class ChatStreamDecoder(StreamDecoder):
         reader.read(chunk, payload, out)
         if reader.failed:
             self.ended = True
+
+    @property
+    def finished(self) -> bool:
+        """Every choice had its finish reason."""
+        return self._reader.finished
 
     def end(self, out: list[Event]) -> None:
         """The bytes ended without `[DONE]`: well only if every choice had its finish reason."""

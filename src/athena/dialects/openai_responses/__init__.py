@@ -46,6 +46,9 @@ class ResponsesDialect:
     signs_thinking = True
     signs_calls = False
     custom_calls = True
+    stream_end: bytes = b""
+    named_events: bool = True
+    usage_on_request: bool = False
 
     def portable_tool(self, tool: Tool) -> Tool | None:
         """None: the typed tools that clients run answer with items of their own type, not with function calls."""

@@ -86,6 +86,8 @@ class OutputWriter:
         self._sequence = 0
         self._response: dict[str, Any] = {}
         self._begun = False
+        if context.passed is not None:
+            self._go_on(*context.passed)
         self._items = 0
         self._output: dict[int, dict[str, Any]] = {}
         self._message: _Item | None = None
@@ -141,6 +143,13 @@ class OutputWriter:
             return
         self._frames.append(b'%b%d,"delta":%b}\n\n' % (head, self._sequence, encode_json(text)))
         self._sequence += 1
+
+    def _go_on(self, first: bytes, last: bytes) -> None:
+        """Frames of the upstream itself went out before: theirs are the response and the numbers so far."""
+        response = msgspec.json.decode(first).get("response")
+        number = msgspec.json.decode(last).get("sequence_number")
+        if isinstance(response, dict) and isinstance(number, int):
+            self._response, self._begun, self._sequence = response, True, number + 1
 
     # -- the response ------------------------------------------------------------------------------------------------------
 

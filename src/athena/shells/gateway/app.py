@@ -20,7 +20,7 @@ import msgspec
 
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
-from athena.errors import AthenaError, ClientError
+from athena.errors import AthenaError, ClientError, InvalidRequest
 from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
@@ -202,8 +202,11 @@ class Gateway:
         limits = self.config.limits
         body = await read_body(receive, headers, limits.body_bytes, self.config.timeouts.client_body_s)
         log_body("client request", record.request_id, body)
-        value = read_json(body, limits.request_depth)
-        return dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        value = read_json(body, limits.request_depth, limits.request_keys)
+        request = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        if len(request.tools) > limits.tools:
+            raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
+        return request
 
     def targets(self, model: str) -> tuple[Target, ...]:
         """The targets of a model name. Raises UnknownModel."""
@@ -228,6 +231,10 @@ class Gateway:
             stream_error_stop=config.stream_error_stop,
             reasoning_fields=config.reasoning_fields,
             hide_auth_errors=bool(config.keys),
+            pass_junk=config.passthrough_invalid,
+            upstream=target.upstream,
+            secrets=target.secrets,
+            retry_after_max=config.retries.retry_after_max_s,
             array=array,
         )
 
@@ -313,8 +320,10 @@ class Gateway:
     async def _count(
         self, door: Door, dialect: Dialect, headers: dict[str, str], record: Record, receive: Receive, send: Send
     ) -> None:
-        body = await read_body(receive, headers, self.config.limits.body_bytes, self.config.timeouts.client_body_s)
-        request = dialect.decode_count_request(read_json(body, self.config.limits.request_depth), model=door.model)
+        limits = self.config.limits
+        body = await read_body(receive, headers, limits.body_bytes, self.config.timeouts.client_body_s)
+        value = read_json(body, limits.request_depth, limits.request_keys)
+        request = dialect.decode_count_request(value, model=door.model)
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
         extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]

@@ -10,15 +10,21 @@ The rules, in the order in which they bite:
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from athena.errors import AthenaError, ClientError, UpstreamError
+import msgspec
+
+from athena.errors import AthenaError, ClientError, UnsupportedFeature, UpstreamError
 from athena.exchange import Exchange, Head, Step, warnings_header
 from athena.model.events import Error, Event, ToolCallComplete, error_event
-from athena.model.request import Request
+from athena.model.request import Loss, Request
 from athena.shells.gateway.inbox import Inbox
 from athena.shells.gateway.record import Record
+from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
+from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.gateway.targets import Target
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
@@ -26,13 +32,13 @@ from athena.shells.upstream import UpstreamResponse
 if TYPE_CHECKING:
     from athena.shells.gateway.app import Gateway
 
+LOG = logging.getLogger("athena")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
-# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to mend.
-_RETRY_STATUSES = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
-_NEXT_TARGET_STATUSES = _RETRY_STATUSES | {401, 402, 403, 404}
+_NEAR_CONTEXT_LIMIT = 0.8
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
+_INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
 
 class Flow:
@@ -68,6 +74,10 @@ class Flow:
         self._keeping: asyncio.Task[None] | None = None
         self._stop: Stop = ""
         self._own_time = 0.0
+        self._request_sent = False
+        self._final = False
+        """The upstream said that asking again is of no use."""
+        self._warnings: list[str] = []
 
     # -- from outside ------------------------------------------------------------------------------------------------------
 
@@ -89,6 +99,14 @@ class Flow:
                 raise
             self._task.uncancel()
             await self._stopped()
+        except AthenaError:
+            raise
+        except Exception:
+            if not self._head_sent:
+                raise
+            # The status is gone: a stream that just ended would pass for a whole answer with some clients.
+            LOG.exception("request %s failed inside the gateway", self._record.request_id)
+            await self._break_off(_INTERNAL)
         finally:
             self._finished = True
             if self._timer is not None:
@@ -113,11 +131,12 @@ class Flow:
                 error = self._exchange.error if self._exchange is not None else None
                 if error is None or self._head_sent:
                     break
-                delay = self._delay(error, attempt)
+                delay = pause_before(error, attempt, self._record.request_id)
                 may_retry = (
                     attempt < gateway.config.retries.attempts
                     and not more_targets
-                    and _is_retryable(error, gateway.config.retries.after_timeout)
+                    and not self._final
+                    and is_retryable(error, request_sent=self._request_sent, after_timeout=gateway.config.retries.after_timeout)
                     and waited + delay <= gateway.config.retries.wait_s
                     and gateway.budget.take()
                 )
@@ -126,17 +145,10 @@ class Flow:
                 waited += delay
                 await asyncio.sleep(delay)
             error = self._exchange.error if self._exchange is not None else None
-            if not (more_targets and error is not None and not self._head_sent and _may_move_on(error)):
+            if not (more_targets and error is not None and not self._head_sent and may_move_on(error)):
                 break
         if last is not None:
             await self._show(last)
-
-    def _delay(self, error: Error, attempt: int) -> float:
-        if error.retry_after is not None:
-            return max(0.0, error.retry_after)
-        # Spread by the request's own id: many clients that failed together must not come back together.
-        spread = (hash(self._record.request_id) % 1000) / 1000
-        return min(8.0, 0.25 * float(2**attempt)) * (0.5 + spread / 2)
 
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
@@ -162,14 +174,18 @@ class Flow:
         record.upstream, record.upstream_model = target.upstream, target.model
         record.upstream_dialect = target.dialect
         self._exchange = None
+        self._request_sent = self._final = False
         try:
-            options = gateway.options(record, self._request, target, array=self._array)
-            exchange = Exchange(self._request, gateway.tool_modes.route(target), options)
+            request = _without_tools(self._request, target) if target.tools == "none" else self._request
+            options = gateway.options(record, request, target, array=self._array)
+            exchange = Exchange(request, gateway.tool_modes.route(target), options)
+            self._check_size(exchange, target)
         except ClientError as error:
             return self._refuse(error)
         self._exchange = exchange
         record.warnings = len(exchange.losses)
-        record.tool_mode = "prompted" if exchange.route.prompted is not None and record.tools else ""
+        rendered = exchange.prepared.rendered
+        record.tool_mode = "prompted" if rendered is not None and rendered.plan is not None else ""
         return await self._send_upstream(target, exchange)
 
     async def _send_upstream(self, target: Target, exchange: Exchange) -> Step | None:
@@ -186,44 +202,76 @@ class Flow:
             )
         except UpstreamError as failure:
             self._attempted(target, ok=False)
+            self._request_sent = failure.request_sent
             return exchange.upstream_end(failure)
-        self._response = response
+        self._response, self._request_sent = response, True
+        self._final = response.headers.get("x-should-retry", "").lower() == "false"
         return await self._relay(target, exchange, response)
+
+    def _check_size(self, exchange: Exchange, target: Target) -> None:
+        """Some models lose their tools in long prompts: near the configured bound a warning, above it a refusal."""
+        limit = target.context_limit_kb
+        if not limit or not exchange.request.tools:
+            return
+        size = len(exchange.call.body) / 1024
+        if size > limit:
+            raise ClientError(
+                f"the request with tools is {size:.0f} KiB long; this model takes {limit} KiB (context_limit_kb)",
+                kind="context_length",
+                code="context_length_exceeded",
+            )
+        if size > limit * _NEAR_CONTEXT_LIMIT:
+            self._warnings = [f"request near the limit: {size:.0f} of {limit} KiB"]
+            LOG.warning("request %s is near context_limit_kb: %.0f of %d KiB", self._record.request_id, size, limit)
 
     async def _relay(self, target: Target, exchange: Exchange, response: UpstreamResponse) -> Step | None:
         """Upstream bytes through the exchange to the client."""
         gateway, record, loop = self._gateway, self._record, self._loop
         inbox = Inbox(loop, gateway.config.limits.stream_buffer_bytes)
         inbox.attach(response)
-        exchange.upstream_head(response.status, response.headers)
+        exchange.upstream_head(response.status, with_relative_wait(response.headers, time.time()))
         recorder = gateway.recorder(record, self._request)
-        while not exchange.done:
-            await inbox.wait(exchange.deadline)
-            data = inbox.take()
-            began = loop.time()
-            if data:
-                recorder.write(data)
-                log_body("upstream answer", record.request_id, data)
-                step = exchange.upstream_data(data, began)
-                record.chunks += 1
-            elif not inbox.ended:
-                step = exchange.tick(began)
-            else:
-                step = exchange.upstream_end(inbox.failure)
-            self._own_time += loop.time() - began
-            if step.again is not None:
-                recorder.close()
-                self._drop_response()
-                record.attempts += 1
-                return await self._send_upstream(target, exchange)
-            if step.events:
-                self._note(step.events)
-            if step.done and exchange.outcome == "error" and not self._head_sent:
-                self._attempted(target, ok=not _is_retryable(exchange.error, True))
-                return step
-            if step.head is not None or step.output:
-                await self._show(step)
-        recorder.close()
+        silence = SilenceWatch(
+            loop,
+            target.timeouts,
+            finished=lambda: exchange.finished,
+            waits_for_us=lambda: self._sending_since > 0,
+            on_silence=inbox.give_up,
+        )
+        try:
+            while not exchange.done:
+                await inbox.wait(exchange.deadline)
+                data = inbox.take()
+                began = loop.time()
+                if data:
+                    recorder.write(data)
+                    log_body("upstream answer", record.request_id, data)
+                    step = exchange.upstream_data(data, began)
+                    record.chunks += 1
+                    if says_something(data, step.events):
+                        silence.heard(began)
+                elif not inbox.ended:
+                    step = exchange.tick(began)
+                else:
+                    step = exchange.upstream_end(inbox.failure)
+                self._own_time += loop.time() - began
+                if step.events:
+                    self._note(step.events)
+                if step.done and exchange.outcome == "error" and not self._head_sent:
+                    self._attempted(target, ok=not is_outage(exchange.error))
+                    return step
+                if step.again is not None:
+                    break
+                if step.head is not None or step.output or step.done:
+                    await self._show(step)
+        finally:
+            silence.stop()
+            recorder.close()
+        if not exchange.done:
+            # The model is asked once more: nobody has seen what it said.
+            self._drop_response()
+            record.attempts += 1
+            return await self._send_upstream(target, exchange)
         self._attempted(target, ok=exchange.outcome == "ok")
         if exchange.outcome == "ok" and exchange.usage is not None and not exchange.usage.estimated:
             gateway.tokens.learn(self._request, target.model, exchange.usage.input_total)
@@ -268,11 +316,18 @@ class Flow:
         headers += self._gateway.answer_headers(self._record.request_id)
         if whole is not None:
             headers.append((b"content-length", str(len(whole)).encode()))
-        if self._exchange is not None and self._exchange.losses:
-            headers.append((b"x-athena-warnings", warnings_header(self._exchange.losses).encode("latin-1")))
-        if self._record.attempts > 1 and head.status >= 400:
+        losses = self._exchange.losses if self._exchange is not None else ()
+        warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
+        if warnings:
+            headers.append((b"x-athena-warnings", "; ".join(warnings).encode("latin-1", "replace")))
+        if head.status >= 400 and self._is_final():
             headers.append((b"x-should-retry", b"false"))
         await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
+
+    def _is_final(self) -> bool:
+        """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
+        error = self._exchange.error if self._exchange is not None else None
+        return self._record.attempts > 1 or self._final or (error is not None and error.code == "upstream_auth")
 
     def _beat(self) -> None:
         """The clock of one request: keep-alives, the head that can wait no longer, a client that stopped reading."""
@@ -302,18 +357,23 @@ class Flow:
         if step.head is not None:
             await self._write_head(step.head, whole=None)
         if self._head_sent:
-            self._last_sent = self._loop.time()
+            self._last_sent = self._sending_since = self._loop.time()
             await self._send({"type": "http.response.body", "body": step.output + exchange.keep_alive(), "more_body": True})
+            self._sending_since = 0.0
 
     async def _stopped(self) -> None:
         """The request was ended from outside."""
         record = self._record
         record.outcome = self._stop
-        if self._stop == "shutdown" and self._exchange is not None and not self._exchange.done:
-            step = self._exchange.upstream_end(_SHUTDOWN)
-            await self._show(step)
-        elif not self._head_sent and self._stop == "shutdown":
-            await self._show(self._refuse(_SHUTDOWN))
+        if self._stop == "shutdown":
+            await self._break_off(_SHUTDOWN)
+
+    async def _break_off(self, reason: UpstreamError) -> None:
+        """Tell the client, in whatever form is still open to it."""
+        if self._exchange is not None and not self._exchange.done:
+            await self._show(self._exchange.upstream_end(reason))
+        elif not self._head_sent:
+            await self._show(self._refuse(reason))
 
     # -- the books ---------------------------------------------------------------------------------------------------------
 
@@ -338,6 +398,7 @@ class Flow:
             if exchange.error is not None:
                 record.error = exchange.error.code
             record.outcome = record.outcome or exchange.outcome
+            record.bad_records = exchange.bad_records
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
         record.outcome = record.outcome or "error"
         self._gateway.settle(record, exchange)
@@ -348,19 +409,11 @@ class Flow:
             self._response = None
 
 
-def _is_retryable(error: Error | None, after_timeout: bool) -> bool:
-    """May the same target be asked again? Only when it said "not done", or never got the request."""
-    if error is None:
-        return False
-    if error.status is not None:
-        return error.status in _RETRY_STATUSES
-    if error.kind == "timeout":
-        return after_timeout or error.code in ("connect_timeout", "pool_timeout")
-    return error.kind in ("upstream", "overloaded", "server") and error.code not in ("malformed_call", "arguments_too_large")
-
-
-def _may_move_on(error: Error) -> bool:
-    """May another target be asked?"""
-    if error.status is not None:
-        return error.status in _NEXT_TARGET_STATUSES
-    return error.kind not in ("invalid", "context_length", "content_policy", "too_large")
+def _without_tools(request: Request, target: Target) -> Request:
+    """For a model that is configured to get none."""
+    if not request.tools:
+        return request
+    if target.route.strict:
+        raise UnsupportedFeature("tools: this model is configured without tools", path="tools")
+    loss = Loss("tools", "this model is configured without tools")
+    return msgspec.structs.replace(request, tools=(), tool_choice=None, parallel=None, losses=(*request.losses, loss))

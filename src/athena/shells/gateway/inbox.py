@@ -57,6 +57,11 @@ class Inbox:
             self._response.resume()
         return data
 
+    def give_up(self, failure: UpstreamError) -> None:
+        """Nothing more is awaited: what came is taken, then the failure."""
+        if not self.ended:
+            self._on_end(failure)
+
     def _on_data(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)

@@ -92,25 +92,28 @@ def _too_large(limit: int) -> LimitExceeded:
     return LimitExceeded(f"the request body is larger than {limit} bytes", code="request_too_large", status=413)
 
 
-def read_json(body: bytes, depth: int) -> dict[str, Any]:
-    """The body as an object, not nested deeper than `depth`."""
+def read_json(body: bytes, depth: int, keys: int) -> dict[str, Any]:
+    """The body as an object, not nested deeper than `depth` and without more than `keys` keys."""
     value = decode_json_object(body)
-    if _is_deeper(value, depth):
-        raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")
+    _check_shape(value, depth, keys)
     return value
 
 
-def _is_deeper(value: Any, depth: int) -> bool:
+def _check_shape(value: Any, depth: int, keys: int) -> None:
     """Level by level, so that depth costs no stack."""
     level: list[Any] = [value]
+    left = keys
     for _ in range(depth):
         below: list[Any] = []
         for node in level:
             if isinstance(node, dict):
+                left -= len(node)
                 below.extend(child for child in node.values() if isinstance(child, dict | list))
             else:
                 below.extend(child for child in node if isinstance(child, dict | list))
+        if left < 0:
+            raise InvalidRequest(f"the body has more than {keys} keys", code="too_many_keys")
         if not below:
-            return False
+            return
         level = below
-    return True
+    raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")

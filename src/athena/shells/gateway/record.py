@@ -28,6 +28,7 @@ class Record(msgspec.Struct):
     text_calls: int = 0
     repairs: int = 0
     warnings: int = 0
+    bad_records: int = 0
     attempts: int = 0
     status: int = 0
     outcome: str = ""

@@ -11,7 +11,7 @@ from athena.exchange import Route
 from athena.model.limits import Limits
 from athena.model.profile import Profile
 from athena.model.request import Request
-from athena.shells.config import ResolvedRoute, Router, upstream_url
+from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
 from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
 
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
@@ -35,8 +35,13 @@ class Target(msgspec.Struct, frozen=True):
     limits: Limits
     context_limit_kb: int
     forward_key: bool
+    secrets: tuple[str, ...]
+    """What no error or log line may repeat."""
     prompted_route: Route | None = None
     """`tools: auto`: how to ask when the upstream turns out to take no tools."""
+
+    def __repr__(self) -> str:
+        return f"Target({self.upstream}/{self.model})"
 
     def path(self, path: str) -> str:
         """The request target on the upstream's host, for a dialect's own path."""
@@ -88,7 +93,8 @@ def _ready(resolved: ResolvedRoute) -> Target:
         upstream=resolved.upstream_name,
         model=resolved.model,
         dialect=upstream.dialect,
-        route=prompted if resolved.tools == "prompted" else route,
+        # A model without tools reads an earlier session's calls as text, whether it is taught tools or not.
+        route=route if resolved.tools == "native" else prompted,
         tools=resolved.tools,
         origin=origin,
         timeouts=Timeouts(
@@ -101,8 +107,15 @@ def _ready(resolved: ResolvedRoute) -> Target:
         limits=resolved.limits,
         context_limit_kb=resolved.context_limit_kb,
         forward_key=upstream.forward_client_key,
+        secrets=_secrets(upstream),
         prompted_route=prompted if resolved.may_switch else None,
     )
+
+
+def _secrets(upstream: Upstream) -> tuple[str, ...]:
+    """The upstream's key and secret headers; very short values would only mangle messages."""
+    values = [upstream.api_key, upstream.proxy, *upstream.headers.values()]
+    return tuple(secret.reveal() for secret in values if secret is not None and len(secret.reveal()) >= 8)
 
 
 def _credential(profile: Profile, key: str) -> tuple[bytes, bytes]:

@@ -1,0 +1,31 @@
+"""One faulty upstream and one gateway for all fault tests that need no special configuration."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from support.faulty_upstream import FaultyUpstream
+from support.gateway_process import DIALECTS, GatewayProcess, fault_config
+from support.sdks import ask
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Iterator[FaultyUpstream]:
+    with FaultyUpstream() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(upstream: FaultyUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """In a process of its own, so that the clients' work does not eat into its short time limits."""
+    running = GatewayProcess(fault_config(upstream.url), tmp_path_factory.mktemp("gateway"))
+    for dialect in DIALECTS.values():
+        for stream in (True, False):
+            # The first request pays for imports, on both sides.
+            with contextlib.suppress(Exception):
+                ask(dialect, running.url, "chat/control", stream=stream)
+    yield running
+    running.stop()

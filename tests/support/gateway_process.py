@@ -1,0 +1,221 @@
+"""The gateway under a real server on a free loopback port: in a thread for most tests, in a process of its own where memory
+or signals are looked at (`python -m support.gateway_process`, configuration as JSON on standard input).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from athena.shells import logs
+from athena.shells.config import Config, Sources, load
+from athena.shells.gateway.app import Gateway
+
+TESTS = Path(__file__).parent.parent
+DIALECTS = {
+    "chat": "openai_chat",
+    "anthropic": "anthropic_messages",
+    "responses": "openai_responses",
+    "gemini": "gemini",
+}
+"""Upstreams of the fault tests by name; a client asks for `<name>/<fault>`. `<name>-clean` may pass through untouched."""
+UPSTREAM_KEY = "sk-canary-5d41402abc4b2a76b9719d911017c592"
+
+
+def fault_config(upstream_url: str, **settings: Any) -> dict[str, Any]:
+    """A configuration that leads to the faulty upstream, with limits short enough for tests; `settings` lie over it."""
+    upstreams: dict[str, Any] = {}
+    models: list[dict[str, Any]] = []
+    for name, dialect in DIALECTS.items():
+        common = {"base_url": upstream_url, "dialect": dialect, "api_key": UPSTREAM_KEY}
+        upstreams[name] = dict(common)
+        upstreams[f"{name}-clean"] = {**common, "quirks": {"clean": True}}
+        models.append({"match": f"{name}/*", "use": f"{name}/*"})
+        models.append({"match": f"{name}-clean/*", "use": f"{name}-clean/*", "format": "standard"})
+    value: dict[str, Any] = {
+        "upstreams": upstreams,
+        "models": models,
+        "timeouts": {"connect_s": 1, "first_byte_s": 4, "idle_s": 0.8, "total_s": 6, "drain_s": 1},
+        "retries": {"attempts": 0},
+        "limits": {"event_bytes": 4 * 1024 * 1024, "answer_bytes": 8 * 1024 * 1024},
+        "envelope_key": "test",
+    }
+    for key, setting in settings.items():
+        value[key] = {**value[key], **setting} if isinstance(setting, dict) and isinstance(value.get(key), dict) else setting
+    return value
+
+
+def load_config(value: dict[str, Any], directory: Path) -> Config:
+    """A configuration as the gateway itself would read it."""
+    file = directory / "athena.yml"
+    file.write_text(json.dumps(value))
+    return load(Sources(environment={}, home=directory, directory=directory, config_file=file)).config
+
+
+async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
+    """The application under uvicorn's own protocol, on a free port, until told to stop."""
+    loop = asyncio.get_running_loop()
+    front = uvicorn.Config(gateway, http=HttpToolsProtocol, ws="none", interface="asgi3", lifespan="off", log_config=None)
+    front.load()
+    state = ServerState()
+    server = await loop.create_server(lambda: HttpToolsProtocol(front, state, {}, loop), "127.0.0.1", 0)
+    started(server.sockets[0].getsockname()[1])
+    await stop.wait()
+    server.close()
+    gateway.begin_drain()
+    gateway.stop_flows()
+    for connection in tuple(state.connections):
+        connection.shutdown()
+    async with asyncio.timeout(5):
+        while state.tasks:
+            await asyncio.wait(tuple(state.tasks))
+    for connection in tuple(state.connections):
+        connection.transport.abort()
+    await gateway.close()
+
+
+class LogKeeper(logging.Handler):
+    """Every log line of every logger, with all it carries."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.name} {record.levelname} {record.getMessage()} {getattr(record, 'fields', '')}")
+        if record.exc_info:
+            self.lines.append(logging.Formatter().formatException(record.exc_info))
+
+
+class GatewayThread:
+    """A gateway served from a thread."""
+
+    def __init__(self, config: Config) -> None:
+        self.gateway = Gateway(config)
+        self.logs = LogKeeper()
+        self.port = 0
+        self.leftovers: list[str] = []
+        """Tasks that were still there when everything had ended."""
+        self._loop = uvloop.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._main())
+        self._loop.close()
+
+    async def _main(self) -> None:
+        await _serve(self.gateway, self._started, self._stop)
+        await asyncio.sleep(0.01)
+        self.leftovers = [repr(task) for task in asyncio.all_tasks() - {asyncio.current_task()}]
+
+    def _started(self, port: int) -> None:
+        self.port = port
+        self._ready.set()
+
+    def start(self) -> None:
+        logging.getLogger().addHandler(self.logs)
+        for name in ("athena", "uvicorn"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        logging.getLogger().removeHandler(self.logs)
+        assert not self._thread.is_alive(), "the gateway did not stop"
+        assert not self.leftovers, self.leftovers
+
+
+@contextlib.contextmanager
+def running_gateway(value: dict[str, Any], directory: Path) -> Iterator[GatewayThread]:
+    """A gateway in a thread, for as long as it is needed."""
+    thread = GatewayThread(load_config(value, directory))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.stop()
+
+
+class GatewayProcess:
+    """A gateway in a process of its own; `memory()` is its resident size in bytes."""
+
+    def __init__(self, value: dict[str, Any], directory: Path) -> None:
+        self._log = directory / "gateway.log"
+        file = directory / "process.json"
+        file.write_text(json.dumps({**value, "log": {"level": "debug", "format": "json", "file": str(self._log)}}))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)])}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.gateway_process", str(directory)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def memory(self) -> int:
+        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def log(self) -> str:
+        """Everything it logged so far, at debug level."""
+        return self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=10)
+        finally:
+            self._process.kill()
+
+
+def _main(directory: Path) -> None:
+    config = load_config(json.loads((directory / "process.json").read_text()), directory)
+    logs.configure(config)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        await _serve(Gateway(config), lambda port: print(port, flush=True), stop)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))
