@@ -110,8 +110,8 @@ def test_errors_are_the_sdks_own() -> None:
     with anthropic.Anthropic(api_key="x", max_retries=0, http_client=httpx2.Client(transport=transport)) as client:
         with pytest.raises(anthropic.APIConnectionError):
             client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "Hi"}])
+        nobody: Any = {"role": "nobody", "content": "Hi"}
         with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.role"):
-            nobody: Any = {"role": "nobody", "content": "Hi"}
             client.messages.create(model="m", max_tokens=5, messages=[nobody])
         with pytest.raises(anthropic.NotFoundError):
             client.beta.files.list()
