@@ -1,0 +1,134 @@
+"""Writes docs/configuration.md from the configuration's own schema and docs/formats.md from the formats themselves.
+
+Run `python docs/generate_reference.py` after a change; `--check` only says whether the pages are current.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from athena.formats import all_formats
+from athena.shells.config import init_template, schema_text
+
+HERE = Path(__file__).parent
+STREAMS = {
+    "yes": "arguments as they come",
+    "str": "text values as they come, others when they end",
+    "value": "each value when it ends",
+    "call": "each call when it ends",
+}
+
+
+def configuration_page() -> str:
+    """Every key of `athena.yml`, from the JSON Schema that ships with the package."""
+    schema: dict[str, Any] = json.loads(schema_text())
+    definitions: dict[str, Any] = schema["$defs"]
+    lines = [
+        "# Configuration",
+        "",
+        "<!-- Written by docs/generate_reference.py from the schema in the package. Do not edit. -->",
+        "",
+        "`athena.yml` is looked for in the current directory, then in `~/.config/athena/`. Flags win over `ATHENA_*` variables,",
+        "those over files, those over defaults; `--config FILE` reads only that file. Every key has a variable: `ATHENA_PORT`,",
+        "`ATHENA_LIMITS__BODY_BYTES`. `${NAME}` takes a value from the environment, `${NAME:-default}` with a default.",
+        "`athena config check` finds all problems at once, `athena config show` prints every value in force and where it came",
+        "from, `athena config init` writes this to start from:",
+        "",
+        "```yaml",
+        init_template().rstrip(),
+        "```",
+        "",
+        "## Top level",
+        "",
+        *_table(schema["properties"]),
+    ]
+    for name in sorted(definitions):
+        definition = definitions[name]
+        if definition.get("properties"):
+            lines += ["", f"## {name}", "", definition.get("description", ""), "", *_table(definition["properties"])]
+    return "\n".join(lines) + "\n"
+
+
+def _table(properties: dict[str, Any]) -> list[str]:
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for key, value in properties.items():
+        default = "" if "default" not in value else f"`{json.dumps(value['default'])}`"
+        rows.append(f"| `{key}` | {_kind(value)} | {_cell(default)} | {_cell(value.get('description', ''))} |")
+    return rows
+
+
+def _kind(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in value:
+        return _cell(" or ".join(f"`{option}`" for option in value["enum"]))
+    if "anyOf" in value:
+        return " or ".join(dict.fromkeys(_kind(option) for option in value["anyOf"] if option.get("type") != "null"))
+    if value.get("type") == "array":
+        return f"list of {_kind(value['items'])}" if isinstance(value.get("items"), dict) else "list"
+    if value.get("type") == "object" and isinstance(value.get("additionalProperties"), dict):
+        return f"map to {_kind(value['additionalProperties'])}"
+    return str(value.get("type", "any"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def formats_page() -> str:
+    """Every text format: its models, a sample, what streams."""
+    known = all_formats()
+    lines = [
+        "# Text formats",
+        "",
+        "<!-- Written by docs/generate_reference.py from the formats themselves. Do not edit. -->",
+        "",
+        f"Athena reads tool calls that models write as text in {len(known)} formats. A format is found by the configuration, by",
+        "the model's name (`athena detect MODEL`), or, where its markers are unmistakable, in the text itself. *reserved*: the",
+        "markers are control tokens, so a well-formed call counts even when its tool was not declared; all other formats need a",
+        "declared name. Known deviations of real models are cases in `tests/cases/formats/<id>.toml`.",
+        "",
+        "| format | reserved | read in reasoning | streams | models |",
+        "|---|---|---|---|---|",
+    ]
+    for one in known:
+        models = _cell(", ".join(f"`{model}`" for model in one.models)) or "by prompt"
+        marks = ("yes" if one.reserved else "", "yes" if one.read_in_reasoning else "")
+        lines.append(f"| [{one.id}](#{one.id}) | {marks[0]} | {marks[1]} | {STREAMS[one.streams]} | {models} |")
+    for one in known:
+        about = inspect.getdoc(import_module(f"athena.formats.{one.id}")) or ""
+        lines += ["", f"## {one.id}", "", _as_markdown(about)]
+    return "\n".join(lines) + "\n"
+
+
+def _as_markdown(docstring: str) -> str:
+    """A docstring's indented sample is already a Markdown code block; angle brackets outside it must not be read as tags."""
+    shown = []
+    for line in docstring.splitlines():
+        shown.append(line if line.startswith("    ") else line.replace("<", "&lt;") if "`" not in line else line)
+    return "\n".join(shown).rstrip()
+
+
+PAGES = {"configuration.md": configuration_page, "formats.md": formats_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or say which are stale."""
+    stale = [name for name, page in PAGES.items() if not (HERE / name).exists() or (HERE / name).read_text("utf-8") != page()]
+    if "--check" in arguments:
+        if stale:
+            print(f"stale: {', '.join(stale)}; run python docs/generate_reference.py", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (HERE / name).write_text(PAGES[name](), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
