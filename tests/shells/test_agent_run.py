@@ -115,7 +115,8 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
 def test_without_a_model_the_first_listed_is_taken_but_claude_keeps_its_own(stage: Stage, gateway: str) -> None:
     stage.install("codex")
     assert stage.run("--url", gateway, "codex").returncode == 0
-    assert 'model="athena-demo"' in stage.report()["arguments"]
+    first = agent_run.ask(gateway, "any").models[0]
+    assert f'model="{first}"' in stage.report()["arguments"]
     stage.install("claude")
     assert stage.run("--url", gateway).returncode == 0
     assert "ANTHROPIC_MODEL" not in stage.report()["variables"]
