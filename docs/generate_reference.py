@@ -33,9 +33,10 @@ def configuration_page() -> str:
         "",
         "<!-- Written by docs/generate_reference.py from the schema in the package. Do not edit. -->",
         "",
-        "`athena.yml` is looked for in the current directory, then in `~/.config/athena/`. Flags win over `ATHENA_*` variables,",
-        "those over files, those over defaults; `--config FILE` reads only that file. Every key has a variable: `ATHENA_PORT`,",
-        "`ATHENA_LIMITS__BODY_BYTES`. `${NAME}` takes a value from the environment, `${NAME:-default}` with a default.",
+        "`athena.yml` is looked for in the current directory, then in `~/.config/athena/`. Flags win over `ATHENA_*`",
+        "variables, those over files, those over defaults; `--config FILE` reads only that file. Every key has a variable:",
+        "`ATHENA_PORT`, `ATHENA_LIMITS__BODY_BYTES`. `${NAME}` takes a value from the environment, `${NAME:-default}` with a",
+        "default.",
         "`athena config check` finds all problems at once, `athena config show` prints every value in force and where it came",
         "from, `athena config init` writes this to start from:",
         "",
@@ -57,7 +58,7 @@ def configuration_page() -> str:
 def _table(properties: dict[str, Any]) -> list[str]:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, value in properties.items():
-        default = "" if "default" not in value else f"`{json.dumps(value['default'])}`"
+        default = "" if "default" not in value or "$ref" in value else f"`{json.dumps(value['default'])}`"
         rows.append(f"| `{key}` | {_kind(value)} | {_cell(default)} | {_cell(value.get('description', ''))} |")
     return rows
 
@@ -89,10 +90,10 @@ def formats_page() -> str:
         "",
         "<!-- Written by docs/generate_reference.py from the formats themselves. Do not edit. -->",
         "",
-        f"Athena reads tool calls that models write as text in {len(known)} formats. A format is found by the configuration, by",
-        "the model's name (`athena detect MODEL`), or, where its markers are unmistakable, in the text itself. *reserved*: the",
-        "markers are control tokens, so a well-formed call counts even when its tool was not declared; all other formats need a",
-        "declared name. Known deviations of real models are cases in `tests/cases/formats/<id>.toml`.",
+        f"Athena reads tool calls that models write as text in {len(known)} formats. A format is found by the configuration,",
+        "by the model's name (`athena detect MODEL`), or, where its markers are unmistakable, in the text itself. *reserved*:",
+        "the markers are control tokens, so a well-formed call counts even when its tool was not declared; all other formats",
+        "need a declared name. Known deviations of real models are cases in `tests/cases/formats/<id>.toml`.",
         "",
         "| format | reserved | read in reasoning | streams | models |",
         "|---|---|---|---|---|",
@@ -123,7 +124,7 @@ def main(arguments: list[str]) -> int:
     stale = [name for name, page in PAGES.items() if not (HERE / name).exists() or (HERE / name).read_text("utf-8") != page()]
     if "--check" in arguments:
         if stale:
-            print(f"stale: {', '.join(stale)}; run python docs/generate_reference.py", file=sys.stderr)
+            sys.stderr.write(f"stale: {', '.join(stale)}; run python docs/generate_reference.py\n")
         return 1 if stale else 0
     for name in stale:
         (HERE / name).write_text(PAGES[name](), encoding="utf-8")
