@@ -89,7 +89,7 @@ def test_rendered_calls_come_back(
     wanted = [(call.name, msgspec.json.decode(call.arguments)) for call in calls]
     assert calls_of(events) == wanted
     assert not [item for item in folded(events) if "text" in item and item["text"].strip()]
-    if auto and any(opener.auto for opener in known.openers):
+    if auto and any(opener.auto and text.startswith(opener.marker) for opener in known.openers):
         assert calls_of(events_of("auto", chunked(text, size), tools)) == wanted
 
 
