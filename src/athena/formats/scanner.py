@@ -212,7 +212,7 @@ class Scanner:
                 return taken
             yield
 
-    def blanks(self, limit: int = LOOK_AHEAD) -> Steps[int]:
+    def blanks(self, limit: int = 16 * LOOK_AHEAD) -> Steps[int]:
         """How much white space stands here, at most `limit`; nothing is taken."""
         while True:
             count = _end_of_space(self.text, self.at) - self.at
