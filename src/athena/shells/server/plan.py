@@ -48,6 +48,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def with_demo(config: Config, url: str) -> Config:
     """The configuration with the demo as its only upstream."""
     upstream = Upstream(base_url=url, dialect="openai_chat")
-    rule = ModelRule(match="*", use=f"demo/{DEMO_MODEL}", format="kimi_k2", names=(DEMO_MODEL,))
-    prompted = ModelRule(match=PROMPTED_MODEL, use=f"demo/{PROMPTED_MODEL}", tools="prompted")
-    return msgspec.structs.replace(config, upstreams={"demo": upstream}, models=(prompted, rule))
+    native = f"demo/{DEMO_MODEL}"
+    rules = (
+        # First in the list that clients are shown: agents without a model of their own take it.
+        ModelRule(match=DEMO_MODEL, use=native, format="kimi_k2"),
+        ModelRule(match=PROMPTED_MODEL, use=f"demo/{PROMPTED_MODEL}", tools="prompted"),
+        ModelRule(match="*", use=native, format="kimi_k2"),
+    )
+    return msgspec.structs.replace(config, upstreams={"demo": upstream}, models=rules)
