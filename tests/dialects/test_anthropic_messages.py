@@ -676,7 +676,7 @@ def test_an_interrupted_call_of_a_refused_answer_is_cut_not_fatal() -> None:
 def test_limits_are_typed_errors(limits: Limits) -> None:
     events = read(sse(START, TOOL, json_delta("x" * 11), END, STOP), limits=limits)
     assert isinstance(events[-1], Error)
-    assert events[-1].kind == "too_large"
+    assert events[-1].kind == "upstream"
 
 
 def test_records_of_the_wrong_shape_end_the_answer() -> None:

@@ -271,7 +271,7 @@ class StreamDecoder:
         """A record that did not decode: skip what never was JSON, fail on JSON that is broken or of the wrong shape."""
         if isinstance(error, msgspec.ValidationError):
             self.fail(out, protocol_error(f"a stream record has the wrong shape: {error}", payload))
-        elif payload.lstrip().startswith(b'{"'):
+        elif payload.lstrip().startswith(b'{"') and not self.finished:
             self.fail(out, protocol_error(f"a stream record is broken: {error}", payload))
         else:
             self.bad_records += 1
