@@ -107,11 +107,12 @@ def first_success(dialect: str, case: AnswerCase, mode: Mode, data: bytes) -> in
     if mode == "whole":
         return len(tail)
     # From the record that holds the finish on, the rest (usage, terminator) may be missing in dialects that allow it. An answer
-    # can only become whole at the end of a line.
-    for end in [position for position, byte in enumerate(data) if byte == 0x0A]:
-        if isinstance(decode(dialect, case, mode, data[:end], [])[-1], Done):
-            return end
-    return len(data)
+    # can only become whole where a line or an object ends.
+    ends = [position + (byte == 0x7D) for position, byte in enumerate(data) if byte in b"\r\n}"]
+    found = next((end for end in ends if isinstance(decode(dialect, case, mode, data[:end], [])[-1], Done)), len(data))
+    finish_record = data.rfind(b"\n\n", 0, len(tail))
+    assert found > finish_record // 2, "an answer was called complete long before its end"
+    return found
 
 
 @pytest.mark.parametrize(("dialect", "case", "mode"), CASES)
