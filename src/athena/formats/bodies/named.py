@@ -43,12 +43,13 @@ class _Unreadable(Exception):
 
 
 class _Call:
-    __slots__ = ("arguments", "closed", "failed", "id", "name", "nothing", "seen")
+    __slots__ = ("arguments", "by_key", "closed", "failed", "id", "name", "nothing", "seen")
 
     def __init__(self) -> None:
         self.name = ""
         self.id = ""
         self.arguments: str | None = None
+        self.by_key = False
         self.closed = False
         self.failed = False
         self.nothing = False
@@ -199,8 +200,9 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
     if key in fields.arguments and not call.closed:
         yield from _arguments(scan, calls, call, ends)
         return
-    if fields.name_is_key and not call.name and head == "{" and key not in fields.name and calls.admits(key):
+    if head == "{" and _names_a_call(calls, fields, call, key):
         call.name = key
+        call.by_key = True
         yield from _arguments(scan, calls, call, ends)
         return
     if fields.others is not None and key not in (*fields.name, *fields.id, *fields.arguments, *fields.others):
@@ -217,6 +219,13 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
             raise Declined
     elif key in fields.id:
         call.id = _string(text) if text.startswith('"') else text
+
+
+def _names_a_call(calls: CallWriter, fields: Fields, call: _Call, key: str) -> bool:
+    """Is the key a tool's name? A second one in the same object must be declared."""
+    if not fields.name_is_key or key in fields.name:
+        return False
+    return calls.book.admits(key) if call.by_key else not call.name and calls.admits(key)
 
 
 def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:

@@ -1,0 +1,83 @@
+"""GLM-4-9B-Chat and GLM-4-0414 of Zhipu: the name on a line, JSON below, nothing else.
+
+    get_weather
+    {"city": "Paris"}
+
+Everything is ordinary text, so it counts only where the answer begins (or behind `<|assistant|>`, which separates the calls of
+0414), with a declared name and an object below it. Origin: gorilla's glm handler, vLLM's tool_chat_template_glm4. Deviations:
+`formats.md` 2.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.arguments import json_arguments, skip_to
+from athena.formats.render import result_text, spaced_json, tool_json
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+SEPARATOR = "<|assistant|>"
+TURN_ENDS = ("<|observation|>", "<|user|>")
+_ENDS = (*TURN_ENDS, SEPARATOR)
+_LINE = Lexer(("\n", *_ENDS))
+_AFTER_BROKEN = Lexer((*_ENDS, "\n"))
+
+
+def read(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A line with a declared name, and an object below."""
+    yield from scan.space()
+    text, marker = yield from scan.upto(_LINE, LOOK_AHEAD * 2)
+    name = text.strip()
+    if not name or not calls.admits(name) or len(name.split()) > 1:
+        raise Declined
+    if not marker:
+        raise Cut
+    if marker != "\n" or (yield from scan.follows(0, ("{",))) is None:
+        raise Declined
+    if (yield from scan.follows(0, ("{",), end=False)) is None:
+        raise Cut
+    calls.open(name)
+    if not (yield from json_arguments(scan, calls, _ENDS)):
+        yield from skip_to(scan, calls, _AFTER_BROKEN)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """Name and JSON, the calls of one turn separated as 0414 does it."""
+    return SEPARATOR.join(f"{call.name}\n{call.arguments or '{}'}" for call in calls)
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One observation per result."""
+    return "".join(f"{TURN_ENDS[0]}\n{result_text(result)}" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The part of the system text that declares tools, one heading each, in the models' first language."""
+    declared = "".join(
+        f"\n\n## {tool.name}\n\n{spaced_json(tool_json(tool)['function'])}\n在调用上述函数时，请使用 Json 格式表示调用的参数。"
+        for tool in tools
+    )
+    return f"# 可用工具{declared}"
+
+
+def inexpressible(call: ToolCall) -> str | None:
+    """The name is a line of its own."""
+    if not call.name or call.name != call.name.strip() or len(call.name.split()) > 1 or "<|" in call.name:
+        return "the name does not fit into a line"
+    return None
+
+
+FORMAT = Format(
+    id="glm4_legacy",
+    models=("glm-4-9b*", "glm-4-32b*", "glm4-9b*"),
+    openers=(Opener("", read, auto=False), Opener(SEPARATOR, read, auto=False)),
+    turn_ends=TURN_ENDS,
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+    inexpressible=inexpressible,
+)

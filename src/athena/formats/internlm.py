@@ -1,0 +1,77 @@
+"""InternLM 2 to 3 and Intern-S1 of Shanghai AI Lab: JSON between action tokens, the plugin token before it.
+
+    <|action_start|><|plugin|>
+    {"name": "f", "parameters": {"a": 1}}<|action_end|>
+
+Behind `<|interpreter|>` stands code instead, a call only where the request declares a tool that runs it. Origin: vLLM's
+internlm2_tool_parser and template, SGLang's internlm_detector. Without the tokens a line of JSON with a declared name counts.
+Deviations: `formats.md` 2.28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.formats.base import Format, Opener
+from athena.formats.bodies.bare_json import read_bare_calls
+from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.python_tag import CODE_TOOLS
+from athena.formats.bodies.raw_text import read_code
+from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.scanner import Cut, Declined, Scanner, Steps
+from athena.formats.writer import CallWriter
+from athena.model.parts import ToolCall, ToolResult
+from athena.model.request import Tool
+
+BEGIN, END = "<|action_start|>", "<|action_end|>"
+PLUGIN, INTERPRETER = "<|plugin|>", "<|interpreter|>"
+TURN_END = "<|im_end|>"
+_read_json = json_block_reader((END,), (BEGIN, TURN_END))
+
+
+def read_action(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A plugin's JSON or an interpreter's code."""
+    yield from scan.space()
+    if (yield from scan.found(INTERPRETER)):
+        name = next((name for name in CODE_TOOLS if calls.book.declared(name)), "")
+        if not name:
+            raise Declined
+        calls.open(name)
+        yield from read_code(scan, calls, (END, TURN_END))
+        if (yield from scan.follows(0, (END,), end=False)) is not None:
+            yield from scan.space()
+            yield from scan.found(END)
+        calls.settle()
+        return
+    if not (yield from scan.found(PLUGIN)) and scan.ended():
+        raise Cut
+    yield from _read_json(scan, calls, opener)
+
+
+def render_calls(calls: Sequence[ToolCall]) -> str:
+    """One action per call."""
+    return "".join(f"{BEGIN}{PLUGIN}\n{call}{END}" for call in json_calls(calls, arguments="parameters"))
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """One environment turn per result."""
+    return "".join(f"<|im_start|>environment name={PLUGIN}\n{result_text(result)}{TURN_END}\n" for result in results)
+
+
+def render_tools(tools: Sequence[Tool]) -> str:
+    """The system turn that declares plugins; the models were trained on it."""
+    declared = spaced_json([tool_json(tool)["function"] for tool in tools])
+    return f"<|im_start|>system name={PLUGIN}\n{declared}{TURN_END}\n"
+
+
+FORMAT = Format(
+    id="internlm",
+    models=("internlm2*", "internlm3*", "intern-s1*"),
+    reserved=True,
+    openers=(Opener(BEGIN, read_action), Opener("{", read_bare_calls, where="line", auto=False, plain=True)),
+    closers=(END,),
+    turn_ends=(TURN_END,),
+    render_calls=render_calls,
+    render_results=render_results,
+    render_tools=render_tools,
+)
