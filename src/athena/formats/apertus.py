@@ -21,9 +21,7 @@ from athena.model.request import Tool
 
 BEGIN, END = "<|tools_prefix|>", "<|tools_suffix|>"
 TURN_END = "<|assistant_end|>"
-FIELDS = Fields(
-    name=("name",), arguments=("arguments", "parameters"), id=("id",), wrappers=(), others=("type",), name_is_key=True
-)
+FIELDS = Fields(name=("name",), arguments=("arguments", "parameters"), id=("id",), wrappers=(), name_is_key=True)
 _KEYS = (*FIELDS.name, *FIELDS.arguments)
 
 

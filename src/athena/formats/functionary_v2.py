@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.python_tag import CODE_TOOLS
-from athena.formats.bodies.raw_text import read_code, read_raw
+from athena.formats.bodies.raw_text import drop_rest, read_code, read_raw
 from athena.formats.render import result_text, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -57,6 +57,13 @@ def read_messages(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
             return
         yield from scan.space()
         marker = yield from scan.found(*_NEXT)
+
+
+def read_other(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A message from someone else: a tool's result that the model made up behind its calls, and whatever follows it."""
+    if not calls.shown:
+        raise Declined
+    yield from drop_rest(scan, calls)
 
 
 def _recipient(scan: Scanner, *, certain: bool) -> Steps[str]:
@@ -121,6 +128,7 @@ FORMAT = Format(
     reserved=True,
     openers=(
         *(Opener(marker, read_messages) for marker in _NEXT),
+        Opener(FROM, read_other, auto=False),
         Opener("", read_messages, auto=False),
     ),
     closers=TURN_ENDS,

@@ -18,7 +18,7 @@ from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.python_tag import CODE_TOOLS
 from athena.formats.bodies.raw_text import read_code, read_raw
 from athena.formats.render import result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -27,14 +27,13 @@ SEPARATOR, USER = ">>>", "all"
 TURN_ENDS = ("<|eot_id|>", "<|eom_id|>")
 _ENDS = (SEPARATOR, *TURN_ENDS)
 _SEGMENT_END = Lexer(_ENDS)
-_NAME_LIMIT = LOOK_AHEAD * 2
 _NAME_END = Lexer(("\n", " ", *_ENDS))
 
 
 def read_segments(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """Segments one after another; the first begins behind the opener."""
     while True:
-        name, marker = yield from scan.upto(_NAME_END, _NAME_LIMIT)
+        name, marker = yield from scan.upto(_NAME_END, calls.book.name_limit)
         if not _is_recipient(name, calls):
             raise Declined
         if not marker:
@@ -56,7 +55,7 @@ def separates(scan: Scanner, calls: CallWriter, marker: str) -> Steps[bool]:
     """Does a recipient's line follow the marker that stands here? The end of the turn needs none."""
     if marker != SEPARATOR:
         return marker in TURN_ENDS
-    ahead = yield from scan.peek(len(SEPARATOR) + _NAME_LIMIT)
+    ahead = yield from scan.peek(len(SEPARATOR) + calls.book.name_limit + 1)
     name, newline, _ = ahead[len(SEPARATOR) :].partition("\n")
     return bool(newline) and _is_recipient(name, calls)
 

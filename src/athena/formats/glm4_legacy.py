@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.render import result_text, spaced_json, tool_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -23,14 +23,14 @@ from athena.model.request import Tool
 SEPARATOR = "<|assistant|>"
 TURN_ENDS = ("<|observation|>", "<|user|>")
 _ENDS = (*TURN_ENDS, SEPARATOR)
-_LINE = Lexer(("\n", *_ENDS))
+_LINE = Lexer(("\n", " ", *_ENDS))
 _AFTER_BROKEN = Lexer((*_ENDS, "\n"))
 
 
 def read(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A line with a declared name, and an object below."""
     yield from scan.space()
-    text, marker = yield from scan.upto(_LINE, LOOK_AHEAD * 2)
+    text, marker = yield from scan.upto(_LINE, calls.book.name_limit)
     name = text.strip()
     if not name or not calls.admits(name) or len(name.split()) > 1:
         raise Declined

@@ -47,10 +47,10 @@ def read_action(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     if (yield from scan.found("```json", "```")):
         yield from read_langchain(scan, calls, opener)
         return
-    text, marker = yield from scan.upto(_NAME_END, LOOK_AHEAD)
+    text, marker = yield from scan.upto(_NAME_END, calls.book.name_limit + len(_DECORATION))
     if marker == "(" and not text.strip(_DECORATION):
         scan.take(1)
-        text, marker = yield from scan.upto(_NAME_END, LOOK_AHEAD)
+        text, marker = yield from scan.upto(_NAME_END, calls.book.name_limit + len(_DECORATION))
     name = text.strip(_DECORATION)
     if not name or len(name.split()) > 1 or not calls.admits(name):
         raise Declined
@@ -174,7 +174,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 def inexpressible(call: ToolCall) -> str | None:
     """The name is written bare in a line."""
     name = call.name
-    if not name or name != name.strip(_DECORATION) or "(" in name or len(name.split()) > 1 or len(name) > LOOK_AHEAD - 1:
+    if not name or name != name.strip(_DECORATION) or "(" in name or len(name.split()) > 1:
         return "the name does not fit into a line"
     return "the name holds a label" if any(label in name for label in INPUTS) else None
 

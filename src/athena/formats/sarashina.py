@@ -84,8 +84,8 @@ def _dictionary(scan: Scanner, calls: CallWriter) -> Steps[None]:
             calls.bad_head("a tool call that can not be read", text)
             return
         calls.open(name)
-    if name is None:
-        calls.fail(f"a call of {calls.name} is no Python dictionary")
+    if name is None or calls.book.resolve(name) != calls.name:
+        calls.fail(f"a call of {calls.name} is no dictionary of a name and arguments")
         return
     calls.write(bytes(fields.get("arguments", fields.get("parameters", b"{}"))).decode())
     calls.close()

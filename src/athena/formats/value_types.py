@@ -30,6 +30,8 @@ _WHOLE_FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.0+")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LOOSE_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
 _DEPTH = 32
+_PREFIXES = ("functions.", "tools.")
+_OPEN_NAME_LIMIT = 128
 
 
 class ValueType(msgspec.Struct, frozen=True):
@@ -66,6 +68,11 @@ class ToolBook:
         """All declared names."""
         return tuple(self._tools)
 
+    @property
+    def name_limit(self) -> int:
+        """How long a word may become before it can no longer be a name that `admits` takes."""
+        return _OPEN_NAME_LIMIT if self.open else max(map(len, self._tools), default=0) + len(_PREFIXES[0])
+
     def declared(self, name: str) -> bool:
         """Did the request declare this tool?"""
         return name in self._tools
@@ -78,7 +85,7 @@ class ToolBook:
         """The tool's own name: as written when declared, else without a `functions.` or `tools.` in front (1.10)."""
         if name in self._tools:
             return name
-        for prefix in ("functions.", "tools."):
+        for prefix in _PREFIXES:
             if name.startswith(prefix) and len(name) > len(prefix):
                 return name[len(prefix) :]
         return name

@@ -222,10 +222,8 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
 
 
 def _names_a_call(calls: CallWriter, fields: Fields, call: _Call, key: str) -> bool:
-    """Is the key a tool's name? A second one in the same object must be declared."""
-    if not fields.name_is_key or key in fields.name:
-        return False
-    return calls.book.admits(key) if call.by_key else not call.name and calls.admits(key)
+    """Is the key a tool's name? One object may hold several."""
+    return fields.name_is_key and (call.by_key or not call.name) and key not in fields.name and calls.admits(key)
 
 
 def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
