@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayProcess, fault_config
+from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess, fault_config
 from support.sdks import ask
 
 
@@ -28,4 +28,9 @@ def gateway(upstream: FaultyUpstream, tmp_path_factory: pytest.TempPathFactory) 
             with contextlib.suppress(Exception):
                 ask(dialect, running.url, "chat/control", stream=stream)
     yield running
+    log = running.log()
     running.stop()
+    # Whatever the upstream and the clients did, the gateway itself never fell over it, and no line gives the key away.
+    assert '"outcome"' in log, "nothing was logged at all"
+    for sign in ("failed inside", "Traceback", "ASGI callable", "never retrieved", UPSTREAM_KEY):
+        assert sign not in log, log[max(0, log.index(sign) - 1000) :][:4000]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -80,6 +81,17 @@ def _upstreams(fault: Fault) -> list[str]:
     return [*names, *(f"{name}-clean" for name in names)]
 
 
+def _clients(upstream_name: str, fault: str) -> list[str]:
+    """All four for Chat. Others: their own, whose records may pass untouched, and one that takes turns with the fault."""
+    own = DIALECTS[upstream_name.removesuffix("-clean")]
+    if upstream_name == "chat":
+        return list(DIALECTS.values())
+    if upstream_name.endswith("-clean"):
+        return [own]
+    others = [dialect for dialect in DIALECTS.values() if dialect != own]
+    return [own, others[crc32(fault.encode()) % len(others)]]
+
+
 _CASES = [
     pytest.param(fault, name, upstream, id=f"{fault.row}-{name}-{upstream}")
     for fault in _FAULTS
@@ -95,9 +107,7 @@ def test_every_fault_has_a_row() -> None:
 
 @pytest.mark.parametrize(("fault", "name", "upstream_name"), _CASES)
 def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProcess, upstream: FaultyUpstream) -> None:
-    # A clean upstream's records pass untouched only to clients of its own dialect; the others saw the same fault before.
-    own = DIALECTS[upstream_name.removesuffix("-clean")]
-    clients = [own] if upstream_name.endswith("-clean") else list(DIALECTS.values())
+    clients = _clients(upstream_name, name)
     with ThreadPoolExecutor(8) as pool:
         waiting = {
             (client, stream, judged): pool.submit(_ask, judged, gateway, client, f"{upstream_name}/{name}", stream)
@@ -183,12 +193,3 @@ def _difference(code: str, answers: str, client: str, seen: Seen) -> str:
                 return f"ids repeat: {seen.ids}"
             return ""
     return f"another answer: {str(seen.pieces)[:400]} {seen.finish}"
-
-
-def test_nothing_failed_inside(gateway: GatewayProcess) -> None:
-    """Runs last in this file: whatever the upstream did, the gateway itself never fell over it."""
-    log = gateway.log()
-    assert "failed inside" not in log
-    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
-    assert UPSTREAM_KEY not in log
-    assert '"outcome"' in log, "nothing was logged at all"

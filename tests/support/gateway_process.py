@@ -71,7 +71,16 @@ def load_config(value: dict[str, Any], directory: Path) -> Config:
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
     """The application under uvicorn's own protocol, on a free port, until told to stop."""
     loop = asyncio.get_running_loop()
-    front = uvicorn.Config(gateway, http=HttpToolsProtocol, ws="none", interface="asgi3", lifespan="off", log_config=None)
+    front = uvicorn.Config(
+        gateway,
+        http=HttpToolsProtocol,
+        ws="none",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        # Longer than any SDK's pool keeps a connection: none of them is to meet one that is just being closed.
+        timeout_keep_alive=75,
+    )
     front.load()
     state = ServerState()
     server = await loop.create_server(lambda: HttpToolsProtocol(front, state, {}, loop), "127.0.0.1", 0)
@@ -163,10 +172,10 @@ def running_gateway(value: dict[str, Any], directory: Path) -> Iterator[GatewayT
 class GatewayProcess:
     """A gateway in a process of its own; `memory()` is its resident size in bytes."""
 
-    def __init__(self, value: dict[str, Any], directory: Path) -> None:
+    def __init__(self, value: dict[str, Any], directory: Path, log_level: str = "debug") -> None:
         self._log = directory / "gateway.log"
         file = directory / "process.json"
-        file.write_text(json.dumps({**value, "log": {"level": "debug", "format": "json", "file": str(self._log)}}))
+        file.write_text(json.dumps({**value, "log": {"level": log_level, "format": "json", "file": str(self._log)}}))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)])}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.gateway_process", str(directory)],

@@ -37,6 +37,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
 _NEAR_CONTEXT_LIMIT = 0.8
+_LARGE = 64 * 1024
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -264,6 +265,9 @@ class Flow:
                 if step.again is not None:
                     break
                 if step.head is not None or step.output or step.done:
+                    if len(step.output) > _LARGE:
+                        # The client may take its time: nothing but its own bytes waits with it.
+                        data, step = b"", Step(step.head, step.output, step.done)
                     await self._show(step)
         finally:
             silence.stop()
@@ -348,7 +352,8 @@ class Flow:
             self._keeping = self._loop.create_task(self._keep_alive())
             silent = 0.0
             due = timeouts.keep_alive_s
-        self._timer = self._loop.call_later(max(0.05, min(due - silent, timeouts.keep_alive_s)), self._beat)
+        next_look = min(due - silent, timeouts.keep_alive_s, timeouts.client_write_s)
+        self._timer = self._loop.call_later(max(0.05, next_look), self._beat)
 
     async def _keep_alive(self) -> None:
         exchange = self._exchange
