@@ -90,18 +90,16 @@ def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
 
 
 def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:
-    """Behind a whole call: drop a little noise up to an end marker and take it if it is one of `taken`.
+    """Behind a whole call: drop stray brackets up to an end marker and take it if it is one of `taken`.
 
-    No marker in sight: what follows is text and stays. Answers the marker, "" for the end or none.
+    Words, or no marker in sight: what follows is text and stays. Answers the marker, "" for the end or none.
     """
     try:
         text, marker = yield from scan.upto(closers, LOOK_AHEAD)
     except Declined:
         return ""
-    if not marker and text.strip(" \t\r\n}]`"):
-        raise Declined
-    if marker and text.strip(" \t\r\n}]`") and marker not in taken:
-        # Words between this call and the next marker: they are text.
+    if text.strip(" \t\r\n}]`"):
+        # Words behind this call are text, whatever marker follows them: a marker that ends nothing is swallowed later.
         raise Declined
     calls.noise(text)
     if marker in taken:
