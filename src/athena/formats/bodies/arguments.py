@@ -89,17 +89,25 @@ def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
             return marker
 
 
-def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:
-    """Behind a whole call: drop stray brackets up to an end marker and take it if it is one of `taken`.
+TURN_ENDS = frozenset({
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|endoftext|>", "<|end_of_text|>", "</s>",
+    "<｜end▁of▁sentence｜>", "[e~[", "<|observation|>", "<|user|>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>",
+    "<|message_sep|>", "<seed:eos>",
+})  # fmt: skip
+"""What ends a turn in some template (`formats.md` 1.7): it ends no block, so words before it belong to the answer."""
 
-    Words, or no marker in sight: what follows is text and stays. Answers the marker, "" for the end or none.
+
+def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:
+    """Behind a whole call: drop a little noise up to an end marker and take it if it is one of `taken`.
+
+    No marker in sight, or only the end of the turn: what follows is text and stays. Answers the marker, "" for the end or none.
     """
     try:
         text, marker = yield from scan.upto(closers, LOOK_AHEAD)
     except Declined:
         return ""
-    if text.strip(" \t\r\n}]`"):
-        # Words behind this call are text, whatever marker follows them: a marker that ends nothing is swallowed later.
+    if text.strip(" \t\r\n}]`") and (marker not in taken or marker in TURN_ENDS):
+        # Words up to the block's own end are noise inside it; words up to anything else are the answer's.
         raise Declined
     calls.noise(text)
     if marker in taken:
