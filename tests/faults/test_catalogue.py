@@ -69,9 +69,7 @@ ANSWERS: dict[str, Expected] = {name: msgspec.convert(value, Expected) for name,
     "in_thinking": Expected("stop", [{"thinking": MARKUP}, {"text": "so"}]),
     "redos": Expected("stop", [{"text": REDOS}]),
 }
-_TESTED_ELSEWHERE = {
-    "flaky-midstream", "flaky-500", "flaky-500-twice", "always-500", "flaky-429", "flood", "tool-name-split",
-}  # fmt: skip
+_TESTED_ELSEWHERE = {"flaky-midstream", "flaky-500", "flaky-500-twice", "always-500", "flaky-429", "flood"}
 
 
 def _upstreams(fault: Fault) -> list[str]:

@@ -93,7 +93,7 @@ class CallReader:
                 arguments = arguments_of(function.arguments)
             else:
                 arguments = (custom.input or "") if custom is not None else ""
-            if self._fragments:
+            if self._fragments or (type(entry.index) is int and not self._whole):
                 name = self._grown_name(calls, key, name, arguments)
             kind: CallKind = "custom" if custom is not None else "function"
             self._take(_Piece(key, calls.index, call_id, name, kind, signature, arguments), out)
@@ -223,8 +223,12 @@ class CallReader:
 
     def _grown_name(self, calls: ChoiceCalls, key: Hashable, name: str | None, arguments: str) -> str | None:
         """The name, once arguments show that it is complete."""
-        if name:
-            calls.names[key] = calls.names.get(key, "") + name
+        if name and key not in self._begun:
+            held = calls.names.get(key, "")
+            if self._fragments or not name.startswith(held):
+                # Unless a server is known for it, the same name again is no second half of it, nor a longer one a third.
+                name = held + name
+            calls.names[key] = name
         return calls.names.pop(key, None) if arguments else None
 
     def _settle_names(self, calls: ChoiceCalls, out: list[Event], but: Hashable = None) -> None:
