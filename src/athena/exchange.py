@@ -416,9 +416,11 @@ class AnswerPath:
             seed=options.seed,
         )
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
+        # The model knows the tools by the names it was given; `restore` turns them back.
+        declared = prepared.request.tools if prepared is not None else request.tools
         reads_text = route.format is not None and route.prompted is None and bool(request.tools)
         self.formats: FormatStage | None = (
-            FormatStage(route.format, tools=request.tools, limits=options.limits, seed=options.seed)
+            FormatStage(route.format, tools=declared, limits=options.limits, seed=options.seed)
             if reads_text and route.format is not None
             else None
         )
@@ -493,6 +495,8 @@ class AnswerPath:
             events = self.formats.feed(events)
         elif self.prompted is not None:
             events = self.prompted.feed(events, now)
+        if len(events) == 1 and type(events[0]) is TextDelta and self._restore.lets_text_pass and not self._junk:
+            return events, self._encoder.feed(events)
         return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:

@@ -72,6 +72,8 @@ class Restore:
         self._texts: dict[int, list[str]] = {}
         self._matchers: dict[int, StopMatcher] = {}
         self._stops = stops
+        self.lets_text_pass = not stops
+        """Text needs no look right now: nothing waits for it and nothing is searched in it."""
         self.stopped = False
         """A stop sequence was found: the upstream has nothing more to say."""
         self._steps: dict[type, Callable[[Any, list[Event]], None]] = {
@@ -91,8 +93,6 @@ class Restore:
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events in the client's terms."""
-        if len(events) == 1 and type(events[0]) is TextDelta and not (self._stops or self._unsigned):
-            return events
         out: list[Event] = []
         steps = self._steps
         for event in events:
@@ -122,12 +122,14 @@ class Restore:
                 event = msgspec.structs.replace(event, signature=sealed)
         elif self._sign_thinking and event.text:
             self._unsigned.add(event.choice)
+            self.lets_text_pass = False
         out.append(event)
 
     def _sign(self, out: list[Event]) -> None:
         for choice in sorted(self._unsigned):
             out.append(ThinkingDelta(choice=choice, signature=self._sealed(UNSIGNED)))
         self._unsigned.clear()
+        self.lets_text_pass = not self._stops
 
     def _sealed(self, state: Opaque) -> Opaque | None:
         if self._native_families is None or (state.family and state.family in self._native_families):

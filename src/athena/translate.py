@@ -16,7 +16,7 @@ from athena.dialects.base import Encoded, Target
 from athena.errors import AthenaError, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route
 from athena.formats.stage import FormatOptions
-from athena.model.events import Done, Error, Event
+from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope
@@ -128,7 +128,8 @@ class StreamTranslator:
         """Bytes for the client."""
         if self._closed:
             raise UsageError("feed() after close()")
-        return self._shown(*self._path.feed(data))
+        events, output = self._path.feed(data)
+        return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
 
     def close(self) -> bytes:
         """The upstream ended: the rest, with an error frame if it ended too early. Idempotent."""

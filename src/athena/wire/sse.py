@@ -22,7 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 class SseDecoder:
     """Feed bytes, get the events that are complete. Work per byte is constant however the bytes are cut."""
 
-    __slots__ = ("_closed", "_limit", "_pending", "_scanned", "_skip_lf", "_started")
+    __slots__ = ("_closed", "_idle", "_limit", "_pending", "_scanned", "_skip_lf", "_started")
 
     def __init__(self, limit: int = DEFAULT_LIMITS.event_bytes) -> None:
         self._limit = limit
@@ -31,15 +31,30 @@ class SseDecoder:
         self._started = False
         self._skip_lf = False
         self._closed = False
+        self._idle = False
+        """Nothing is held and no line end is open: the next read stands for itself."""
 
     def feed(self, data: bytes) -> list[Record]:
         """The records completed by `data`; raises LimitExceeded when one event outgrows the limit."""
         if self._closed:
             raise UsageError("feed() after close()")
-        if self._started and not self._pending and data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 >= 0:
+        size = len(data)
+        if (
+            self._idle
+            and data.startswith(b"data: ")
+            and data.find(b"\n") == size - 2
+            and data.endswith(b"\n\n")
+            and b"\r" not in data
+            and size <= self._limit
+        ):
             # One event in one read, the rule when a model's pace sets the reads.
-            if data[-1] == 0x0A and b"\r" not in data and not self._skip_lf and len(data) <= self._limit:
-                return [("", data[6:-2])]
+            return [("", data[6:-2])]
+        self._idle = False
+        records = self._records(data)
+        self._idle = self._started and not self._pending and not self._skip_lf
+        return records
+
+    def _records(self, data: bytes) -> list[Record]:
         if not self._started:
             data = self._skip_bom(data)
         if self._skip_lf and data:

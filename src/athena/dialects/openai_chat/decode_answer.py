@@ -36,6 +36,7 @@ from athena.dialects.openai_chat.wire import (
     Function,
     Message,
     decode_chunk,
+    decode_text_only,
     decode_value,
     mended,
 )
@@ -90,6 +91,14 @@ class AnswerReader:
         self._plain = (b"", b"")
         self.failed = False
         """A fatal error was written: nothing may follow."""
+
+    @property
+    def only_text(self) -> bool:
+        """Has the one choice said nothing but text, so that more text changes nothing else?"""
+        if self._keep_extras or self._merge or len(self._choices) != 1:
+            return False
+        choice = self._choices.get(0)
+        return choice is not None and not choice.calls.active and not choice.finish
 
     # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -384,15 +393,32 @@ def _chat_usage(value: object) -> object:
     return None if usage is None else encode_usage(usage, same_dialect=False)
 
 
+_MISSES = 8
+"""How often a stream may surprise the reader of text-only records before it is read in full for good."""
+
+
 class ChatStreamDecoder(StreamDecoder):
     """A streamed answer."""
 
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = AnswerReader(context, whole=False)
+        self._text_only = False
+        """The last record said nothing but text; the next one most likely does too."""
+        self._misses = 0
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         """One record of the stream."""
+        if self._text_only and not name:
+            try:
+                text = decode_text_only(payload).choices[0].delta.content
+            except msgspec.DecodeError:
+                self._text_only = False
+                self._misses += 1
+            else:
+                if text:
+                    out.append(TextDelta(text))
+                return
         if payload.startswith(b"[DONE]"):
             if self._reader.empty:
                 self.fail(out, closed_error())
@@ -414,9 +440,12 @@ class ChatStreamDecoder(StreamDecoder):
             payload = fixed
             chunk = decode_chunk(payload)
         reader = self._reader
+        before = len(out)
         reader.read(chunk, payload, out)
         if reader.failed:
             self.ended = True
+        elif len(out) == before + 1 and type(out[before]) is TextDelta and self._misses < _MISSES:
+            self._text_only = reader.only_text
 
     @property
     def finished(self) -> bool:

@@ -7,7 +7,7 @@ stay raw JSON text, so a server that sends them as an object does not make us re
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -80,6 +80,44 @@ class Chunk(msgspec.Struct, gc=False):
     timings: Any = None
 
 
+class TextOnlyDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A delta that says nothing but text."""
+
+    content: str
+    role: Any = None
+    reasoning: None = None
+    reasoning_content: None = None
+    tool_calls: None = None
+    function_call: None = None
+    refusal: None = None
+
+
+class TextOnlyChoice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The first choice, still running."""
+
+    delta: TextOnlyDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    native_finish_reason: None = None
+    logprobs: None = None
+
+
+class TextOnlyChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The record most streams are made of. Decoding into it is the check: anything more does not fit."""
+
+    choices: tuple[TextOnlyChoice]
+    id: Any = None
+    object: Any = None
+    created: Any = None
+    model: Any = None
+    provider: Any = None
+    system_fingerprint: Any = None
+    service_tier: Any = None
+    obfuscation: Any = None
+    usage: None = None
+
+
+decode_text_only = msgspec.json.Decoder(TextOnlyChunk).decode
 decode_chunk = msgspec.json.Decoder(Chunk).decode
 decode_value = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
