@@ -83,9 +83,8 @@ def test_no_client_sees_a_token(client: str) -> None:
         json.loads(_BODIES[client]), model="m" if client == "gemini" else None, stream=True
     )
     for cut in cuts():
-        exchange = Exchange(
-            request, Route(dialect="openai_chat", model="k", profile=PROFILE, **ROUTE), Options(envelope=ENVELOPE)
-        )
+        route = Route(dialect="openai_chat", model="k", profile=PROFILE, format=FORMAT)
+        exchange = Exchange(request, route, Options(envelope=ENVELOPE))
         exchange.upstream_head(200, {"content-type": "text/event-stream"})
         data = upstream(cut, ("reasoning", "reasoning_content"))
         output = b"".join(exchange.upstream_data(data[start : start + 11]).output for start in range(0, len(data), 11))
