@@ -20,7 +20,7 @@ from support.fault_judge import Verdict, ask_raw, judge
 from support.fault_scripts import EVIL, FAULTS, HUGE, MANY, MARKUP, QUOTED, REDOS
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess
-from support.sdks import FINISH_WORDS, SDK_ERRORS, ask
+from support.sdks import FINISH_WORDS, ask, is_sdk_error
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):
@@ -154,7 +154,7 @@ def _mismatch(code: str, status: str, answers: str, client: str, stream: bool, r
         return f"lies: {result.lies[:3]}"
     failed = isinstance(result, Verdict) and result.outcome != "OK"
     if isinstance(result, Exception):
-        if not isinstance(result, SDK_ERRORS[client]):
+        if not is_sdk_error(client, result):
             return f"raised {result!r}"
         failed = True
     if code == "NOCALL":
