@@ -1,0 +1,135 @@
+"""Every text format through a running gateway, read by every official SDK: content and, where it is read, reasoning.
+
+The scripted upstream answers over a real socket what a model of that format writes; a client's second turn brings the result.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+from athena.dialects import dialect_names
+from athena.formats import all_formats, format_names, get_format
+from athena.formats.base import Format
+from athena.model.parts import ToolCall
+from support.canonical import Piece
+from support.gateway_process import GatewayThread, running_gateway
+from support.sdks import FINISH_WORDS, anthropic_client, ask
+
+CALLS = (
+    ToolCall(id="functions.get_weather:0", name="get_weather", arguments='{"city": "Tokyo"}'),
+    ToolCall(id="functions.a:1", name="a", arguments='{"p": 7}'),
+)
+WANTED = [Piece("call", "get_weather", {"city": "Tokyo"}), Piece("call", "a", {"p": 7})]
+
+
+class _Upstream(BaseHTTPRequestHandler):
+    """Answers in the format that the model's name says, in small pieces."""
+
+    protocol_version = "HTTP/1.1"
+    bodies: list[Any]
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.bodies.append(body)
+        place, _, format_id = body["model"].partition("-")
+        if body["messages"][-1]["role"] == "tool":
+            field, text = "content", "done"
+        else:
+            field, text = ("content" if place == "text" else "reasoning_content"), get_format(format_id).render_calls(CALLS)
+        pieces = [text[start : start + 5] for start in range(0, len(text), 5)]
+        head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({field: piece} for piece in pieces)]
+        records = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        records.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        stream = "".join(f"data: {json.dumps(record)}\n\n" for record in records) + "data: [DONE]\n\n"
+        whole = {**head, "choices": [{"index": 0, "message": {"role": "assistant", field: text}, "finish_reason": "stop"}]}
+        data = (stream if body.get("stream") else json.dumps(whole)).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream" if body.get("stream") else "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayThread, list[Any]]]:
+    bodies: list[Any] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Upstream", (_Upstream,), {"bodies": bodies}))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    directory: Path = tmp_path_factory.mktemp("formats")
+    config = {
+        "upstreams": {"local": {"base_url": f"http://127.0.0.1:{server.server_address[1]}/v1"}},
+        "models": [
+            {"match": f"{place}-{name}", "use": f"local/{place}-{name}", "format": name}
+            for name in format_names()
+            for place in ("text", "reasoning")
+        ],
+        "envelope_key": "test",
+    }
+    with running_gateway(config, directory) as running:
+        yield running, bodies
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def is_read_in_reasoning(known: Format) -> bool:
+    """Is what the format's template writes read there? Openers of ordinary text are not, even in formats of control tokens."""
+    text = known.render_calls(CALLS).lstrip()
+    return known.read_in_reasoning and any(
+        opener.marker and not opener.plain and text.startswith(opener.marker) for opener in known.openers
+    )
+
+
+PLACES = [
+    *(("text", name) for name in format_names()),
+    *(("reasoning", known.id) for known in all_formats() if is_read_in_reasoning(known)),
+]
+
+
+@pytest.mark.parametrize("client", dialect_names())
+@pytest.mark.parametrize(("place", "name"), PLACES)
+def test_calls_written_as_text_arrive_as_native_ones(
+    place: str, name: str, client: str, gateway: tuple[GatewayThread, list[Any]]
+) -> None:
+    for stream in (True, False) if place == "text" else (True,):
+        seen = ask(client, gateway[0].url, f"{place}-{name}", stream=stream)
+        assert seen.calls() == WANTED
+        assert seen.finish in FINISH_WORDS[client]["tool"]
+        assert seen.joined("text").strip() == ""
+        assert len(set(seen.ids)) == 2
+
+
+def test_the_result_comes_back_under_the_calls_own_id(gateway: tuple[GatewayThread, list[Any]]) -> None:
+    running, bodies = gateway
+    client: anthropic.Anthropic = anthropic_client(running.url)
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    arguments: dict[str, Any] = {
+        "model": "text-hermes",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "Weather?"}],
+        "tools": [{"name": name, "input_schema": schema} for name in ("get_weather", "a")],
+    }
+    first = client.messages.create(**arguments)
+    uses = [block for block in first.content if block.type == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": use.id, "content": f"of {use.name}"} for use in uses]
+    arguments["messages"] += [{"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+    second = client.messages.create(**arguments)
+    assert [block.text for block in second.content if block.type == "text"] == ["done"]
+    sent = bodies[-1]["messages"]
+    calls = sent[1]["tool_calls"]
+    assert [message["tool_call_id"] for message in sent[2:]] == [call["id"] for call in calls] == [use.id for use in uses]
+    assert [message["content"] for message in sent[2:]] == ["of get_weather", "of a"]
