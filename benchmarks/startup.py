@@ -20,9 +20,8 @@ TARGETS = {"seconds": 1.0, "megabytes": 60, "packages": 15, "import": 0.15}
 def main() -> None:
     """Print the figures beside their targets."""
     seconds, megabytes = _serve()
-    print(
-        f"  serving after {seconds:.2f} s (target {TARGETS['seconds']:.0f}), {megabytes:.0f} MB resident (target {TARGETS['megabytes']})"
-    )
+    print(f"  serving after {seconds:.2f} s (target {TARGETS['seconds']:.0f})")
+    print(f"  {megabytes:.0f} MB resident at rest (target {TARGETS['megabytes']})")
     packages = _packages()
     print(f"  {len(packages)} run-time packages (target at most {TARGETS['packages']}): {', '.join(packages)}")
     for module in ("athena", "athena.translate", "athena.parsing"):
