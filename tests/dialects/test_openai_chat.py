@@ -48,6 +48,7 @@ from athena.model.parts import (
 )
 from athena.model.profile import Profile
 from athena.model.request import Cache, Loss, Output, Reasoning, Request, Tool, ToolChoice, Turn
+from athena.translate import translate_request
 from support.grammar import check_grammar
 
 SIGNED = Opaque(family="anthropic", kind="signature", payload="sig")
@@ -1049,3 +1050,23 @@ def test_the_rest_of_the_dialect() -> None:
     ]
     assert DIALECT.encode_count(3)["input_tokens"] == 3
     assert DIALECT.decode_request(HOME, model="deployment", stream=True).model == "deployment"
+
+
+def test_results_of_the_older_role_carry_the_tools_name() -> None:
+    """Qwen-Agent finds a result by its tool's name, in a message of role function."""
+    translated = translate_request(
+        {
+            "model": "qwen",
+            "max_tokens": 9,
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_time", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "noon"}]},
+            ],
+            "tools": [{"name": "get_time", "input_schema": {"type": "object"}}],
+        },
+        source="anthropic_messages",
+        target="openai_chat",
+        profile="qwen_agent",
+    )
+    assert translated.body["messages"][-1] == {"role": "function", "name": "get_time", "content": "noon"}

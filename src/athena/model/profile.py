@@ -51,6 +51,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Takes images by web address; False: only as base64."""
     video: bool = False
     """Takes video parts (`video_url`)."""
+    result_role: Literal["tool", "function"] = "tool"
+    """`function`: results are messages of the older role, found by the tool's name instead of the call's id."""
     name_in_results: bool = False
     """Tool messages carry the tool's name."""
 

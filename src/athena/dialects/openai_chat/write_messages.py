@@ -54,6 +54,8 @@ class MessageWriter:
     def __init__(self, writer: Writer, *, home: bool) -> None:
         self._writer = writer
         self._profile = writer.profile
+        self._called: dict[str, str] = {}
+        """Names of the calls so far, by id."""
         self._home = home
 
     def system(self, parts: tuple[Part, ...]) -> Message | None:
@@ -99,6 +101,7 @@ class MessageWriter:
             elif isinstance(part, Refusal):
                 refusals.append(part.text)
             elif isinstance(part, ToolCall):
+                self._called[part.id] = part.name
                 calls.append(self._call(part, first=not calls))
             elif isinstance(part, Audio) and part.id is not None:
                 message["audio"] = {"id": part.id}
@@ -289,7 +292,10 @@ class MessageWriter:
                 self._foreign(inner, path)
         if not shown and part.structured is not None:
             shown.append(Text(text=msgspec.json.encode(part.structured).decode()))
-        message: Message = {"role": "tool", "tool_call_id": part.call_id, "content": self._result_content(part, shown, path)}
+        content = self._result_content(part, shown, path)
+        if self._profile.result_role == "function":
+            return {"role": "function", "name": part.name or self._called.get(part.call_id, ""), "content": content}
+        message: Message = {"role": "tool", "tool_call_id": part.call_id, "content": content}
         if part.name and (self._profile.name_in_results or self._home):
             message["name"] = part.name
         self._put_extras(message, part.extras, path)
