@@ -23,7 +23,8 @@ SEES: dict[str, set[str]] = {
     "prompted": {"errors", "model", "wire", "calls", "formats"},
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},
-    "exchange": {"errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
+    "answer_path": {"errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "prompted", "restore"},
+    "exchange": {"answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted"},
     "batch": {"errors", "model", "formats", "parsing"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
