@@ -235,6 +235,13 @@ class Exchange:
         return "+".join(stage.formats) if stage is not None else ""
 
     @property
+    def held(self) -> int:
+        """Bytes and characters that wait here: for the client's head, or for their meaning."""
+        waiting = sum(map(len, self._held))
+        stage = self._path.formats if self._path is not None else None
+        return waiting + (stage.held if stage is not None else 0)
+
+    @property
     def notes(self) -> list[Error]:
         """What happened in the text without ending the answer."""
         if self.prompted is not None:

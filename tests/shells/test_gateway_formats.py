@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -111,6 +112,21 @@ def test_calls_written_as_text_arrive_as_native_ones(
         assert seen.finish in FINISH_WORDS[client]["tool"]
         assert seen.joined("text").strip() == ""
         assert len(set(seen.ids)) == 2
+
+
+def test_calls_off_their_schema_and_of_unknown_tools_are_counted(gateway: tuple[GatewayThread, list[Any]]) -> None:
+    running, _ = gateway
+    client = anthropic_client(running.url)
+    wrong = {"type": "object", "properties": {"city": {"type": "integer"}}}
+    arguments: dict[str, Any] = {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    arguments["tools"] = [{"name": "get_weather", "input_schema": wrong}]
+    client.messages.create(model="text-kimi_k2", **arguments)
+    numbers = urllib.request.urlopen(f"{running.url}/metrics", timeout=10).read().decode()
+    labels = 'model="text-kimi_k2",reason="{}",upstream="local"'
+    for reason in ("off_schema", "unknown_tool"):
+        assert f"athena_bad_calls_total{{{labels.format(reason)}}} 1.0" in numbers
+    assert 'athena_upstream_up{upstream="local"} 1.0' in numbers
+    assert "athena_held_bytes 0.0" in numbers
 
 
 def test_the_result_comes_back_under_the_calls_own_id(gateway: tuple[GatewayThread, list[Any]]) -> None:

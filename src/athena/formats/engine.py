@@ -104,6 +104,11 @@ class TextParser:
         return self.writer.notes
 
     @property
+    def held(self) -> int:
+        """Characters whose meaning is undecided."""
+        return len(self._scanner.text) - self._scanner.at
+
+    @property
     def work(self) -> int:
         """Characters moved so far, for tests of linear work."""
         return self._scanner.work

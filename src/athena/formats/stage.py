@@ -125,6 +125,11 @@ class FormatStage:
         return total
 
     @property
+    def held(self) -> int:
+        """Characters whose meaning is undecided, over all choices and channels."""
+        return sum(parser.held for choice in self._choices.values() for parser in choice.parsers.values())
+
+    @property
     def notes(self) -> list[Error]:
         """What happened without being an event: unknown tools passed on."""
         return [note for choice in self._choices.values() for parser in choice.parsers.values() for note in parser.notes]

@@ -50,6 +50,11 @@ def compiled(schema: dict[str, Any]) -> Check:
         return lambda value: structural_problem(schema, value)
 
 
+def _refuse_reference(address: str) -> Any:
+    """Schemas come from clients: nothing they point at is ever fetched, from the network or from a disk."""
+    raise ValueError(f"references to other documents are not followed: {address}")
+
+
 @lru_cache(maxsize=512)
 def _compiled(text: bytes) -> Check:
     schema: dict[str, Any] = msgspec.json.decode(text)
@@ -58,8 +63,8 @@ def _compiled(text: bytes) -> Check:
     except ImportError:
         return lambda value: structural_problem(schema, value)
     try:
-        validator: Any = jsonschema_rs.validator_for(schema)
-    except (ValueError, TypeError, RecursionError):
+        validator: Any = jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
+    except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
         return lambda value: structural_problem(schema, value)
 
     def check(value: Any) -> str:

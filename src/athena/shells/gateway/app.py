@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Gateway:
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
         self._flows: set[Flow] = set()
+        self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
         self.use(config)
 
@@ -67,7 +69,10 @@ class Gateway:
         self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(self.metrics.tool_switches)
         for name in config.upstreams:
-            self.metrics.upstream_up.labels(name).set(1)
+            self.metrics.upstream_up.labels(name).set_function(partial(self._is_up, name))
+
+    def _is_up(self, upstream: str) -> float:
+        return float(self.health.is_up(upstream))
 
     @property
     def client(self) -> UpstreamClient:

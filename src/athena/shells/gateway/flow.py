@@ -19,8 +19,10 @@ import msgspec
 
 from athena.errors import AthenaError, ClientError, UnsupportedFeature, UpstreamError
 from athena.exchange import Exchange, Head, Step, warnings_header
+from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Loss, Request
+from athena.prompted.validation import ArgumentCheck
 from athena.shells.gateway.inbox import Inbox
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
@@ -75,12 +77,18 @@ class Flow:
         self._keeping: asyncio.Task[None] | None = None
         self._stop: Stop = ""
         self._own_time = 0.0
+        self._checks: tuple[ToolBook, ArgumentCheck] | None = None
         self._request_sent = False
         self._final = False
         """The upstream said that asking again is of no use."""
         self._warnings: list[str] = []
 
     # -- from outside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait in this request."""
+        return self._exchange.held if self._exchange is not None else 0
 
     def stop(self, reason: Stop) -> None:
         """End the request now; the reason decides what the client still gets."""
@@ -389,9 +397,23 @@ class Flow:
             if isinstance(event, ToolCallComplete):
                 record.calls += 1
                 record.repairs += event.repaired
+                self._check_call(event)
             elif isinstance(event, Error) and event.call is not None:
                 reason = "malformed" if event.code == "malformed_call" else event.code
                 self._gateway.metrics.bad_calls.labels(record.upstream, self._gateway.model_label(record), reason).inc()
+
+    def _check_call(self, event: ToolCallComplete) -> None:
+        """Count calls of tools nobody declared and arguments off their schema: how good a model is at calling."""
+        if self._checks is None:
+            book = ToolBook(self._request.tools)
+            self._checks = book, ArgumentCheck(book)
+        book, check = self._checks
+        reason = "" if book.declared(event.name) else "unknown_tool"
+        if not reason and event.kind == "function" and check.problem(event.name, event.arguments):
+            reason = "off_schema"
+        if reason:
+            self._record.bad_calls += 1
+            self._gateway.metrics.bad_calls.labels(self._record.upstream, self._gateway.model_label(self._record), reason).inc()
 
     def _settle(self) -> None:
         record, exchange = self._record, self._exchange

@@ -27,6 +27,7 @@ class Record(msgspec.Struct):
     calls: int = 0
     text_calls: int = 0
     repairs: int = 0
+    bad_calls: int = 0
     warnings: int = 0
     bad_records: int = 0
     attempts: int = 0
