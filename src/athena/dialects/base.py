@@ -6,6 +6,7 @@ neutral model, nothing else: no other dialect, no text format, no vendor's name 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -185,7 +186,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 _UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class StreamDecoder:
+class StreamDecoder(ABC):
     """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
 
     Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`; one
@@ -289,16 +290,16 @@ class StreamDecoder:
         out.extend(dones)
         self.ended = True
 
+    @abstractmethod
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         """Hook: one record."""
-        raise NotImplementedError  # pragma: no cover - every subclass has its own
 
     def end(self, out: list[Event]) -> None:
         """Hook: the bytes ended and no record had ended the answer."""
         self.fail(out, closed_error())
 
 
-class WholeDecoder:
+class WholeDecoder(ABC):
     """A decoder of a whole body: the same events, at the end."""
 
     def __init__(self, context: DecodeContext) -> None:
@@ -353,9 +354,9 @@ class WholeDecoder:
         """A whole answer is finished with its last byte."""
         return False
 
+    @abstractmethod
     def whole(self, body: bytes, out: list[Event]) -> None:
         """Hook: the complete body."""
-        raise NotImplementedError  # pragma: no cover - every subclass has its own
 
 
 def protocol_error(message: str, payload: bytes = b"") -> Error:
