@@ -19,7 +19,7 @@ import pytest
 from athena.shells.agent_run import started_gateway
 from athena.shells.agents import AGENTS
 from athena.shells.temporary_gateway import Wish
-from support.scripted_agent_upstream import FORMS, ScriptedAgentUpstream
+from support.scripted_agent_upstream import FORMS, ScriptedAgentUpstream, is_refused, offered_tools, tool_results
 
 pytestmark = pytest.mark.agents
 
@@ -54,7 +54,11 @@ def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.Temp
     """A rule per answer form and oddity, which agents take for models; and the names that some agents know."""
     lines = ["upstreams:", f"  scripted: {{dialect: openai_chat, base_url: '{upstream.url}'}}", "models:"]
     for form, model in FORMS.items():
-        lines += [f"  - {{match: '{form}{oddity}', use: 'scripted/{model}{oddity}'}}" for oddity in ("", ":twice", ":cut")]
+        tools = "prompted" if form == "prompted" else "auto"
+        for oddity in ("", ":twice", ":cut"):
+            lines += [f"  - {{match: '{form}{oddity}', use: 'scripted/{model}{oddity}', tools: {tools}}}"]
+    for agent in HEADLESS:  # a model for each, since the gateway remembers a refusal
+        lines += [f"  - {{match: 'learnt:{agent}', use: 'scripted/{FORMS['prompted']}:{agent}', tools: auto}}"]
     lines += [f"  - {{match: ['gpt-*', 'claude-*'], use: 'scripted/{FORMS['kimi-reasoning']}'}}"]
     lines += [f"state_dir: '{tmp_path_factory.mktemp('state')}'"]
     file = tmp_path_factory.mktemp("configuration") / "athena.yml"
@@ -111,11 +115,23 @@ def test_the_agent_reads_the_file(agent: str, form: str, gateway: str, upstream:
     run = Run(tmp_path)
     before = len(upstream.requests)
     assert run.word in run.ask(agent, "--url", gateway, "--model", form)
-    asked = [request for request in upstream.requests[before:] if request.get("tools")]
+    asked = [request for request in upstream.requests[before:] if offered_tools(request)]
     assert len(asked) == 2, "one turn to call the tool, one to answer: no turn was repeated"
+    assert not any(map(is_refused, upstream.requests[before:]))
 
 
-@pytest.mark.parametrize("form", ["native", "kimi-reasoning"])
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_a_refusal_of_tools_makes_them_prompted_within_the_run(
+    agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    before = len(upstream.requests)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", f"learnt:{agent}")
+    requests = [request for request in upstream.requests[before:] if is_refused(request) or offered_tools(request)]
+    assert [is_refused(request) for request in requests] == [True, False, False], "one refusal, then the two turns"
+
+
+@pytest.mark.parametrize("form", ["native", "kimi-reasoning", "prompted"])
 @pytest.mark.parametrize("agent", HEADLESS)
 def test_two_calls_in_one_answer_stay_two(
     agent: str, form: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
@@ -123,12 +139,11 @@ def test_two_calls_in_one_answer_stay_two(
     run = Run(tmp_path)
     before = len(upstream.requests)
     assert run.word in run.ask(agent, "--url", gateway, "--model", form + ":twice")
-    results = [message for message in upstream.requests[-1]["messages"] if message["role"] == "tool"]
     assert len(upstream.requests) > before
-    assert len({result["tool_call_id"] for result in results}) == 2
+    assert len({call_id for call_id, _ in tool_results(upstream.requests[-1])}) == 2
 
 
-@pytest.mark.parametrize("form", ["native", "kimi-content"])
+@pytest.mark.parametrize("form", ["native", "kimi-content", "prompted"])
 @pytest.mark.parametrize("agent", HEADLESS)
 def test_half_a_call_is_never_run(agent: str, form: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path) -> None:
     run = Run(tmp_path)
@@ -137,8 +152,7 @@ def test_half_a_call_is_never_run(agent: str, form: str, gateway: str, upstream:
     assert run.word in output or "ended the answer before it was finished" in output
     assert str(run.file) in upstream.cut
     for request in upstream.requests[before:]:
-        for message in request["messages"]:
-            assert message["role"] != "tool" or run.word in str(message["content"])
+        assert all(run.word in text for _, text in tool_results(request))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 The path stands in the person's question and the word in the file, so the word can only come back through a tool call that
 worked. The model name in the request decides how the call is written (`FORMS`), and a suffix what else is odd about it
 (`:twice`, `:cut`). Answers come in small pieces, cut without regard to tokens, so that markers and JSON are split anywhere.
+
+The model of the form `prompted` knows no tools: it refuses a request with any trace of them, and reads those that are taught in
+the text of its prompt, in the lines that `docs/prompted-tools.md` promises. It reads them by itself, not with Athena's code.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ FORMS: Mapping[str, str] = {
     "kimi-reasoning": "moonshotai/kimi-k2-thinking",
     "qwen-function-call": "qwen/qwen2.5-72b-instruct",
     "hermes": "nousresearch/hermes-4-70b",
+    "prompted": "vendor/model-without-tools",
 }
 """How the upstream writes its call, and the model name it goes by."""
 
@@ -30,6 +34,14 @@ _SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "exec")
 _PIECE = 7
 _HEAD = {"id": "chatcmpl-scripted", "created": 1_700_000_000}
 _USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "total_tokens": 150}
+_REFUSAL = {
+    "error": {
+        "message": f"{FORMS['prompted']} does not support tools",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+}
 
 
 class ScriptedAgentUpstream:
@@ -72,21 +84,31 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.seen.append(body)
+        if is_refused(body):
+            self._write_whole(400, _REFUSAL)
+            return
         deltas, finish = answer(body)
         path = _asked_path(body["messages"])
-        if body["model"].endswith(":cut") and body.get("tools") and path and path not in self.cut:
+        if body["model"].endswith(":cut") and offered_tools(body) and path and path not in self.cut:
             self.cut.add(path)
             deltas, finish = deltas[: len(deltas) * 3 // 4], ""
+        if not body.get("stream"):
+            self._write_whole(200, _whole(body["model"], deltas, finish))
+            return
         self.send_response(200)
-        if body.get("stream"):
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        try:
             for record in _stream(body["model"], deltas, finish):
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(record), record))
             self.wfile.write(b"0\r\n\r\n")
-            return
-        data = json.dumps(_whole(body["model"], deltas, finish)).encode()
+        except ConnectionError:
+            self.close_connection = True  # the gateway has all the calls it wants and reads no further
+
+    def _write_whole(self, status: int, body: Mapping[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -136,16 +158,58 @@ def _whole(model: str, deltas: list[dict[str, Any]], finish: str) -> dict[str, A
 def answer(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """The answer to a Chat request as deltas, and its finish reason."""
     messages = body["messages"]
-    words = [found for message in messages if message["role"] == "tool" for found in WORD.findall(_text(message["content"]))]
+    results = tool_results(body)
+    words = [found for _, text in results for found in WORD.findall(text)]
     if words:
         return _pieces("content", f"The word is {words[-1]}."), "stop"
     path = _asked_path(messages)
-    tool = _reading_tool(body.get("tools") or [])
-    if not path or tool is None or any(message["role"] == "tool" for message in messages):
+    tool = _reading_tool(offered_tools(body))
+    if not path or tool is None or results:
         return _pieces("content", "There is nothing to read."), "stop"
-    model, _, oddity = body["model"].partition(":")
-    form = next(form for form, name in FORMS.items() if name == model)
-    return _calls(form, tool["name"], _arguments(tool, path), times=2 if oddity == "twice" else 1)
+    oddity = body["model"].partition(":")[2]
+    return _calls(_form(body), tool["name"], _arguments(tool, path), times=2 if oddity == "twice" else 1)
+
+
+def is_refused(body: Mapping[str, Any]) -> bool:
+    """Does the request show tools, or a history of them, to the model that knows none?"""
+    if _form(body) != "prompted":
+        return False
+    traces = any(message["role"] == "tool" or "tool_calls" in message for message in body["messages"])
+    return traces or any(field in body for field in ("tools", "tool_choice", "parallel_tool_calls"))
+
+
+def offered_tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The functions that the model may call: those of the request, or those taught in its prompt."""
+    if _form(body) != "prompted":
+        return [tool["function"] for tool in body.get("tools") or ()]
+    return [line for line in _json_lines(body, "system") if line.keys() >= {"name", "description", "parameters"}]
+
+
+def tool_results(body: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(id of the call, text) of every result the model was given."""
+    if _form(body) != "prompted":
+        results = [message for message in body["messages"] if message["role"] == "tool"]
+        return [(message["tool_call_id"], _text(message["content"])) for message in results]
+    lines = _json_lines(body, "user")
+    return [(line["tool_call_id"], str(line["result"])) for line in lines if line.keys() >= {"tool_call_id", "result"}]
+
+
+def _form(body: Mapping[str, Any]) -> str:
+    model = body["model"].partition(":")[0]
+    return next(form for form, name in FORMS.items() if name == model)
+
+
+def _json_lines(body: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
+    """The JSON objects that stand on lines of their own in the messages of one role."""
+    texts = [_text(message["content"]) for message in body["messages"] if message["role"] == role]
+    found: list[dict[str, Any]] = []
+    for line in "\n".join(texts).split("\n"):
+        if line.startswith("{"):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # somebody's example or code
+    return found
 
 
 def _asked_path(messages: list[dict[str, Any]]) -> str:
@@ -169,6 +233,8 @@ def _calls(form: str, name: str, arguments: dict[str, Any], times: int) -> tuple
             deltas.append({"function_call": {"name": name, "arguments": ""}})
             deltas += [{"function_call": {"arguments": piece}} for piece in _cut(text)]
         return deltas, "function_call"
+    if form == "prompted":
+        return _pieces("content", json.dumps([{"name": name, "parameters": arguments}] * times)), "stop"
     if form == "hermes":
         call = json.dumps({"name": name, "arguments": arguments})
         return _pieces("content", "I will read it." + f"\n<tool_call>\n{call}\n</tool_call>" * times), "stop"
@@ -196,7 +262,7 @@ def _text(content: Any) -> str:
 
 def _reading_tool(tools: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The tool that reads a file, else the one that runs a command; a name may stand behind that of its group."""
-    functions = {tool["function"]["name"].lower().rpartition("__")[2]: tool["function"] for tool in tools}
+    functions = {tool["name"].lower().rpartition("__")[2]: tool for tool in tools}
     return next((functions[name] for name in (*_READERS, *_SHELLS) if name in functions), None)
 
 
