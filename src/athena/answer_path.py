@@ -145,6 +145,9 @@ class AnswerPath:
         )
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
         self._ended = False
+        self._decode, self._encode = self._decoder.feed, self._encoder.feed
+        self._direct = self._accepted is None and self._junk is None and self.formats is None and self.prompted is None
+        """No stage stands between decoder and encoder but `restore`, which may let text pass."""
 
     @property
     def passes_through(self) -> bool:
@@ -171,15 +174,15 @@ class AnswerPath:
         """The events these bytes brought, and the bytes for the client."""
         if self._ended:
             return [], b""
-        events = self._decoder.feed(data)
+        events = self._decode(data)
+        if self._direct and len(events) == 1 and type(events[0]) is TextDelta and self._restore.lets_text_pass:
+            return events, self._encode(events)
         if self._accepted is not None:
             return self._pass(events)
         if self.formats is not None and events:
             events = self.formats.feed(events)
         elif self.prompted is not None:
             events = self.prompted.feed(events, now)
-        if len(events) == 1 and type(events[0]) is TextDelta and self._restore.lets_text_pass and not self._junk:
-            return events, self._encoder.feed(events)
         return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:

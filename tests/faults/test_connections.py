@@ -146,6 +146,14 @@ def test_clients_leave_at_random_points(patient: GatewayThread, upstream: Faulty
     assert patient.gateway.open_flows == 0
 
 
+def _kernel_buffers() -> int:
+    """What the kernel may hold of one stream: a send buffer on each of the two hops, a receive buffer at the gateway."""
+    send, receive = (
+        int(Path(f"/proc/sys/net/ipv4/{name}").read_text(encoding="ascii").split()[2]) for name in ("tcp_wmem", "tcp_rmem")
+    )
+    return 2 * send + receive
+
+
 def test_a_client_that_does_not_read(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Memory stays flat, the upstream is throttled, and at the write limit the client is cut off."""
     config = fault_config(upstream.url, timeouts={"client_write_s": 1.0, "idle_s": 0.5, "first_byte_s": 5, "total_s": 30})
@@ -166,8 +174,9 @@ def test_a_client_that_does_not_read(upstream: FaultyUpstream, tmp_path: Path) -
         assert _settles(lambda: sum(upstream.of(model)[0].sent for model in visits))
         grown = gateway.memory() - before
         taken = max(upstream.of(model)[0].sent for model in visits)
-        # What the kernel's buffers between the two processes hold is in this number too.
-        assert taken < 12 * 1024 * 1024, f"{taken} bytes taken from the upstream"
+        # What the kernel's buffers between the three processes hold is in this number too.
+        allowed = _kernel_buffers() + 2 * 1024 * 1024
+        assert taken < allowed, f"{taken} bytes taken from the upstream, {allowed} allowed"
         assert grown < 4 * 3 * 1024 * 1024, f"{grown} bytes more"
         assert upstream.wait_for(lambda: all(upstream.of(model)[0].gone_at for model in visits), 5), "never cut off"
         for sock in socks:

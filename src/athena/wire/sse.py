@@ -22,7 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 class SseDecoder:
     """Feed bytes, get the events that are complete. Work per byte is constant however the bytes are cut."""
 
-    __slots__ = ("_closed", "_idle", "_limit", "_pending", "_scanned", "_skip_lf", "_started")
+    __slots__ = ("_closed", "_limit", "_pending", "_scanned", "_skip_lf", "_started", "idle")
 
     def __init__(self, limit: int = DEFAULT_LIMITS.event_bytes) -> None:
         self._limit = limit
@@ -31,27 +31,16 @@ class SseDecoder:
         self._started = False
         self._skip_lf = False
         self._closed = False
-        self._idle = False
-        """Nothing is held and no line end is open: the next read stands for itself."""
+        self.idle = False
+        """Nothing is held and no line end is open: a read that is one whole event needs no decoder."""
 
     def feed(self, data: bytes) -> list[Record]:
         """The records completed by `data`; raises LimitExceeded when one event outgrows the limit."""
         if self._closed:
             raise UsageError("feed() after close()")
-        size = len(data)
-        if (
-            self._idle
-            and data.startswith(b"data: ")
-            and data.find(b"\n") == size - 2
-            and data.endswith(b"\n\n")
-            and b"\r" not in data
-            and size <= self._limit
-        ):
-            # One event in one read, the rule when a model's pace sets the reads.
-            return [("", data[6:-2])]
-        self._idle = False
+        self.idle = False
         records = self._records(data)
-        self._idle = self._started and not self._pending and not self._skip_lf
+        self.idle = self._started and not self._pending and not self._skip_lf
         return records
 
     def _records(self, data: bytes) -> list[Record]:
