@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 from athena.shells import logs
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.server.process import warm_up
 
 TESTS = Path(__file__).parent.parent
 DIALECTS = {
@@ -116,6 +117,8 @@ class GatewayThread:
     """A gateway served from a thread."""
 
     def __init__(self, config: Config) -> None:
+        # As the server does: the short limits of tests leave no time to build tables in the first request.
+        warm_up(config)
         self.gateway = Gateway(config)
         self.logs = LogKeeper()
         self.port = 0
@@ -213,6 +216,7 @@ def _main(directory: Path) -> None:
     async def serve() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        warm_up(config)
         await _serve(Gateway(config), lambda port: print(port, flush=True), stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -19,6 +19,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from athena.errors import AthenaError, ConfigError
+from athena.formats.recognizer import recognizer
 from athena.shells import logs
 from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
@@ -225,7 +226,8 @@ class ServerProcess:
 
 
 def warm_up(config: Config) -> None:
-    """Build the tables that the configured models' first answers would wait for."""
+    """Build the tables that the first answers would wait for: those of listed models, and the one for any other model."""
+    recognizer("auto")
     router = Router(config)
     names = {"", *(entry.id for entry in router.listed_models())}
     for name in names:
