@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from athena import errors
     from athena.batch import parse_batch
-    from athena.calls.builder import AnswerBuilder, build_answer
+    from athena.calls.builder import AnswerBuilder, fold
     from athena.calls.tracker import ToolCallTracker
     from athena.formats.detect import detect_format
+    from athena.model.answer import Answer
     from athena.model.events import (
         Done,
         Error,
         Event,
+        Finish,
         KeepAlive,
         Start,
         TextDelta,
@@ -26,22 +28,34 @@ if TYPE_CHECKING:
         ToolCallStart,
     )
     from athena.parsing import Parsed, Parser, parse, render_calls, render_result, render_tools
+    from athena.streams.reading import EventStream, events_from
     from athena.tool_adapter import AdaptedRequest, ExtractedCalls, ToolAdapter
-    from athena.translate import StreamTranslator, Translated, translate_request, translate_response
+    from athena.translate import (
+        StreamEncoder,
+        StreamTranslator,
+        Translated,
+        encode_answer,
+        translate_request,
+        translate_response,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdaptedRequest",
+    "Answer",
     "AnswerBuilder",
     "Done",
     "Error",
     "Event",
+    "EventStream",
     "ExtractedCalls",
+    "Finish",
     "KeepAlive",
     "Parsed",
     "Parser",
     "Start",
+    "StreamEncoder",
     "StreamTranslator",
     "TextDelta",
     "ThinkingDelta",
@@ -51,9 +65,11 @@ __all__ = [
     "ToolCallStart",
     "ToolCallTracker",
     "Translated",
-    "build_answer",
     "detect_format",
+    "encode_answer",
     "errors",
+    "events_from",
+    "fold",
     "parse",
     "parse_batch",
     "render_calls",
@@ -67,14 +83,18 @@ _HOMES = {
     "AdaptedRequest": "tool_adapter",
     "ExtractedCalls": "tool_adapter",
     "ToolAdapter": "tool_adapter",
+    "Answer": "model.answer",
     "AnswerBuilder": "calls.builder",
     "Done": "model.events",
     "Error": "model.events",
     "Event": "model.events",
+    "EventStream": "streams.reading",
+    "Finish": "model.events",
     "KeepAlive": "model.events",
     "Parsed": "parsing",
     "Parser": "parsing",
     "Start": "model.events",
+    "StreamEncoder": "translate",
     "StreamTranslator": "translate",
     "TextDelta": "model.events",
     "ThinkingDelta": "model.events",
@@ -83,9 +103,11 @@ _HOMES = {
     "ToolCallStart": "model.events",
     "ToolCallTracker": "calls.tracker",
     "Translated": "translate",
-    "build_answer": "calls.builder",
     "detect_format": "formats.detect",
+    "encode_answer": "translate",
     "errors": "",
+    "events_from": "streams.reading",
+    "fold": "calls.builder",
     "parse": "parsing",
     "parse_batch": "batch",
     "render_calls": "parsing",

@@ -1,4 +1,4 @@
-"""The library's doors to the exchange: translate a request, a whole answer, a stream.
+"""The library's doors to the exchange: translate a request, a whole answer, a stream; write events in any dialect.
 
 For requests `source` is the client's dialect and `target` the upstream's; for answers `source` is the upstream's and `target`
 the client's. All of them take and return plain JSON values or bytes and do no IO.
@@ -6,22 +6,25 @@ the client's. All of them take and return plain JSON values or bytes and do no I
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from athena.calls.builder import unfold
 from athena.dialects import get_dialect
-from athena.dialects.base import Encoded, Target
-from athena.errors import AthenaError, UpstreamProtocol, UpstreamStatus, UsageError
+from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, Target, closed_error
+from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route
 from athena.formats.stage import FormatOptions
+from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope
 from athena.prepare import Prepared, prepare
 from athena.profiles import default_profiles
+from athena.restore import Restore
 from athena.wire.fields import decode_json_object
 
 Body = Mapping[str, Any] | bytes | str
@@ -94,7 +97,7 @@ def translate_response(
     more, rest = path.close()
     for event in (*events, *more):
         if isinstance(event, Error) and event.fatal:
-            raise UpstreamStatus(event.message, kind=event.kind, code=event.code, status=event.status, raw=event.raw)
+            raise _status_error(event)
     try:
         return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]))
     except msgspec.DecodeError as error:  # pragma: no cover - our own encoder writes JSON
@@ -146,6 +149,75 @@ class StreamTranslator:
             elif isinstance(last, Error) and last.fatal:
                 self.error = last
         return output
+
+
+class StreamEncoder:
+    """Events as the stream of any dialect, for those who serve a client themselves: feed events, write what it returns.
+
+    `request` is the client's own request body: what the dialect echoes comes from it; `model` is the name to show without one.
+    Call ids come out in a form the dialect takes, and reasoning state of another family is sealed with `envelope_key`, or
+    left out. `close()` tells the client when the events ended too early.
+
+    >>> encoder = StreamEncoder("openai_chat", model="m")
+    >>> encoder.feed([TextDelta("Hi")]).count(b"data: ")
+    2
+    >>> encoder.close().startswith(b'data: {"error":')
+    True
+    """
+
+    def __init__(
+        self,
+        dialect: str,
+        *,
+        request: Body | None = None,
+        model: str = "",
+        envelope_key: bytes | None = None,
+        seed: str = "",
+        created: int = 0,
+    ) -> None:
+        self._restore, self._encoder = _writer(dialect, request, model, envelope_key, seed, created, stream=True)
+        self._ended = False
+
+    def feed(self, events: Iterable[Event]) -> bytes:
+        """Bytes for the client. Nothing follows a terminal event."""
+        if self._ended:
+            return b""
+        shown = self._restore.feed(list(events))
+        self._ended = bool(shown) and _is_terminal(shown[-1])
+        return self._encoder.feed(shown) if shown else b""
+
+    def close(self) -> bytes:
+        """The events ended: an error frame if none of them was the end. Idempotent."""
+        return self.feed([closed_error()])
+
+
+def encode_answer(
+    answer: Answer | Iterable[Event],
+    dialect: str,
+    *,
+    request: Body | None = None,
+    model: str = "",
+    envelope_key: bytes | None = None,
+    seed: str = "",
+    created: int = 0,
+) -> dict[str, Any]:
+    """An answer, or the events of one, as the body of a whole answer in any dialect; options as in `StreamEncoder`.
+
+    Raises `UpstreamStatus` when the answer is an error and `UpstreamClosed` when it never ended.
+
+    >>> from athena import Finish, fold
+    >>> answer = fold([TextDelta("Hi"), Done(Finish("stop"))])
+    >>> encode_answer(answer, "openai_chat")["choices"][0]["message"]["content"]
+    'Hi'
+    """
+    events = unfold(answer) if isinstance(answer, Answer) else list(answer)
+    last = events[-1] if events else None
+    if isinstance(last, Error) and last.fatal:
+        raise _status_error(last)
+    if last is None or not _is_terminal(last):
+        raise UpstreamClosed("the answer has no end: its last event must be Done")
+    restore, encoder = _writer(dialect, request, model, envelope_key, seed, created, stream=False)
+    return msgspec.json.decode(encoder.feed(restore.feed(events)), type=dict[str, Any])
 
 
 # -- inside ----------------------------------------------------------------------------------------------------------------
@@ -202,6 +274,37 @@ def _answer_path(
     )
     options = Options(seed=seed, created=created, envelope=Envelope(envelope_key) if envelope_key else None, passthrough=False)
     return AnswerPath(client, route, options, prepared=prepared, upstream_stream=stream)
+
+
+def _writer(
+    dialect: str, request: Body | None, model: str, envelope_key: bytes | None, seed: str, created: int, *, stream: bool
+) -> tuple[Restore, AnswerEncoder]:
+    """What stands between events and a client of that dialect."""
+    client = get_dialect(dialect)
+    if request is None:
+        asked = Request(dialect=client.name, model=model, stream=stream, include_usage=True)
+    else:
+        asked = msgspec.structs.replace(_decoded(request, dialect, model or None, stream), stream=stream)
+    envelope = Envelope(envelope_key) if envelope_key else None
+    restore = Restore(
+        id_style=client.id_style,
+        native_families=(client.family,),
+        sign_thinking=client.signs_thinking,
+        signs_calls=client.signs_calls,
+        custom_calls=client.custom_calls,
+        envelope=envelope,
+        seed=seed,
+    )
+    context = EncodeContext(request=asked, seed=seed, created=created, envelope=envelope)
+    return restore, client.encoder(context, stream=stream)
+
+
+def _is_terminal(event: Event) -> bool:
+    return (isinstance(event, Done) and event.last) or (isinstance(event, Error) and event.fatal)
+
+
+def _status_error(event: Error) -> UpstreamStatus:
+    return UpstreamStatus(event.message, kind=event.kind, code=event.code, status=event.status, raw=event.raw)
 
 
 def _profile(profile: str | Profile | None, dialect: str, model: str) -> Profile:

@@ -50,7 +50,20 @@ SEES: dict[str, set[str]] = {
         "profiles",
         "prompted",
     },
-    "translate": {"errors", "model", "wire", "opaque", "dialects", "exchange", "formats", "prepare", "profiles"},
+    "streams": {"errors", "model", "calls", "dialects", "formats", "parsing", "profiles"},
+    "translate": {
+        "errors",
+        "model",
+        "wire",
+        "calls",
+        "opaque",
+        "dialects",
+        "exchange",
+        "formats",
+        "prepare",
+        "profiles",
+        "restore",
+    },
 }
 IO_MODULES = {
     "asyncio",

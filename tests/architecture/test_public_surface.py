@@ -11,7 +11,15 @@ import pytest
 import athena
 
 STORED = Path(__file__).parent / "public_surface.txt"
-DOCTESTED = ("athena.batch", "athena.calls.tracker", "athena.parsing", "athena.translate", "athena.formats.detect")
+DOCTESTED = (
+    "athena.batch",
+    "athena.calls.builder",
+    "athena.calls.tracker",
+    "athena.formats.detect",
+    "athena.parsing",
+    "athena.streams.reading",
+    "athena.translate",
+)
 
 
 def test_everything_listed_is_there_and_sorted() -> None:

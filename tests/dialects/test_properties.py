@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from athena.calls.builder import build_answer
+from athena.calls.builder import fold
 from athena.calls.ids import unique_history_ids
 from athena.calls.names import NameMap
 from athena.calls.pairing import pair_results
@@ -84,7 +84,7 @@ def meaning(events: list[Event], *, ordered: bool) -> tuple[Meaning, list[str]]:
     """What an answer says, in order, neighbours of one kind joined; and the state it carries. Unordered: by kind."""
     said: Meaning = []
     states: list[str] = []
-    for choice in build_answer(events).choices:
+    for choice in fold(events).choices:
         for part in choice.parts:
             if isinstance(part, Text | Refusal):
                 said.append(("text", part.text))
@@ -153,7 +153,7 @@ def test_cut_anywhere_nothing_half_made_looks_whole(dialect: str, stream: bool, 
 def test_any_text_can_be_written(dialect: str, text: str, stream: bool) -> None:
     """Half characters become the replacement character; all else stays."""
     written = write(dialect, [TextDelta(text), Done(Finish())], stream=stream)
-    said = joined_text(build_answer(read(dialect, written, stream=stream)).choices[0].parts)
+    said = joined_text(fold(read(dialect, written, stream=stream)).choices[0].parts)
     assert said == "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
 
 

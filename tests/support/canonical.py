@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from athena.calls.builder import build_answer
+from athena.calls.builder import fold
 from athena.model.events import Event
 from athena.model.parts import Audio, Citation, Document, Foreign, Image, Refusal, Text, Thinking, ToolCall, ToolResult, Video
 from support.cases import AnswerCase, ExpectedPart
@@ -69,7 +69,7 @@ def _pieces(part: ExpectedPart) -> list[Piece]:
 
 def exact_parts(events: list[Event], choice: int = 0) -> list[ExpectedPart]:
     """What events add up to, in the vocabulary of the case files."""
-    answer = build_answer(events)
+    answer = fold(events)
     found: list[ExpectedPart] = []
     for candidate in answer.choices:
         for part in candidate.parts:

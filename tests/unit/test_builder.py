@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.calls.builder import AnswerBuilder, build_answer
+from athena.calls.builder import AnswerBuilder, fold
 from athena.model.events import (
     Done,
     Error,
@@ -33,7 +33,7 @@ _REDACTED = Opaque("anthropic", "redacted", "secret")
 
 
 def parts(*events: Event) -> tuple[Part, ...]:
-    (choice,) = build_answer([*events, Done(Finish("stop"))]).choices
+    (choice,) = fold([*events, Done(Finish("stop"))]).choices
     return choice.parts
 
 
@@ -46,7 +46,7 @@ def whole_call(number: int, name: str = "f", arguments: str = "{}") -> list[Even
 
 
 def test_head_usage_and_finish() -> None:
-    answer = build_answer(
+    answer = fold(
         [
             Start("resp_1", "model", 7, Usage(input_total=3), {"system_fingerprint": "fp"}),
             TextDelta("hi"),
@@ -67,7 +67,7 @@ def test_head_usage_and_finish() -> None:
 
 
 def test_early_usage_stays_when_no_other_comes() -> None:
-    assert build_answer([Start(usage=Usage(input_total=3)), Done(Finish())]).usage == Usage(input_total=3)
+    assert fold([Start(usage=Usage(input_total=3)), Done(Finish())]).usage == Usage(input_total=3)
 
 
 def test_parts_keep_their_order() -> None:
@@ -118,7 +118,7 @@ def test_interleaved_calls_stand_in_order_of_their_starts() -> None:
 
 
 def test_what_did_not_complete_is_not_there() -> None:
-    answer = build_answer(
+    answer = fold(
         [
             ToolCallStart(0, "a", "cut"),
             ToolCallDelta(0, '{"x":'),
@@ -133,7 +133,7 @@ def test_what_did_not_complete_is_not_there() -> None:
 
 
 def test_fatal_error_marks_the_answer() -> None:
-    answer = build_answer([TextDelta("half"), ToolCallStart(0, "a", "f"), Error("gone")])
+    answer = fold([TextDelta("half"), ToolCallStart(0, "a", "f"), Error("gone")])
     assert answer.error == Error("gone")
     assert answer.choices[0].finish is None
     assert answer.choices[0].parts == (Text(text="half"),)
@@ -144,7 +144,7 @@ def test_complete_call_without_a_start_counts() -> None:
 
 
 def test_choices_are_apart_and_sorted() -> None:
-    answer = build_answer(
+    answer = fold(
         [TextDelta("b", 1), TextDelta("a", 0), TextDelta("b", 1), Done(Finish(), 1, last=False), Done(Finish("length"), 0)]
     )
     assert [(choice.index, choice.parts, choice.finish and choice.finish.kind) for choice in answer.choices] == [
@@ -154,7 +154,7 @@ def test_choices_are_apart_and_sorted() -> None:
 
 
 def test_an_empty_answer_is_an_answer() -> None:
-    (choice,) = build_answer([Done(Finish())]).choices
+    (choice,) = fold([Done(Finish())]).choices
     assert choice.parts == ()
 
 
@@ -199,7 +199,7 @@ def _pieces(draw: st.DrawFn, event: Event) -> list[Event]:
 @given(_answers(), st.data())
 def test_any_cut_and_batch_gives_the_same_answer(whole: list[list[Event]], data: st.DataObject) -> None:
     events: list[Event] = [event for part in whole for event in part]
-    expected = build_answer([*events, Done(Finish("stop"))])
+    expected = fold([*events, Done(Finish("stop"))])
     cut: list[Event] = []
     for event in events:
         cut += data.draw(_cut_of(event))

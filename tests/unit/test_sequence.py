@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.calls.builder import build_answer
+from athena.calls.builder import fold
 from athena.calls.sequence import OneCallAtATime
 from athena.model.events import (
     Done,
@@ -156,8 +156,8 @@ def test_any_order_comes_out_sequential_and_whole(mixed: list[Event], cuts: list
     texts = [event for event in out if isinstance(event, TextDelta)]
     assert texts == [event for event in events if isinstance(event, TextDelta)]
     assert isinstance(out[-1], Done)
-    before = [part for part in build_answer(events).choices[0].parts if isinstance(part, ToolCall)]
-    assert [part for part in build_answer(out).choices[0].parts if isinstance(part, ToolCall)] == before
+    before = [part for part in fold(events).choices[0].parts if isinstance(part, ToolCall)]
+    assert [part for part in fold(out).choices[0].parts if isinstance(part, ToolCall)] == before
 
 
 def test_each_event_waits_once() -> None:

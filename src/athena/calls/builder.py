@@ -16,6 +16,7 @@ from athena.model.events import (
     TextDelta,
     ThinkingDelta,
     ToolCallComplete,
+    ToolCallDelta,
     ToolCallStart,
     Usage,
     WholePart,
@@ -189,8 +190,58 @@ class AnswerBuilder:
         (choice.delta_extras if event.delta else choice.extras).update(event.fields)
 
 
-def build_answer(events: Iterable[Event]) -> Answer:
-    """All events of one answer at once."""
+def fold(events: Iterable[Event]) -> Answer:
+    """All events of one answer as the answer they add up to.
+
+    >>> answer = fold([TextDelta("Hel"), TextDelta("lo."), Done(Finish("stop"))])
+    >>> answer.text, answer.calls, answer.finish.kind
+    ('Hello.', (), 'stop')
+    """
     builder = AnswerBuilder()
     builder.feed(events)
     return builder.answer()
+
+
+def unfold(answer: Answer) -> list[Event]:
+    """An answer as the events it could have come in: the reverse of `fold`, but for where the pieces were cut."""
+    out: list[Event] = [
+        Start(id=answer.id, model=answer.model, created=answer.created, usage=answer.usage, extras=answer.extras)
+    ]
+    number = 0
+    for choice in answer.choices:
+        for part in choice.parts:
+            if isinstance(part, ToolCall):
+                _unfold_call(part, number, choice.index, out)
+                number += 1
+            elif isinstance(part, Text):
+                out.append(TextDelta(part.text, choice.index, signature=part.signature))
+                out += [WholePart(citation, choice.index) for citation in part.citations]
+            elif isinstance(part, Refusal):
+                out.append(TextDelta(part.text, choice.index, refusal=True))
+            elif isinstance(part, Thinking):
+                out.append(ThinkingDelta(part.text, choice.index, part.signature, part.summary))
+            else:
+                out.append(WholePart(part, choice.index))
+        if choice.extras:
+            out.append(Extra(choice.extras, choice.index))
+        if choice.delta_extras:
+            out.append(Extra(choice.delta_extras, choice.index, delta=True))
+    out += answer.notes
+    if answer.error is not None:
+        return [*out, answer.error]
+    ended = [choice for choice in answer.choices if choice.finish is not None]
+    for choice in ended:
+        assert choice.finish is not None
+        last = choice is ended[-1]
+        out.append(Done(choice.finish, choice.index, answer.usage if last else None, last))
+    return out
+
+
+def _unfold_call(part: ToolCall, number: int, choice: int, out: list[Event]) -> None:
+    out.append(ToolCallStart(
+        number, part.id, part.name, choice, part.kind, part.namespace, part.signature, part.item_id
+    ))  # fmt: skip
+    out.append(ToolCallDelta(number, part.arguments, choice))
+    out.append(ToolCallComplete(
+        number, part.id, part.name, part.arguments, choice, part.kind, part.namespace, part.signature, part.item_id
+    ))  # fmt: skip

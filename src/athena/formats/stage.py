@@ -95,10 +95,11 @@ class FormatStage:
         self,
         options: FormatOptions | str = "auto",
         *,
-        tools: Sequence[Tool],
+        tools: Sequence[Tool] | None,
         limits: Limits = DEFAULT_LIMITS,
         seed: str = "",
     ) -> None:
+        """`tools` None accepts every name; an empty list means that nothing is parsed at all."""
         if isinstance(options, str):
             options = FormatOptions(options)
         self._options = options
@@ -112,7 +113,7 @@ class FormatStage:
         self._ids: set[str] = set()
         self._renamed: dict[int, str] = {}
         self._ended = False
-        self._off = not len(self._book)
+        self._off = not self._book.open and not len(self._book)
 
     @property
     def counts(self) -> Counts:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from athena.model.events import Error, Finish, Usage
-from athena.model.parts import Part
+from athena.model.parts import Part, Refusal, Text, Thinking, ToolCall
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -18,6 +18,21 @@ class Choice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     finish: Finish | None = None
     extras: dict[str, Any] | None = None
     delta_extras: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The visible text; a refusal counts."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text | Refusal))
+
+    @property
+    def thinking(self) -> str:
+        """The reasoning that may be read."""
+        return "".join(part.text for part in self.parts if isinstance(part, Thinking))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls, every one of them whole."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -32,3 +47,23 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     error: Error | None = None
     notes: tuple[Error, ...] = ()
     """Errors that did not end the answer."""
+
+    @property
+    def text(self) -> str:
+        """The visible text of the first choice."""
+        return self.choices[0].text if self.choices else ""
+
+    @property
+    def thinking(self) -> str:
+        """The reasoning of the first choice that may be read."""
+        return self.choices[0].thinking if self.choices else ""
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the first choice, every one of them whole."""
+        return self.choices[0].calls if self.choices else ()
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the first choice ended; None when it never ended properly."""
+        return self.choices[0].finish if self.choices else None
