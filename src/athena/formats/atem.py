@@ -89,11 +89,7 @@ def _messages(scan: Scanner, calls: CallWriter, *, addressed: bool) -> Steps[Non
 
 
 def _words(scan: Scanner, calls: CallWriter, *, thinking: bool) -> Steps[None]:
-    while True:
-        text, marker = yield from scan.piece(_BODY_END)
-        calls.say(text, thinking=thinking)
-        if marker is not None:
-            return
+    yield from scan.flow(_BODY_END, lambda text: calls.say(text, thinking=thinking))
 
 
 def _calls(scan: Scanner, calls: CallWriter) -> Steps[None]:

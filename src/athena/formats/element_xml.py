@@ -70,14 +70,9 @@ def _yaml(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:
     calls.open(name)
     lexer = Lexer((f"</{name}>",))
     pieces: list[str] = []
-    while True:
-        text, marker = yield from scan.piece(lexer)
-        calls.hold(len(text))
-        pieces.append(text)
-        if marker == "":
-            raise Cut
-        if marker is not None:
-            break
+    marker = yield from scan.flow(lexer, calls.keeper(pieces))
+    if not marker:
+        raise Cut
     scan.take(len(marker))
     given = yaml_values(dedent("".join(pieces)))
     if given is None:

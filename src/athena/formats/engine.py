@@ -15,7 +15,7 @@ from athena.formats.base import Format
 from athena.formats.code_spans import CodeSpans
 from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Candidate, Meaning, Recognizer, recognizer
-from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner
+from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner, Sink
 from athena.formats.value_types import ToolBook
 from athena.formats.writer import CallWriter, Output
 from athena.model.events import Error, Event, error_event
@@ -117,6 +117,10 @@ class TextParser:
 
     def feed(self, text: str) -> list[Event]:
         """The events that `text` brought."""
+        straight = self._scanner.straight
+        if straight is not None and straight.stops(text) is None:
+            self._pass(straight.sink, text)
+            return self._output.drain()
         if self._closed:
             raise UsageError("feed() after close()")
         if self._failed or not text:
@@ -127,6 +131,13 @@ class TextParser:
         self._scanner.push(text)
         self._run()
         return self._output.drain()
+
+    def _pass(self, sink: Sink, text: str) -> None:
+        """The whole piece belongs to the value that is being read."""
+        try:
+            sink(text)
+        except AthenaError as error:
+            self._fail(error)
 
     def close(self, *, ended_well: bool = False) -> list[Event]:
         """The text has ended. Idempotent.
@@ -180,13 +191,12 @@ class TextParser:
     # -- the loop ------------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._scanner.straight = None
         try:
             while self._advance_reader() if self._reader is not None else self._search():
                 pass
         except AthenaError as error:
-            self._failed = True
-            self._reader = None
-            self._output.event(error_event(error))
+            self._fail(error)
         self._idle = (
             self._reader is None
             and self._mode == _NOTHING
@@ -196,6 +206,12 @@ class TextParser:
             and self._scanner.at >= len(self._scanner.text)
             and self._policies.text == "pass"
         )
+
+    def _fail(self, error: AthenaError) -> None:
+        self._failed = True
+        self._reader = None
+        self._scanner.straight = None
+        self._output.event(error_event(error))
 
     def _search(self) -> bool:
         """Say text up to the next marker and deal with it. False: everything was used, or more text is needed."""

@@ -137,10 +137,7 @@ def _call(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:
 def _words(scan: Scanner, calls: CallWriter, *, thinking: bool) -> Steps[None]:
     """A message's text as it arrives. A marker counts only where one may stand: an answer about Harmony may name them."""
     while True:
-        text, marker = yield from scan.piece(_BODY)
-        calls.say(text, thinking=thinking)
-        if marker is None:
-            continue
+        marker = yield from scan.flow(_BODY, lambda text: calls.say(text, thinking=thinking))
         if not marker:
             return
         if marker in ENDS:

@@ -116,11 +116,7 @@ def _call(scan: Scanner, calls: CallWriter) -> Steps[None]:
 
 def read_response(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """The answer's words to the end of their tag, which is often that of the message."""
-    while True:
-        text, marker = yield from scan.piece(_WORDS_END)
-        calls.say(text, thinking=False)
-        if marker is not None:
-            break
+    marker = yield from scan.flow(_WORDS_END, lambda text: calls.say(text, thinking=False))
     if marker in RESPONSE_END:
         scan.take(len(marker))
     calls.settle()

@@ -15,15 +15,16 @@ from athena.wire.json_span import is_json_object
 
 WRAPPER_KEYS = ("arguments", "input", "parameters", "properties")
 
-_FIRST_KEY = re.compile(r'\s*\{\s*"')
+_BLANKS = 256
+"""Behind more white space no wrapper key is looked for: what is looked at again with every piece stays short."""
+_FIRST_KEY = re.compile(rf'\{{\s{{0,{_BLANKS}}}+"')
 
 
 def may_be_wrapped(beginning: str, book: ToolBook, name: str) -> bool | None:
     """Do these arguments begin with a wrapper key the schema does not declare? None: not enough text yet."""
     found = _FIRST_KEY.match(beginning)
     if found is None:
-        stripped = beginning.strip()
-        return None if stripped in ("", "{") else False
+        return None if len(beginning) <= _BLANKS + 1 and beginning.rstrip() == "{" else False
     rest = beginning[found.end() :]
     declared = book.parameters(name)
     undecided = False

@@ -101,16 +101,11 @@ def _string(raw: msgspec.Raw | None) -> str | None:
 def _bracketed(scan: Scanner, calls: CallWriter) -> Steps[str]:
     """A bracket and everything to its closing one."""
     pieces: list[str] = []
+    keep = calls.keeper(pieces)
     depth = 0
     quote = ""
     while True:
-        found = (_IN_STRING[quote] if quote else _OUTSIDE).search(scan.text, scan.at)
-        if found is None:
-            piece = scan.take(len(scan.text) - scan.at)
-            calls.hold(len(piece))
-            pieces.append(piece)
-            yield from scan.wait()
-            continue
+        found = yield from scan.search(_IN_STRING[quote] if quote else _OUTSIDE, keep)
         character = found.group()
         pieces.append(scan.take(found.start() - scan.at))
         pieces.append(scan.take(len((yield from scan.peek(2 if character == "\\" else 1)))))

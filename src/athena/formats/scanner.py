@@ -11,15 +11,18 @@ character. Text once taken is never copied again, so the work stays linear while
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from athena.errors import LimitExceeded
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """A reader or a part of one: it yields to wait for more text and returns a T."""
+
+Sink: TypeAlias = Callable[[str], None]
+"""Takes the next piece of a value."""
 
 LOOK_AHEAD = 64
 """How far a reader looks before it must know whether this is a call."""
@@ -35,6 +38,13 @@ class Declined(Exception):
 
 class Cut(Exception):
     """The text ended inside a call."""
+
+
+class Straight(NamedTuple):
+    """A reader waits inside a value: the next piece goes straight to `sink`, unless `stops` finds in it what may matter."""
+
+    stops: Callable[[str], object | None]
+    sink: Sink
 
 
 class Lexer:
@@ -113,7 +123,7 @@ class _Node:
 class Scanner:
     """The text that no reader has taken yet."""
 
-    __slots__ = ("_held_limit", "_raw", "_raw_size", "at", "ended_well", "final", "text", "work")
+    __slots__ = ("_held_limit", "_raw", "_raw_size", "at", "ended_well", "final", "straight", "text", "work")
 
     def __init__(self, held_limit: int = 16 * 1024 * 1024) -> None:
         self.text = ""
@@ -123,6 +133,8 @@ class Scanner:
         """The model stopped by itself: what is missing at the end was forgotten, not cut off."""
         self.work = 0
         """Characters copied so far: what tests of linear work count."""
+        self.straight: Straight | None = None
+        """How the next piece may pass by the reader, which waits; whoever lets the reader go on takes this away."""
         self._held_limit = held_limit
         self._raw: list[str] | None = None
         self._raw_size = 0
@@ -189,12 +201,6 @@ class Scanner:
         """Is there nothing left, and nothing to come?"""
         return self.final and self.at >= len(self.text)
 
-    def wait(self) -> Steps[None]:
-        """One more piece of text, or `Cut` when there is none."""
-        if self.final:
-            raise Cut
-        yield
-
     def peek(self, count: int) -> Steps[str]:
         """The next `count` characters, fewer only at the end; nothing is taken."""
         while len(self.text) - self.at < count and not self.final:
@@ -251,6 +257,38 @@ class Scanner:
                     waiting = True
             if not waiting:
                 return None
+            yield
+
+    def may_pass(self, stops: Callable[[str], object | None], sink: Sink) -> None:
+        """Before waiting inside a value: until `stops` finds something, all text is the value's. Nothing may be left unread."""
+        if self._raw is None and self.at >= len(self.text):
+            self.straight = Straight(stops, sink)
+
+    def flow(self, lexer: Lexer, sink: Sink) -> Steps[str]:
+        """Pass all text before the next marker to `sink` as it arrives. The marker stays; "" is the end."""
+        while True:
+            start, marker = lexer.find(self.text, self.at, self.final)
+            if start < 0:
+                start = len(self.text)
+                marker = "" if self.final else None
+            if start > self.at:
+                sink(self.take(start - self.at))
+            if marker is not None:
+                return marker
+            self.may_pass(lexer.any.search, sink)
+            yield
+
+    def search(self, pattern: re.Pattern[str], sink: Sink) -> Steps[re.Match[str]]:
+        """The next of some single characters; text in which there is none goes to `sink` as it arrives. `Cut` at the end."""
+        while True:
+            found = pattern.search(self.text, self.at)
+            if found is not None:
+                return found
+            if self.at < len(self.text):
+                sink(self.take(len(self.text) - self.at))
+            if self.final:
+                raise Cut
+            self.may_pass(pattern.search, sink)
             yield
 
     def piece(self, lexer: Lexer) -> Steps[tuple[str, str | None]]:

@@ -12,9 +12,10 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.errors import LimitExceeded
+from athena.formats.bodies.json_text import quoted
 from athena.formats.policies import Counts, Malformed, Policies
 from athena.formats.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.scanner import Declined, Scanner
+from athena.formats.scanner import Declined, Scanner, Sink
 from athena.formats.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
@@ -66,8 +67,10 @@ class Output:
 
     def event(self, event: Event) -> None:
         """Add an event behind the text before it."""
-        self.flush()
-        self.release()
+        if self._pieces:
+            self.flush()
+        if self._hold:
+            self.release()
         self.events.append(event)
 
     def release(self) -> None:
@@ -79,7 +82,8 @@ class Output:
 
     def drain(self) -> list[Event]:
         """What is ready; the list is the caller's."""
-        self.flush()
+        if self._pieces:
+            self.flush()
         events = self.events
         self.events = []
         return events
@@ -108,6 +112,7 @@ class CallWriter:
         self._scanner = scanner
         self._output = output
         self._seed = seed
+        self._most = limits.argument_chars
         self._ids: set[str] = set()
         self._number = 0
         self._section = 0
@@ -124,10 +129,9 @@ class CallWriter:
         self._pieces: list[str] = []
         self._size = 0
         self._waiting = 0
-        self._held = False
-        """The whole call waits for its end."""
+        self._shows = False
+        """Arguments are shown as they arrive; else they wait for the call's end, or for what the probe finds."""
         self._probing = False
-        self._arguments_held = False
 
     # -- for readers ---------------------------------------------------------------------------------------------------------
 
@@ -161,32 +165,43 @@ class CallWriter:
                 self._output.event(note)
                 return
             self.notes.append(note)
-        self._held = self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema"
-        self._probing = not self._held and self.lenient and bool(self.book.parameters(name))
-        if not self._held:
-            self._start()
+        if self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema":
+            return
+        self._probing = self.lenient and bool(self.book.parameters(name))
+        self._shows = not self._probing
+        self._start()
 
     def open_unnamed(self, call_id: str) -> None:
         """A call whose name can only be told from its arguments (Kimi's bare counters and foreign ids)."""
         self._begin("", call_id)
-        self._held = True
 
     def write(self, piece: str) -> None:
         """The next piece of arguments: always the continuation of valid JSON."""
         if not piece or self._muted:
             return
         self._size += len(piece)
-        if self._size > self.limits.argument_chars:
+        if self._size > self._most:
             raise LimitExceeded(
                 f"arguments of one call are longer than {self.limits.argument_chars} characters", code="arguments_too_large"
             )
         self._pieces.append(piece)
-        if self._held or self._arguments_held:
-            return
-        if self._probing:
+        if self._shows:
+            self._output.event(ToolCallDelta(self._number, piece, self._output.choice))
+        elif self._probing:
             self._probe()
-            return
-        self._output.event(ToolCallDelta(self._number, piece, self._output.choice))
+
+    def write_text(self, piece: str) -> None:
+        """The next piece of an open string, as the model means it: written with JSON's escapes."""
+        self.write(quoted(piece)[1:-1])
+
+    def keeper(self, pieces: list[str]) -> Sink:
+        """Collects the pieces of a value that waits for its end."""
+
+        def keep(piece: str) -> None:
+            self.hold(len(piece))
+            pieces.append(piece)
+
+        return keep
 
     def hold(self, size: int) -> None:
         """A reader keeps `size` more characters of a value until its end."""
@@ -228,7 +243,7 @@ class CallWriter:
             return
         if not self.name and not self._infer(arguments):
             return
-        shown = "" if self._held or self._arguments_held or self._probing else "".join(self._pieces)
+        shown = "".join(self._pieces) if self._shows else ""
         if not shown:
             arguments = self._mended(arguments)
         self._start()
@@ -330,9 +345,8 @@ class CallWriter:
         if wrapped is None:
             return
         self._probing = False
-        if wrapped:
-            self._arguments_held = True
-        else:
+        if not wrapped:
+            self._shows = True
             self._output.event(ToolCallDelta(self._number, beginning, self._output.choice))
 
     def _mended(self, arguments: str) -> str:

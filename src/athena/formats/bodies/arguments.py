@@ -6,19 +6,17 @@ The scanner inside `JsonPipe`, not an end marker, decides where they end: a mark
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from athena.formats.bodies.json_text import JsonPipe, strict_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
+from athena.formats.bodies.json_text import JsonPipe, leaves_string, strict_json
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
 from athena.formats.writer import CallWriter
 from athena.wire.json_span import is_json_object
 
 _FENCE_END = Lexer(("\n", "{"))
 
 
-def pump(scan: Scanner, pipe: JsonPipe, sink: Callable[[str], None]) -> Steps[None]:
+def pump(scan: Scanner, pipe: JsonPipe, sink: Sink) -> Steps[None]:
     """Let one JSON value through, until the pipe is done or stuck."""
     out: list[str] = []
     while True:
@@ -33,6 +31,8 @@ def pump(scan: Scanner, pipe: JsonPipe, sink: Callable[[str], None]) -> Steps[No
             return
         if scan.final:
             raise Cut
+        if pipe.in_string:
+            scan.may_pass(leaves_string, sink)
         yield
 
 

@@ -9,14 +9,13 @@ list.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
 from athena.formats.value_types import resolve_type, structured_json, typed_json
 from athena.formats.writer import CallWriter
 
@@ -89,7 +88,7 @@ def _element(scan: Scanner, calls: CallWriter, members: _Members, end: str, pref
         members.add(key, "")
     elif calls.value_type(key).is_text:
         members.begin(key)
-        yield from _text(scan, members.write, name, end, prefix, nested=False)
+        yield from _text(scan, calls.write_text, name, end, prefix, nested=False)
         members.write_end()
     else:
         pieces: list[str] = []
@@ -102,13 +101,8 @@ def _unopened(scan: Scanner, members: _Members, prefix: str) -> Steps[None]:
     """A value whose opening tag is missing: its name stands in the closing one (MiniMax M3, quantised)."""
     pieces: list[str] = []
     lexer = Lexer((prefix,))
-    while True:
-        text, marker = yield from scan.piece(lexer)
-        pieces.append(text)
-        if marker == "":
-            raise Cut
-        if marker is not None:
-            break
+    if not (yield from scan.flow(lexer, pieces.append)):
+        raise Cut
     scan.take(len(prefix))
     yield from scan.space()
     if not (yield from scan.found("</")):
@@ -128,17 +122,13 @@ def _lexer(name: str, end: str, prefix: str) -> Lexer:
     return Lexer((prefix,)) if prefix else Lexer((f"</{name}>", f"<{name}>", end))
 
 
-def _text(scan: Scanner, sink: Callable[[str], None], name: str, end: str, prefix: str, *, nested: bool) -> Steps[None]:
+def _text(scan: Scanner, sink: Sink, name: str, end: str, prefix: str, *, nested: bool) -> Steps[None]:
     """An element's content to its closing tag, which is taken, or to the end of the call, which stays."""
     close, again = f"</{name}>", f"<{name}>"
     lexer = _lexer(name, end, prefix)
     depth = 0
     while True:
-        text, marker = yield from scan.piece(lexer)
-        if text:
-            sink(text)
-        if marker is None:
-            continue
+        marker = yield from scan.flow(lexer, sink)
         if not marker:
             raise Cut
         tag = (yield from scan.follows(len(prefix), (close, again, end), end=False)) if prefix else marker
@@ -174,9 +164,6 @@ class _Members:
         self._flush()
         self._write_key(key)
         self._calls.write('"')
-
-    def write(self, text: str) -> None:
-        self._calls.write(quoted(text)[1:-1])
 
     def write_end(self) -> None:
         self._calls.write('"')

@@ -171,24 +171,19 @@ class GemmaCalls:
     def _quoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType | None) -> Steps[None]:
         """A string as it arrives, or text that waits for its end to be typed."""
         pieces: list[str] = []
+        sink = calls.write_text if kind is None else calls.keeper(pieces)
         if kind is None:
             level.begin(calls, key)
             calls.write('"')
         while True:
-            text, marker = yield from scan.piece(self._quote)
-            if marker == "":
+            marker = yield from scan.flow(self._quote, sink)
+            if not marker:
                 raise Cut
-            ends = marker is not None and (yield from self._value_ends(scan, level, len(marker)))
-            if marker is not None:
-                scan.take(len(marker))
-                text += "" if ends else '"'
-            if kind is None:
-                calls.write(quoted(text)[1:-1])
-            else:
-                calls.hold(len(text))
-                pieces.append(text)
+            ends = yield from self._value_ends(scan, level, len(marker))
+            scan.take(len(marker))
             if ends:
                 break
+            sink('"')
         if kind is None:
             calls.write('"')
         else:
@@ -197,11 +192,7 @@ class GemmaCalls:
     def _unquoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType) -> Steps[None]:
         pieces: list[str] = []
         while True:
-            text, marker = yield from scan.piece(self._bare)
-            calls.hold(len(text))
-            pieces.append(text)
-            if marker is None:
-                continue
+            marker = yield from scan.flow(self._bare, calls.keeper(pieces))
             if not marker:
                 raise Cut
             if marker == self._syntax.quote:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import json
 import re
+from json.encoder import encode_basestring
 
 import msgspec
 
 _SPACE = re.compile(r"[ \t\r\n]+")
 # Possessive, so linear although it repeats a repeat: what was matched is never tried again.
-_PLAIN = re.compile(r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++""")
+_IN_STRING = r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++"""
+_PLAIN = re.compile(_IN_STRING)
+leaves_string = re.compile(rf"(?!{_IN_STRING}\Z)").match
+"""Finds something where a piece of an open string is more than plain text and whole escapes."""
 _PLAIN_SINGLE = re.compile(r"[^'\"\\\x00-\x1f]+")
 _BARE = re.compile(r"[^\s,:{}\[\]\"'<>()|`/]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -55,8 +59,8 @@ class JsonPipe:
 
     @property
     def in_string(self) -> bool:
-        """Is a string open?"""
-        return bool(self._quote)
+        """Is a string of JSON's own kind open?"""
+        return self._quote == '"'
 
     def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
         """Read from `at`, write to `out`; the answer is where the unread text begins."""
@@ -309,6 +313,8 @@ def strict_json(text: str) -> str | None:
 
 def quoted(text: str) -> str:
     """A JSON string literal."""
+    if text.isascii():
+        return encode_basestring(text)
     try:
         return msgspec.json.encode(text).decode()
     except UnicodeEncodeError:

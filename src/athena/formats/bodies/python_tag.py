@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from athena.formats.bodies.arguments import end_of_block, json_value
-from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.named import read_named_calls
 from athena.formats.bodies.pythonic import read_python_arguments
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -54,11 +53,7 @@ def _code(scan: Scanner, calls: CallWriter, name: str, head: str) -> Steps[None]
         return
     calls.open(name)
     calls.write('{"code": "')
-    while True:
-        piece, marker = yield from scan.piece(_CLOSERS)
-        calls.write(quoted(piece)[1:-1])
-        if marker is not None:
-            break
+    marker = yield from scan.flow(_CLOSERS, calls.write_text)
     if not marker and not scan.ended_well:
         raise Cut
     calls.write('"}')

@@ -10,7 +10,7 @@ import re
 
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
 from athena.formats.writer import CallWriter
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
@@ -18,6 +18,7 @@ _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _HEAD_END = Lexer(("(",))
 _KEY_END = Lexer(("=", ",", ")", "'", '"', "[", "{", "("))
 _OUTSIDE = re.compile(r"[\"'\[\](){},]")
+_INSIDE = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
 _CLOSERS = {"[": "]", "(": ")", "{": "}"}
 _VALUE_MAY_END = ",)]}:"
 
@@ -113,17 +114,10 @@ def _key(scan: Scanner) -> Steps[tuple[str | None, str]]:
 def _value(scan: Scanner, calls: CallWriter) -> Steps[str]:
     """The text of one value, up to the comma or bracket behind it, which stays."""
     pieces: list[str] = []
+    keep = calls.keeper(pieces)
     stack: list[str] = []
     while True:
-        found = _OUTSIDE.search(scan.text, scan.at)
-        if found is None:
-            piece = scan.take(len(scan.text) - scan.at)
-            calls.hold(len(piece))
-            pieces.append(piece)
-            if scan.final:
-                raise Cut
-            yield
-            continue
+        found = yield from scan.search(_OUTSIDE, keep)
         character = found.group()
         if not stack and character in ",)":
             pieces.append(scan.take(found.start() - scan.at))
@@ -135,25 +129,17 @@ def _value(scan: Scanner, calls: CallWriter) -> Steps[str]:
             if stack:
                 stack.pop()
         elif character in "'\"":
-            yield from _string(scan, calls, character, pieces)
+            yield from _string(scan, character, pieces, keep)
 
 
-def _string(scan: Scanner, calls: CallWriter, quote: str, pieces: list[str]) -> Steps[None]:
+def _string(scan: Scanner, quote: str, pieces: list[str], keep: Sink) -> Steps[None]:
     """The rest of a string whose opening quote was taken, closing quote included."""
     if (yield from scan.peek(2)) == quote * 2 and (yield from scan.follows(2, tuple(_VALUE_MAY_END))) is None:
         pieces.append(scan.take(2))
         quote *= 3
-    inside = re.compile("[" + quote[0] + r"\\]")
+    inside = _INSIDE[quote[0]]
     while True:
-        found = inside.search(scan.text, scan.at)
-        if found is None:
-            piece = scan.take(len(scan.text) - scan.at)
-            calls.hold(len(piece))
-            pieces.append(piece)
-            if scan.final:
-                raise Cut
-            yield
-            continue
+        found = yield from scan.search(inside, keep)
         pieces.append(scan.take(found.start() - scan.at))
         if found.group() == "\\":
             pair = yield from scan.peek(2)

@@ -13,7 +13,7 @@ import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Sink, Steps
 from athena.formats.value_types import is_json, typed_json
 from athena.formats.writer import CallWriter
 
@@ -24,16 +24,10 @@ _FENCE_LINE = Lexer(("\n",))
 _NOTHING = Lexer(())
 
 
-def read_raw(
-    scan: Scanner, calls: CallWriter, ends: Lexer, sink: Callable[[str], None], counts: Counts | None = None
-) -> Steps[str]:
+def read_raw(scan: Scanner, calls: CallWriter, ends: Lexer, sink: Sink, counts: Counts | None = None) -> Steps[str]:
     """Text up to a marker that counts, which stays; "" is the end of the text."""
     while True:
-        text, marker = yield from scan.piece(ends)
-        if text:
-            sink(text)
-        if marker is None:
-            continue
+        marker = yield from scan.flow(ends, sink)
         if not marker or counts is None or (yield from counts(scan, calls, marker)):
             return marker
         sink(scan.take(len(marker)))
@@ -44,7 +38,7 @@ def read_code(scan: Scanner, calls: CallWriter, ends: tuple[str, ...], counts: C
     yield from scan.space()
     fenced = yield from _fence(scan)
     calls.write("{" + quoted(_only_parameter(calls) or "code") + ': "')
-    marker = yield from read_raw(scan, calls, _code_ends(ends, fenced), lambda text: calls.write(quoted(text)[1:-1]), counts)
+    marker = yield from read_raw(scan, calls, _code_ends(ends, fenced), calls.write_text, counts)
     if not marker and not scan.ended_well:
         raise Cut
     calls.write('"}')
@@ -64,12 +58,7 @@ def fence_end(scan: Scanner, calls: CallWriter) -> Steps[None]:
 def read_free_text(scan: Scanner, calls: CallWriter, ends: Lexer) -> Steps[None]:
     """The arguments of the open call as words: the value of its only parameter, else of one called `input`."""
     pieces: list[str] = []
-
-    def keep(text: str) -> None:
-        calls.hold(len(text))
-        pieces.append(text)
-
-    marker = yield from read_raw(scan, calls, ends, keep)
+    marker = yield from read_raw(scan, calls, ends, calls.keeper(pieces))
     if not marker and not scan.ended_well:
         raise Cut
     write_free_text(calls, "".join(pieces).strip())

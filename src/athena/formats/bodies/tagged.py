@@ -16,7 +16,7 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
 from athena.formats.value_types import ValueType, is_json, typed_json
 from athena.formats.writer import CallWriter
 
@@ -168,23 +168,16 @@ class TaggedArguments:
         values.end()
 
     def _cdata(self, scan: Scanner, values: _Values) -> Steps[None]:
-        while True:
-            text, marker = yield from scan.piece(_CDATA_END)
-            values.add(text)
-            if marker == "":
-                raise Cut
-            if marker is not None:
-                scan.take(len(marker))
-                return
+        marker = yield from scan.flow(_CDATA_END, values.add)
+        if not marker:
+            raise Cut
+        scan.take(len(marker))
 
     def _text(self, scan: Scanner, calls: CallWriter, values: _Values, lexer: Lexer) -> Steps[None]:
         """A value up to its end; the closing tag is taken, a tag that ends it by implication stays."""
         tags = self._tags
         while True:
-            text, marker = yield from scan.piece(lexer)
-            values.add(text)
-            if marker is None:
-                continue
+            marker = yield from scan.flow(lexer, values.add)
             if not marker:
                 raise Cut
             tag = marker.lstrip("\r\n")
@@ -228,7 +221,7 @@ def _blanks(scan: Scanner) -> Steps[None]:
 class _Values:
     """Writes parameters as the members of one JSON object: strings as they arrive, other values at their end."""
 
-    __slots__ = ("_calls", "_parameter", "_pieces", "_streaming", "_type", "keys")
+    __slots__ = ("_calls", "_parameter", "_pieces", "_streaming", "_type", "add", "keys")
 
     def __init__(self, calls: CallWriter) -> None:
         self._calls = calls
@@ -237,24 +230,18 @@ class _Values:
         self._type = TEXT
         self._pieces: list[str] = []
         self._streaming = False
+        self.add: Sink = calls.write_text
+        """Takes the next piece of the open parameter's value."""
 
     def begin(self, parameter: Parameter) -> None:
         self._parameter = parameter
         self._type = parameter.type or self._calls.value_type(parameter.key)
         self._streaming = self._type.is_text and not parameter.is_json
         self._pieces.clear()
+        self.add = self._calls.write_text if self._streaming else self._calls.keeper(self._pieces)
         if self._streaming:
             self._write_key()
             self._calls.write('"')
-
-    def add(self, text: str) -> None:
-        if not text:
-            return
-        if self._streaming:
-            self._calls.write(quoted(text)[1:-1])
-        else:
-            self._calls.hold(len(text))
-            self._pieces.append(text)
 
     def end(self) -> None:
         if self._streaming:
