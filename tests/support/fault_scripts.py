@@ -519,9 +519,8 @@ async def _gzip_bomb(talk: Talk) -> None:
     nothing = squeezer.compress(b"data: {" if talk.stream else b"{") + squeezer.compress(b" " * (1024 * 1024))
     block = squeezer.compress(b" " * (1024 * 1024)) + squeezer.flush(zlib.Z_FULL_FLUSH)
     await talk.head("200 OK", "content-encoding: gzip")
-    await talk.send(nothing)
-    for _ in range(64):
-        await talk.send(block)
+    # In one write: how much has come is not left to how busy this machine is.
+    await talk.send(nothing + 64 * block)
     await talk.end()
 
 

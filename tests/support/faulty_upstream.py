@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import re
 import socket
 import struct
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -39,7 +41,18 @@ class Visit(msgspec.Struct):
     gone_at: float | None = None
     """When the client's end of the connection closed, as far as it was watched."""
     sent: int = 0
-    """Bytes the kernel took."""
+    """Bytes written, of which some may wait on this side."""
+    writer: asyncio.StreamWriter | None = None
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the other side's kernel has: written, and neither in our buffer nor in our kernel's."""
+        assert self.writer is not None
+        transport = self.writer.transport
+        if transport.is_closing():
+            return self.sent
+        waiting = struct.unpack("i", fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+        return self.sent - transport.get_write_buffer_size() - int(waiting)
 
 
 class Talk:
@@ -68,8 +81,8 @@ class Talk:
     async def raw(self, data: bytes) -> None:
         """Bytes as they are."""
         self.writer.write(data)
-        await self.writer.drain()
         self.visit.sent += len(data)
+        await self.writer.drain()
 
     async def head(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> None:
         """A status line and headers; a chunked body follows unless told otherwise."""
@@ -220,7 +233,7 @@ class FaultyUpstream:
             writer.write(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n")
             return True
         dialect, model, stream = known
-        visit = Visit(model, dialect, stream, headers, body, time.monotonic(), connection)
+        visit = Visit(model, dialect, stream, headers, body, time.monotonic(), connection, writer=writer)
         number = len(self.of(model))
         self.visits.append(visit)
         self._notify()

@@ -1,5 +1,5 @@
-"""The gateway under a real server on a free loopback port: in a thread for most tests, in a process of its own where memory
-or signals are looked at (`python -m support.gateway_process`, configuration as JSON on standard input).
+"""The gateway behind its own HTTP front on a free loopback port: in a thread where a test looks into it, else as the process
+that users run.
 """
 
 from __future__ import annotations
@@ -8,11 +8,8 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,15 +17,15 @@ from typing import Any
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from athena.shells import logs
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.server.listen import listen
 from athena.shells.server.process import warm_up
+from athena.shells.server.protocol import bounded_protocol
+from support.athena_process import Serving
 
-TESTS = Path(__file__).parent.parent
 DIALECTS = {
     "chat": "openai_chat",
     "anthropic": "anthropic_messages",
@@ -70,22 +67,15 @@ def load_config(value: dict[str, Any], directory: Path) -> Config:
 
 
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
-    """The application under uvicorn's own protocol, on a free port, until told to stop."""
+    """The application behind our own front, on a free port, until told to stop."""
     loop = asyncio.get_running_loop()
-    front = uvicorn.Config(
-        gateway,
-        http=HttpToolsProtocol,
-        ws="none",
-        interface="asgi3",
-        lifespan="off",
-        log_config=None,
-        # Longer than any SDK's pool keeps a connection: none of them is to meet one that is just being closed.
-        timeout_keep_alive=75,
-    )
-    front.load()
+    protocol = bounded_protocol(gateway.config)
+    settings = uvicorn.Config(gateway, http=protocol, ws="none", interface="asgi3", lifespan="off", log_config=None)
+    settings.load()
     state = ServerState()
-    server = await loop.create_server(lambda: HttpToolsProtocol(front, state, {}, loop), "127.0.0.1", 0)
-    started(server.sockets[0].getsockname()[1])
+    [slot] = listen("127.0.0.1", 0)
+    server = await loop.create_server(lambda: protocol(settings, state, {}, loop), sock=slot[0])
+    started(slot[0].getsockname()[1])
     await stop.wait()
     server.close()
     gateway.begin_drain()
@@ -172,55 +162,30 @@ def running_gateway(value: dict[str, Any], directory: Path) -> Iterator[GatewayT
         thread.stop()
 
 
-class GatewayProcess:
-    """A gateway in a process of its own; `memory()` is its resident size in bytes."""
+class GatewayProcess(Serving):
+    """`athena serve` as users run it; everything it logs goes to a file."""
 
     def __init__(self, value: dict[str, Any], directory: Path, log_level: str = "debug") -> None:
         self._log = directory / "gateway.log"
-        file = directory / "process.json"
-        file.write_text(json.dumps({**value, "log": {"level": log_level, "format": "json", "file": str(self._log)}}))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)])}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.gateway_process", str(directory)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        log = {"level": log_level, "format": "json", "file": str(self._log)}
+        (directory / "athena.yml").write_text(json.dumps({**value, "log": log}))
+        super().__init__(directory, (), {})
 
     def memory(self) -> int:
-        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        """What it holds of its own, in bytes: no file pages, no kernel buffers."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        return int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1]) * 1024
 
     def log(self) -> str:
-        """Everything it logged so far, at debug level."""
-        return self._log.read_text(errors="replace")
+        """Everything it logged so far."""
+        return self._log.read_text(errors="replace") + super().log()
 
     def stop(self) -> None:
-        self._process.terminate()
+        self.signal(signal.SIGTERM)
         try:
-            self._process.communicate(timeout=10)
+            self.wait(10)
         finally:
-            self._process.kill()
-
-
-def _main(directory: Path) -> None:
-    config = load_config(json.loads((directory / "process.json").read_text()), directory)
-    logs.configure(config)
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        warm_up(config)
-        await _serve(Gateway(config), lambda port: print(port, flush=True), stop)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+            self.end()
 
 
 def free_port() -> int:
@@ -228,7 +193,3 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]))

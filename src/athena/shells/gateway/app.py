@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
+CUT = "athena.cut"
+"""ASGI extension of our own server; its `now` is a function that ends the client's connection at once."""
 _CREATED = 1_700_000_000
 _TARGETS_REMEMBERED = 4096
 
@@ -125,7 +127,8 @@ class Gateway:
                 raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
             if scope["method"] not in door.methods:
                 raise ClientError(f"{scope['method']} is not allowed here", code="method_not_allowed", status=405)
-            await self._enter(door, dialect, headers, query, record, receive, send)
+            cut = scope.get("extensions", {}).get(CUT, {}).get("now")
+            await self._enter(door, dialect, headers, query, record, receive, send, cut)
         except ClientGone:
             record.outcome = "client_closed"
             records.write(record)
@@ -140,7 +143,15 @@ class Gateway:
             await self._error(dialect, failure, record, send)
 
     async def _enter(
-        self, door: Door, dialect: Dialect, headers: dict[str, str], query: str, record: Record, receive: Receive, send: Send
+        self,
+        door: Door,
+        dialect: Dialect,
+        headers: dict[str, str],
+        query: str,
+        record: Record,
+        receive: Receive,
+        send: Send,
+        cut: Callable[[], None] | None,
     ) -> None:
         if door.action in ("root", "health", "ready"):
             await self._status(door, record, send)
@@ -154,7 +165,7 @@ class Gateway:
         elif door.action == "count":
             await self._count(door, dialect, headers, record, receive, send)
         else:
-            await self._answer(door, dialect, headers, key, record, receive, send)
+            await self._answer(door, dialect, headers, key, record, receive, send, cut)
 
     def _admit(self, key: str | None, door: Door) -> str:
         """The name of the presented gateway key. Raises where one is asked for and none fits."""
@@ -184,6 +195,7 @@ class Gateway:
         record: Record,
         receive: Receive,
         send: Send,
+        cut: Callable[[], None] | None,
     ) -> None:
         if self._draining or len(self._flows) >= self.config.limits.requests:
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
@@ -191,7 +203,7 @@ class Gateway:
         request = await self._read(door, dialect, headers, record, receive)
         record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
         targets = self.targets(request.model)
-        flow = Flow(self, request, record, send, headers=headers, key=key, array=door.array)
+        flow = Flow(self, request, record, send, headers=headers, key=key, array=door.array, cut=cut)
         self._flows.add(flow)
         self.metrics.open_streams.inc()
         watcher = asyncio.ensure_future(_until_gone(receive))

@@ -57,6 +57,7 @@ class Flow:
         headers: Mapping[str, str],
         key: str | None,
         array: bool,
+        cut: Callable[[], None] | None = None,
     ) -> None:
         self._gateway = gateway
         self._request = request
@@ -65,6 +66,8 @@ class Flow:
         self._headers = headers
         self._key = key
         self._array = array
+        self._cut = cut
+        """Ends the client's connection at once, unsent bytes and all, where the server can."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._exchange: Exchange | None = None
@@ -124,6 +127,8 @@ class Flow:
                 self._keeping.cancel()
             self._drop_response()
             self._settle()
+            # Everything an answer held is free now, not when the collector next looks at old cycles.
+            self._exchange = None
 
     async def _try_targets(self, targets: tuple[Target, ...]) -> None:
         gateway = self._gateway
@@ -245,6 +250,7 @@ class Flow:
             target.timeouts,
             finished=lambda: exchange.finished,
             waits_for_us=lambda: self._sending_since > 0,
+            has_backlog=lambda: inbox.has_backlog,
             on_silence=inbox.give_up,
         )
         try:
@@ -280,9 +286,10 @@ class Flow:
         finally:
             silence.stop()
             recorder.close()
+            self._drop_response()
+            inbox.close()
         if not exchange.done:
             # The model is asked once more: nobody has seen what it said.
-            self._drop_response()
             record.attempts += 1
             return await self._send_upstream(target, exchange)
         self._attempted(target, ok=exchange.outcome == "ok")
@@ -346,7 +353,7 @@ class Flow:
         """The clock of one request: keep-alives, the head that can wait no longer, a client that stopped reading."""
         timeouts = self._gateway.config.timeouts
         now = self._loop.time()
-        if self._sending_since and now - self._sending_since > timeouts.client_write_s:
+        if self._sending_since and now - self._sending_since >= timeouts.client_write_s:
             self.stop("client_stalled")
             return
         silent = now - self._last_sent
@@ -361,6 +368,8 @@ class Flow:
             silent = 0.0
             due = timeouts.keep_alive_s
         next_look = min(due - silent, timeouts.keep_alive_s, timeouts.client_write_s)
+        if self._sending_since:
+            next_look = min(next_look, self._sending_since + timeouts.client_write_s - now)
         self._timer = self._loop.call_later(max(0.05, next_look), self._beat)
 
     async def _keep_alive(self) -> None:
@@ -381,6 +390,9 @@ class Flow:
         record.outcome = self._stop
         if self._stop == "shutdown":
             await self._break_off(_SHUTDOWN)
+        elif self._stop == "client_stalled" and self._cut is not None:
+            # What it did not read would be kept for as long as its connection stays.
+            self._cut()
 
     async def _break_off(self, reason: UpstreamError) -> None:
         """Tell the client, in whatever form is still open to it."""

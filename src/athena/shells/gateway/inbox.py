@@ -11,6 +11,8 @@ import asyncio
 from athena.errors import UpstreamError
 from athena.shells.upstream import UpstreamResponse
 
+_PORTION = 64 * 1024
+
 
 class Inbox:
     """The reading side of one upstream answer."""
@@ -46,12 +48,21 @@ class Inbox:
             if timer is not None:
                 timer.cancel()
 
+    @property
+    def has_backlog(self) -> bool:
+        """Did the upstream say more than was taken here?"""
+        return bool(self._pieces) or (self._response is not None and self._response.has_backlog)
+
     def take(self) -> bytes:
-        """All bytes that came; the upstream may send more again."""
+        """Bytes that came, in portions that a client which does not read may hold up; the upstream may send more again."""
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self._size = 0
+        if len(data) > _PORTION:
+            pieces.append(data[_PORTION:])
+            self._size = len(data) - _PORTION
+            return data[:_PORTION]
         if self._paused and self._response is not None:
             self._paused = False
             self._response.resume()
@@ -61,6 +72,11 @@ class Inbox:
         """Nothing more is awaited: what came is taken, then the failure."""
         if not self.ended:
             self._on_end(failure)
+
+    def close(self) -> None:
+        """Nobody takes any more."""
+        self._pieces.clear()
+        self._response = None
 
     def _on_data(self, data: bytes) -> None:
         self._pieces.append(data)

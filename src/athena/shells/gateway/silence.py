@@ -15,12 +15,24 @@ from athena.model.events import Event, KeepAlive
 from athena.shells.upstream import Timeouts
 
 _MOMENT = 0.5
+_NEXT_LOOK = 0.02
 
 
 class SilenceWatch:
     """One per answer. `on_silence` gets the failure, once."""
 
-    __slots__ = ("_far", "_finished", "_heard", "_loop", "_on_silence", "_since", "_timeouts", "_timer", "_waits_for_us")
+    __slots__ = (
+        "_far",
+        "_finished",
+        "_has_backlog",
+        "_heard",
+        "_loop",
+        "_on_silence",
+        "_since",
+        "_timeouts",
+        "_timer",
+        "_waits_for_us",
+    )
 
     def __init__(
         self,
@@ -29,12 +41,14 @@ class SilenceWatch:
         *,
         finished: Callable[[], bool],
         waits_for_us: Callable[[], bool],
+        has_backlog: Callable[[], bool],
         on_silence: Callable[[UpstreamTimeout], None],
     ) -> None:
         self._loop = loop
         self._timeouts = timeouts
         self._finished = finished
         self._waits_for_us = waits_for_us
+        self._has_backlog = has_backlog
         self._on_silence = on_silence
         self._since = loop.time()
         self._heard = False
@@ -72,6 +86,10 @@ class SilenceWatch:
         limit, code = self._limit()
         if now < self._since + limit:
             self._set(self._since + limit, far=True)
+            return
+        if self._has_backlog() and now < self._since + 2 * limit:
+            # What came is read before it is called silence: a busy machine is not a silent upstream.
+            self._set(now + _NEXT_LOOK, far=True)
             return
         self._timer = None
         self._on_silence(UpstreamTimeout(f"the upstream took too long ({code.removesuffix('_timeout')} limit)", code=code))

@@ -10,6 +10,9 @@ from athena.errors import AthenaError
 Slot = list[socket.socket]
 """The sockets of one process: one per address that the host name stands for."""
 _BACKLOG = 2048
+_UNSENT_BYTES = 128 * 1024
+"""What the kernel may hold of an answer before it is on its way: a client that does not read holds no more than that. Bytes
+in flight are not counted, so a far client is as fast as ever."""
 
 
 def listen(host: str, port: int, processes: int = 1) -> list[Slot]:
@@ -51,6 +54,8 @@ def _bind(addresses: list[tuple[socket.AddressFamily, str]], host: str, port: in
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)  # accepted ones inherit it
             sock.setblocking(False)
             sock.bind((address, port))
         except OSError as error:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import socket
+import struct
 from typing import Any
 
 import httptools
@@ -20,11 +22,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from athena.shells.config import Config
+from athena.shells.gateway.app import CUT
 
 LOG = logging.getLogger("athena.server")
 _LINGER = 2.0
 """Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
 _PIPELINED = 16
+_RESET = struct.pack("ii", 1, 0)
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -222,7 +226,17 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.scope["extensions"] = {CUT: {"now": self._cut_off}}
         super()._start_asgi_task(cycle, app)
+
+    def _cut_off(self) -> None:
+        """The application gives this client up: what it never read is freed now."""
+        self._disconnect_all()
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            # Without this the kernel keeps trying to deliver what is left.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
 
     def on_response_complete(self) -> None:
         running = self._running

@@ -19,7 +19,7 @@ class UpstreamClient:
 
     def __init__(self, settings: ClientSettings | None = None, *, resolver: Resolver = resolve) -> None:
         self._settings = settings or ClientSettings()
-        self._dialer = Dialer(self._settings.stagger, resolver)
+        self._dialer = Dialer(self._settings.stagger, self._settings.receive_bytes, resolver)
         self._pools: dict[Origin, Pool] = {}
         self._closed = False
 

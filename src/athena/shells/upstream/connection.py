@@ -61,7 +61,11 @@ class Connection(asyncio.Protocol):
         """Can a request be written now: open, and nothing unread in the kernel (stray bytes, or the server's FIN)?"""
         if self.dead or self._transport is None or self._transport.is_closing():
             return False
-        return self._poll is None or not self._poll.poll(0)
+        return not self.has_unread()
+
+    def has_unread(self) -> bool:
+        """Is anything in the kernel that the loop has not read yet, be it the server's FIN?"""
+        return self._poll is not None and bool(self._poll.poll(0))
 
     def abort(self, *, stray: bool = False) -> None:
         """Give the connection up, at once and for good."""

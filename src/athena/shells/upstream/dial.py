@@ -42,8 +42,9 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
 class Dialer:
     """Opens connections; holds the TLS contexts they share."""
 
-    def __init__(self, stagger: float, resolver: Resolver = resolve) -> None:
+    def __init__(self, stagger: float, receive_bytes: int, resolver: Resolver = resolve) -> None:
         self._stagger = stagger
+        self._receive_bytes = receive_bytes
         self._resolver = resolver
         self._contexts = TlsContexts()
 
@@ -90,7 +91,7 @@ class Dialer:
         if not addresses:
             raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
         if len(addresses) == 1:
-            return await _connect_to(addresses[0])
+            return await _connect_to(addresses[0], self._receive_bytes)
         return await self._race(addresses)
 
     async def _race(self, addresses: Sequence[Address]) -> socket.socket:
@@ -102,7 +103,7 @@ class Dialer:
         try:
             while waiting or running:
                 if waiting:
-                    attempt = asyncio.ensure_future(_connect_to(waiting.pop()))
+                    attempt = asyncio.ensure_future(_connect_to(waiting.pop(), self._receive_bytes))
                     attempts.append(attempt)
                     running.add(attempt)
                 # The next address starts when its turn comes or when one before it has failed.
@@ -143,12 +144,14 @@ def _literal(host: str, port: int) -> Address | None:
     return Address(socket.AF_INET6, (host, port, 0, 0)) if version == 6 else Address(socket.AF_INET, (host, port))
 
 
-async def _connect_to(address: Address) -> socket.socket:
+async def _connect_to(address: Address, receive_bytes: int) -> socket.socket:
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Before connecting: the handshake settles how large the window can become.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         for name, value in _KEEP_ALIVE_OPTIONS:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

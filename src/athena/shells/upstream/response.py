@@ -15,6 +15,8 @@ from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.settings import ClientSettings, Timeouts
 
+_NEXT_ROUND = 0.001
+
 
 class UpstreamResponse:
     """Read it to its end or close it; either way the connection is taken care of.
@@ -130,6 +132,11 @@ class UpstreamResponse:
                 self._deliver()
             if not self._held_back:
                 self._resume()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Did bytes come that nobody has taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
+        return bool(self._framing.pieces) or self._held_back or self._connection.has_unread()
 
     def close(self) -> None:
         """No more is wanted. A connection whose response is not complete dies with it."""
@@ -360,6 +367,10 @@ class UpstreamResponse:
             self._timer = self._loop.call_at(deadline, self._watch)
             return
         self._timer = None
+        if code != "total_timeout" and self._connection.has_unread():
+            # It has spoken; it is this loop that is late.
+            self._timer = self._loop.call_later(_NEXT_ROUND, self._watch)
+            return
         self._fail(UpstreamTimeout(f"the upstream took too long ({code.removesuffix('_timeout')} limit)", code=code))
         self._hand_on()
 

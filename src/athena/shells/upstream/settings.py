@@ -58,6 +58,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_header_fields: int = 100
     buffer_bytes: int = 256 * 1024
     """Unread body bytes at which the socket is no longer read; it is again at half of that."""
+    receive_bytes: int = 256 * 1024
+    """What the kernel may take of an answer that we do not read. Far more than a model writes in a round trip; left alone, the
+    kernel would grow it to many megabytes for each stream whose client does not read."""
     max_decoded_bytes: int = 1024 * 1024 * 1024
     max_decoded_ratio: int = 100
 
