@@ -4,11 +4,10 @@
 ...     b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n',
 ...     b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\\n\\n',
 ... ]
->>> for event in events_from(answer, dialect="openai_chat"):
-...     print(type(event).__name__, getattr(event, "text", ""))
-Start
-TextDelta Hi
-Done
+>>> [type(event).__name__ for event in events_from(answer, dialect="openai_chat")]
+['Start', 'TextDelta', 'Done']
+>>> events_from(answer, dialect="openai_chat").read().text
+'Hi'
 """
 
 from __future__ import annotations

@@ -7,15 +7,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from athena.exchange import Route
+from athena.errors import ClientError, UnsupportedFeature
+from athena.exchange import Exchange, Route
 from athena.model.limits import Limits
 from athena.model.profile import Profile
-from athena.model.request import Request
+from athena.model.request import Loss, Request
 from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
 from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
 
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
 _FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
+_NEAR_LIMIT = 0.8
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -110,6 +112,31 @@ def _ready(resolved: ResolvedRoute) -> Target:
         secrets=_secrets(upstream),
         prompted_route=prompted if resolved.may_switch else None,
     )
+
+
+def fitted_request(request: Request, target: Target) -> Request:
+    """The request without its tools, for a model that is configured to get none."""
+    if target.tools != "none" or not request.tools:
+        return request
+    if target.route.strict:
+        raise UnsupportedFeature("tools: this model is configured without tools", path="tools")
+    loss = Loss("tools", "this model is configured without tools")
+    return msgspec.structs.replace(request, tools=(), tool_choice=None, parallel=None, losses=(*request.losses, loss))
+
+
+def near_size_limit(exchange: Exchange, target: Target) -> str:
+    """Some models lose their tools in long prompts: near the configured bound a warning, above it a refusal."""
+    limit = target.context_limit_kb
+    if not limit or not exchange.request.tools:
+        return ""
+    size = len(exchange.call.body) / 1024
+    if size > limit:
+        raise ClientError(
+            f"the request with tools is {size:.0f} KiB long; this model takes {limit} KiB (context_limit_kb)",
+            kind="context_length",
+            code="context_length_exceeded",
+        )
+    return f"request near the limit: {size:.0f} of {limit} KiB" if size > limit * _NEAR_LIMIT else ""
 
 
 def _secrets(upstream: Upstream) -> tuple[str, ...]:
