@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from athena import errors
-    from athena.batch import parse_batch
+    from athena.batch import map_batches, parse_batch
     from athena.calls.builder import AnswerBuilder, fold
     from athena.calls.tracker import ToolCallTracker
     from athena.formats.detect import detect_format
@@ -70,6 +70,7 @@ __all__ = [
     "errors",
     "events_from",
     "fold",
+    "map_batches",
     "parse",
     "parse_batch",
     "render_calls",
@@ -108,6 +109,7 @@ _HOMES = {
     "errors": "",
     "events_from": "streams.reading",
     "fold": "calls.builder",
+    "map_batches": "batch",
     "parse": "parsing",
     "parse_batch": "batch",
     "render_calls": "parsing",

@@ -37,7 +37,7 @@ SEES: dict[str, set[str]] = {
         "restore",
         "prompted",
     },
-    "batch": {"errors", "model", "formats", "parsing"},
+    "batch": {"errors", "model", "wire", "formats", "parsing"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
         "errors",

@@ -12,7 +12,8 @@ import athena
 
 STORED = Path(__file__).parent / "public_surface.txt"
 DOCTESTED = (
-    "athena.batch",
+    "athena.batch.arrow",
+    "athena.batch.records",
     "athena.calls.builder",
     "athena.calls.tracker",
     "athena.formats.detect",

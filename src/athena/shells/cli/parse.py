@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
 from athena.errors import AthenaError
 
 if TYPE_CHECKING:
-    from athena.batch import Options
+    from athena.formats.policies import RepairLevel
+    from athena.parsing import Parsed
+    from athena.shells.cli.json_lines import Settings
 
-_BLOCK_BYTES = 256 * 1024
-_LINE_LIMIT = 256 * 1024 * 1024
 _NAMED = 10
 """Bad lines that are named one by one."""
 
@@ -65,7 +64,8 @@ def parse(
     Without --jsonl the whole input is one text and the result is for people. With --jsonl every line is a record
     {"id", "format", "model", "tools", "text" or "chunks", "channel", "starts_in_thinking"}, all but the text optional, and
     every line of the output is {"id", "format", "text", "thinking", "tool_calls", "incomplete", "errors"}, in the same order. A
-    line that can not be read comes out with the reason, and the exit code is 1.
+    line that can not be read comes out with its number and the reason, the others are done, and the exit code is 1. Output
+    follows input at once: a log that is still growing may be piped in.
 
     \b
     Examples:
@@ -73,53 +73,55 @@ def parse(
       athena parse --model moonshotai/kimi-k2 < answer.txt
       athena parse --jsonl --workers 8 log.jsonl -o calls.jsonl
     """
-    from athena.batch import Options
     from athena.formats import get_format
+    from athena.shells.cli.json_lines import Settings
 
     if format_id not in ("auto", "standard"):
         format_id = get_format(format_id).id
-    options = Options(format=format_id, repair=repair, events=events)  # type: ignore[arg-type]  # click checked the choice
+    settings = Settings(format=format_id, repair=cast("RepairLevel", repair), writes_events=events)
     with _opened(file) as source, _created(output) as sink:
         if jsonl:
             if model or tools_file:
                 raise click.UsageError("--model and --tools belong into the records with --jsonl")
-            return _lines(source, sink, options, workers, _size(file))
-        return _one(source, sink, options, model, tools_file)
+            return _lines(source, sink, settings, workers, _size(file))
+        return _one(source, sink, settings, model, tools_file)
 
 
 # -- one text --------------------------------------------------------------------------------------------------------------
 
 
-def _one(source: BinaryIO, sink: BinaryIO, options: Options, model: str | None, tools_file: Path | None) -> int:
+def _one(source: BinaryIO, sink: BinaryIO, settings: Settings, model: str | None, tools_file: Path | None) -> int:
     import msgspec
 
-    from athena.batch import parse_line
+    from athena.batch.records import tool_book
+    from athena.parsing import Parser, parse_pieces
 
-    record: dict[str, Any] = {"text": source.read().decode("utf-8", "replace"), "model": model}
+    text = source.read().decode("utf-8", "replace")
+    tools = None
     if tools_file is not None:
         try:
-            record["tools"] = msgspec.json.decode(tools_file.read_bytes())
+            tools = tool_book(msgspec.json.decode(tools_file.read_bytes()))
         except msgspec.DecodeError as error:
             raise AthenaError(f"{tools_file}: not JSON: {error}") from None
-    outcome = msgspec.json.decode(parse_line(msgspec.json.encode(record), options))
-    if options.events:
-        sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in outcome["events"]))
-        return 0
-    sink.write(_readable(outcome).encode())
-    return 1 if any(problem["code"] == "bad_record" for problem in outcome["errors"]) else 0
+        except AthenaError as error:
+            raise AthenaError(f"{tools_file}: {error.message}") from None
+    given: dict[str, Any] = {"format": settings["format"], "model": model, "tools": tools, "repair": settings["repair"]}
+    if settings["writes_events"]:
+        parser = Parser(**given)
+        sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in [*parser.feed(text), *parser.close()]))
+    else:
+        sink.write(_readable(parse_pieces((text,), **given)).encode("utf-8", "replace"))
+    return 0
 
 
-def _readable(outcome: dict[str, Any]) -> str:
-    lines = [f"format    {outcome['format']}"]
-    if outcome["thinking"]:
-        lines.append(f"thinking  {_indented(outcome['thinking'])}")
-    if outcome["text"]:
-        lines.append(f"text      {_indented(outcome['text'])}")
-    for call in outcome["tool_calls"]:
-        lines.append(f"call      {call['name']}  {call['arguments']}")
-    if not outcome["tool_calls"]:
-        lines.append("call      none")
-    lines += [f"problem   {problem['message']}" for problem in outcome["errors"]]
+def _readable(parsed: Parsed) -> str:
+    lines = [f"format    {parsed.format}"]
+    if parsed.thinking:
+        lines.append(f"thinking  {_indented(parsed.thinking)}")
+    if parsed.text:
+        lines.append(f"text      {_indented(parsed.text)}")
+    lines += [f"call      {call.name}  {call.arguments}" for call in parsed.calls] or ["call      none"]
+    lines += [f"problem   {error.message}" for error in parsed.errors]
     return "\n".join(lines) + "\n"
 
 
@@ -130,86 +132,23 @@ def _indented(text: str) -> str:
 # -- many ------------------------------------------------------------------------------------------------------------------
 
 
-def _lines(source: BinaryIO, sink: BinaryIO, options: Options, workers: int, size: int | None) -> int:
+def _lines(source: BufferedReader, sink: BinaryIO, settings: Settings, workers: int, size: int | None) -> int:
     """Blocks of lines in, blocks of lines out, in order; never more than a few blocks in memory."""
-    from athena.batch import parse_lines
+    from athena.shells.cli.json_lines import parsed_by_processes, parsed_here
 
     total = bad = 0
-    with _progress(size) as advance:
-        if workers == 1:
-            for numbers, block, taken in _blocks(source):
-                written, failed = parse_lines(block, options)
-                sink.write(written)
-                _report(numbers, written, failed, bad)
-                total, bad = total + len(block), bad + failed
-                advance(taken)
-        else:
-            total, bad = _spread(source, sink, options, workers, advance)
-    sink.flush()
+    parsed = parsed_here(source, settings) if workers == 1 else parsed_by_processes(source, settings, workers)
+    with _progress(size) as advance, closing(parsed):
+        for block, taken in parsed:
+            sink.write(block.output)
+            sink.flush()
+            for line in block.bad[: max(0, _NAMED - bad)]:
+                click.echo(f"athena: {line.message}", err=True)
+            total, bad = total + block.records, bad + len(block.bad)
+            advance(taken)
     if bad:
         click.echo(f"athena: {bad} of {total} lines could not be read; their errors are in the output", err=True)
     return 1 if bad else 0
-
-
-def _spread(
-    source: BinaryIO, sink: BinaryIO, options: Options, workers: int, advance: Callable[[int], None]
-) -> tuple[int, int]:
-    from athena.batch import parse_lines
-
-    total = bad = 0
-    waiting: deque[tuple[Future[tuple[bytes, int]], list[int], int]] = deque()
-
-    def finish() -> None:
-        nonlocal total, bad
-        future, numbers, taken = waiting.popleft()
-        written, failed = future.result()
-        sink.write(written)
-        _report(numbers, written, failed, bad)
-        total, bad = total + len(numbers), bad + failed
-        advance(taken)
-
-    with ProcessPoolExecutor(workers) as pool:
-        for numbers, block, taken in _blocks(source):
-            waiting.append((pool.submit(parse_lines, block, options), numbers, taken))
-            if len(waiting) >= 2 * workers:
-                finish()
-        while waiting:
-            finish()
-    return total, bad
-
-
-def _report(numbers: list[int], written: bytes, failed: int, before: int) -> None:
-    """Name the first lines that could not be read; the rest is only counted."""
-    if not failed or before >= _NAMED:
-        return
-    import msgspec
-
-    from athena.batch import BAD_RECORD
-
-    mark = f'"code":"{BAD_RECORD}"'.encode()
-    for number, line in zip(numbers, written.split(b"\n"), strict=False):
-        if mark in line and before < _NAMED:
-            before += 1
-            click.echo(f"athena: line {number}: {msgspec.json.decode(line)['errors'][0]['message']}", err=True)
-
-
-def _blocks(source: BinaryIO) -> Iterator[tuple[list[int], list[bytes], int]]:
-    """(numbers, lines, bytes read): lines without the empty ones, so the numbers may have gaps."""
-    numbers: list[int] = []
-    block: list[bytes] = []
-    size = number = 0
-    while line := source.readline(_LINE_LIMIT):
-        number += 1
-        size += len(line)
-        stripped = line.strip()
-        if stripped:
-            numbers.append(number)
-            block.append(stripped)
-        if size >= _BLOCK_BYTES:
-            yield numbers, block, size
-            numbers, block, size = [], [], 0
-    if size:
-        yield numbers, block, size
 
 
 def _progress(size: int | None) -> AbstractContextManager[Callable[[int], None]]:
@@ -236,12 +175,12 @@ def _bar(size: int | None) -> AbstractContextManager[Callable[[int], None]]:
     return shown()
 
 
-def _opened(file: Path | None) -> AbstractContextManager[BinaryIO]:
+def _opened(file: Path | None) -> AbstractContextManager[BufferedReader]:
     if file is not None:
         return file.open("rb")
     if sys.stdin.isatty():
         click.echo("athena: reading from the terminal; end with Ctrl-D", err=True)
-    return nullcontext(sys.stdin.buffer)
+    return nullcontext(cast("BufferedReader", sys.stdin.buffer))
 
 
 def _created(output: Path | None) -> AbstractContextManager[BinaryIO]:

@@ -1,0 +1,257 @@
+"""One record to one outcome: what a record may hold, what comes out, and what holds for records that do not say.
+
+The contract is `athena parse --jsonl` of `design.md` 4; JSON lines, Python mappings and Arrow rows all go through
+`RecordParser`, so they all come out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from athena.errors import AthenaError, InvalidRequest
+from athena.formats import get_format
+from athena.formats.policies import RepairLevel
+from athena.formats.value_types import ToolBook
+from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
+from athena.model.request import Tool
+from athena.parsing import Parser, Tools, read_tools
+from athena.wire.surrogates import without_lone_surrogates
+
+BAD_RECORD = "bad_record"
+"""The code of the one error of a record that could not be read."""
+
+
+class Record(msgspec.Struct, gc=False):
+    """One text to be parsed. Unknown fields are ignored; null is the same as absent, as data frames write it."""
+
+    id: Any = None
+    format: str | None = None
+    model: str | None = None
+    tools: Any = None
+    text: str | None = None
+    chunks: list[str] | None = None
+    channel: Literal["text", "reasoning"] | None = None
+    starts_in_thinking: bool | None = None
+
+
+class LineRecord(Record, gc=False):
+    """A record out of a line of JSON: its tools stay text until they turn out to be new."""
+
+    tools: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class FoundCall(TypedDict):
+    """One call; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Problem(TypedDict):
+    """What was wrong with a call, or, with the code `bad_record`, with the whole record."""
+
+    code: str
+    message: str
+
+
+class Outcome(TypedDict):
+    """What one record says."""
+
+    id: Any
+    """The record's own, whatever it is."""
+    format: str
+    """The format in which calls were found; else the one that was looked for."""
+    text: str
+    thinking: str
+    tool_calls: list[FoundCall]
+    incomplete: bool
+    """The text ended inside a call."""
+    errors: list[Problem]
+
+
+def parse_batch(
+    records: Iterable[Mapping[str, Any]],
+    *,
+    format: str = "auto",  # noqa: A002 - the word users know
+    model: str | None = None,
+    tools: Tools | None = None,
+    repair: RepairLevel = "syntax",
+) -> Iterator[Outcome]:
+    """Parse the records of a dataset or a log, one after another, as they are asked for.
+
+    A record is a mapping with the text as `text`, or its pieces as `chunks`, and as far as they are known `id`, `format`,
+    `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field) and
+    `starts_in_thinking` (the prompt opened the reasoning). The keywords hold for records that do not say otherwise; `repair`
+    holds for all.
+
+    There is one outcome for each record, in order. A record that can not be read does not stop the others: its outcome has one
+    error with the code `bad_record` and a message that begins with the record's number, counted from 1. Nothing is kept, so
+    the input may be endless. Raises UsageError for an unknown `format` and InvalidRequest for unusable `tools`, at once.
+
+    >>> outcomes = parse_batch([
+    ...     {"id": 1, "text": 'Look.<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'},
+    ...     {"id": 2, "txet": "a slip"},
+    ... ])
+    >>> for outcome in outcomes:
+    ...     print(outcome["id"], outcome["text"], [call["name"] for call in outcome["tool_calls"]], outcome["errors"])
+    1 Look. ['get_time'] []
+    2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
+    """
+    parser = RecordParser(format=format, model=model, tools=tools, repair=repair)
+    return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))
+
+
+class RecordParser:
+    """Parses records one by one; what they do not say is given here. Holds nothing of any record."""
+
+    __slots__ = ("_format", "_model", "_repair", "_tools")
+
+    def __init__(
+        self,
+        *,
+        format: str = "auto",  # noqa: A002 - the word users know
+        model: str | None = None,
+        tools: Tools | None = None,
+        repair: RepairLevel = "syntax",
+    ) -> None:
+        self._format = format if format in ("auto", "standard") else get_format(format).id
+        self._model = model
+        self._tools = tool_book(tools)
+        self._repair: RepairLevel = repair
+
+    def mapping(self, value: object, place: str = "") -> Outcome:
+        """The outcome of a record as Python values; `place` begins the message if it can not be read."""
+        try:
+            record = msgspec.convert(value, Record)
+        except (msgspec.ValidationError, RecursionError) as error:
+            given = value.get("id") if isinstance(value, Mapping) else None
+            return bad_record(given, f"{place}the record can not be read: {error}")
+        return self.outcome(record, place)
+
+    def outcome(self, record: Record, place: str = "") -> Outcome:
+        """What the record says."""
+        try:
+            parser, events = self._read(record)
+        except AthenaError as error:
+            return bad_record(record.id, f"{place}{error.message}")
+        return _folded(record.id, parser.format, events)
+
+    def events(self, record: Record, place: str = "") -> dict[str, Any]:
+        """The id and the events of the record, or, if it can not be read, its outcome."""
+        try:
+            return {"id": record.id, "events": self._read(record)[1]}
+        except AthenaError as error:
+            return {**bad_record(record.id, f"{place}{error.message}")}
+
+    def _read(self, record: Record) -> tuple[Parser, list[Event]]:
+        if record.chunks is None and record.text is None:
+            raise AthenaError('there is neither "text" nor "chunks"')
+        tools = tool_book(record.tools)
+        parser = Parser(
+            record.format or self._format,
+            model=record.model or self._model,
+            tools=self._tools if tools is None else tools,
+            starts_in_thinking=bool(record.starts_in_thinking),
+            channel=record.channel or "text",
+            repair=self._repair,
+        )
+        if record.chunks is None:
+            events = parser.feed(record.text or "")
+        else:
+            events = [event for piece in record.chunks for event in parser.feed(piece)]
+        events += parser.close()
+        return parser, events
+
+
+def bad_record(record_id: Any, message: str) -> Outcome:
+    """The outcome of a record that could not be read."""
+    problem = Problem(code=BAD_RECORD, message=message)
+    return Outcome(id=record_id, format="", text="", thinking="", tool_calls=[], incomplete=False, errors=[problem])
+
+
+def is_bad(outcome: Mapping[str, Any]) -> bool:
+    """Could the record not be read?"""
+    errors: Sequence[Mapping[str, str]] = outcome.get("errors") or ()
+    return bool(errors) and errors[0]["code"] == BAD_RECORD
+
+
+def _folded(record_id: Any, found_format: str, events: list[Event]) -> Outcome:
+    """What `parsing.parse` folds out of the same events, without the parts of an answer that a text can not have."""
+    text: list[str] = []
+    thinking: list[str] = []
+    calls: dict[int, FoundCall | None] = {}
+    errors: list[Problem] = []
+    fatal: Problem | None = None
+    for event in events:
+        match event:
+            case TextDelta():
+                text.append(event.text)
+            case ThinkingDelta():
+                thinking.append(event.text)
+            case ToolCallStart():
+                # Calls stand in the order in which they began; one that never completes leaves its place empty.
+                calls[event.call] = None
+            case ToolCallComplete():
+                calls[event.call] = FoundCall(id=event.id, name=event.name, arguments=event.arguments)
+            case Error(fatal=True):
+                fatal = Problem(code=event.code, message=event.message)
+            case Error():
+                errors.append(Problem(code=event.code, message=event.message))
+    if fatal is not None:
+        errors.append(fatal)
+    return Outcome(
+        id=record_id,
+        format=found_format,
+        text="".join(text),
+        thinking="".join(thinking),
+        tool_calls=[call for call in calls.values() if call is not None],
+        incomplete=any(error["code"] == "truncated_call" for error in errors),
+        errors=errors,
+    )
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------------
+
+
+def tool_book(tools: Any) -> ToolBook | None:
+    """Tools as JSON text or as values, one or a list of them; None for null. Raises InvalidRequest naming what is wrong."""
+    if tools is None:
+        return None
+    if isinstance(tools, msgspec.Raw):
+        return _tool_book_of_json(bytes(tools))
+    if isinstance(tools, str):
+        return _tool_book_of_json(tools.encode("utf-8", "replace"))
+    try:
+        key = msgspec.json.encode(tools)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"tools: {error}", path="tools") from None
+    # Values of ours have a JSON form of their own that `read_tools` would take for an API's.
+    return _declared(tools) if isinstance(tools, Tool) or _has_tool_values(tools) else _tool_book_of_json(key)
+
+
+@lru_cache(maxsize=256)
+def _tool_book_of_json(tools: bytes) -> ToolBook | None:
+    """Records of one dataset repeat their tools: read each set once."""
+    try:
+        return _declared(msgspec.json.decode(without_lone_surrogates(tools)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"tools: not JSON: {error}", path="tools") from None
+
+
+def _declared(tools: Any) -> ToolBook | None:
+    if tools is None:
+        return None
+    several = tools if isinstance(tools, list | tuple) else [tools]
+    for index, tool in enumerate(several):
+        if not isinstance(tool, Tool | Mapping):
+            raise InvalidRequest(f"tools[{index}]: expected a tool as an object", path=f"tools[{index}]")
+    return ToolBook(read_tools(several))
+
+
+def _has_tool_values(tools: Any) -> bool:
+    return isinstance(tools, list | tuple) and any(isinstance(tool, Tool) for tool in tools)
