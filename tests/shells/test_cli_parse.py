@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,76 @@ def test_events_are_written_on_request() -> None:
     assert kinds[-1] == "ToolCallComplete"
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_output_follows_input_at_once(workers: str) -> None:
+    command = [sys.executable, "-m", "athena", "parse", "--jsonl", "--workers", workers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in range(3):
+            process.stdin.write(json.dumps({"id": number, "text": CALL}).encode() + b"\n")
+            process.stdin.flush()
+            # Nothing more is written until this line is answered.
+            assert json.loads(process.stdout.readline())["id"] == number
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent(ended_by: signal.Signals) -> None:
+    command = [sys.executable, "-m", "athena", "parse", "--jsonl", "--workers", "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"text": CALL}).encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        started = descendants(process.pid)
+        assert len(started) >= 2
+        process.send_signal(ended_by)
+        process.wait(30)
+        deadline = time.monotonic() + 30
+        while any(map(alive, started)):
+            assert time.monotonic() < deadline, "workers were left behind"
+            time.sleep(0.05)
+
+
+def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
+    command = [sys.executable, "-m", "athena", "parse", "--jsonl", "--workers", "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps({"text": CALL}).encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        for pid in descendants(process.pid):
+            # Workers have no children; the fork server and the resource tracker are no workers.
+            if b"forkserver" in command_line(pid) and not descendants(pid):
+                os.kill(pid, signal.SIGKILL)
+        process.stdin.write(json.dumps({"text": CALL}).encode() + b"\n")
+        process.stdin.flush()
+        assert process.wait(30) == 1
+        assert b"a worker process ended with code -9" in process.stderr.read()
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def alive(pid: int) -> bool:
+    """Is it there and no zombie?"""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+
+
 def test_plain_text_gives_a_result_for_people(tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text('[{"name": "f", "parameters": {"type": "object"}}]', encoding="utf-8")
@@ -87,6 +160,15 @@ def test_formats_and_detect() -> None:
     assert "<|tool_call_begin|>" in athena("formats", "kimi_k2").stdout
     assert athena("formats", "nothing").returncode == 1
     assert athena("detect", "moonshotai/kimi-k2-0905").stdout.strip() == "kimi_k2"
+
+
+def test_unusable_tools_are_an_error_that_names_the_file(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    for content, said in (("{", "not JSON"), ("[1]", "tools[0]: expected a tool as an object")):
+        tools.write_text(content, encoding="utf-8")
+        ran = athena("parse", "--tools", str(tools), given=CALL)
+        assert ran.returncode == 1
+        assert f"{tools}: {said}" in ran.stderr
 
 
 def test_wrong_usage_is_exit_code_two() -> None:

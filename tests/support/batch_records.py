@@ -52,24 +52,22 @@ def as_lines(given: Iterable[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in given)
 
 
-COLUMNS = pyarrow.schema(
-    [
-        ("id", pyarrow.int64()),
-        ("format", pyarrow.string()),
-        ("model", pyarrow.string()),
-        ("tools", pyarrow.string()),
-        ("text", pyarrow.string()),
-        ("chunks", pyarrow.list_(pyarrow.string())),
-        ("channel", pyarrow.string()),
-        ("starts_in_thinking", pyarrow.bool_()),
-    ]
-)
+_COLUMNS: list[tuple[str, pyarrow.DataType]] = [
+    ("id", pyarrow.int64()),
+    ("format", pyarrow.string()),
+    ("model", pyarrow.string()),
+    ("tools", pyarrow.string()),
+    ("text", pyarrow.string()),
+    ("chunks", pyarrow.list_(pyarrow.string())),
+    ("channel", pyarrow.string()),
+    ("starts_in_thinking", pyarrow.bool_()),
+]
 
 
 def as_table(given: Iterable[dict[str, Any]]) -> pyarrow.Table:
     """One row for each; the tools as JSON text."""
     rows = [{**record, "tools": json.dumps(record["tools"])} if record.get("tools") else record for record in given]
-    return pyarrow.Table.from_pylist(rows, schema=COLUMNS)
+    return pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(_COLUMNS))
 
 
 def outcome_lines(rows: Iterable[dict[str, Any]]) -> bytes:

@@ -152,7 +152,7 @@ class _Mapper:
         import pandas  # type: ignore[import-untyped]  # pandas has no types of its own
 
         names = self._present([str(name) for name in frame.columns])
-        values = {field: self._frame_cells(frame[name]) for field, name in names.items() if field != "id"}
+        values = {field: self._frame_cells(pandas, frame[name]) for field, name in names.items() if field != "id"}
         arrays = self._arrays(self._outcomes(values, len(frame)))
         if "id" in names:
             ids = frame[names["id"]]
@@ -164,13 +164,14 @@ class _Mapper:
     def _arrow_series(self, pandas: Any, array: pyarrow.Array[Any], index: Any) -> Any:
         return pandas.Series(pandas.arrays.ArrowExtensionArray(self._arrow.chunked_array([array])), index=index)
 
-    def _frame_cells(self, series: Any) -> list[Any]:
+    def _frame_cells(self, pandas: Any, series: Any) -> list[Any]:
         """Arrow turns arrays in cells into lists and every kind of missing value into None, but takes no mixed columns."""
+        refusals = (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, self._arrow.ArrowNotImplementedError)
         try:
-            found = self._arrow.Array.from_pandas(series)
-        except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, self._arrow.ArrowNotImplementedError):
-            return [None if value is None or value != value else value for value in series.tolist()]
-        return _cells(found)
+            return _cells(self._arrow.Array.from_pandas(series))
+        except (*refusals, UnicodeEncodeError):
+            cells = (cell.tolist() if hasattr(cell, "tolist") else cell for cell in series.tolist())
+            return [None if pandas.isna(cell) is True else cell for cell in cells]
 
     def _present(self, names: Sequence[str]) -> dict[str, str]:
         """The column of each field that has one. Raises UsageError if a named one or the text is missing."""
