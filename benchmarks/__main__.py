@@ -8,6 +8,8 @@ from typing import Any
 
 SUITES = {
     "gateway": "benchmarks.gateway.suite",
+    "scale": "benchmarks.gateway.scale.suite",
+    "peers": "benchmarks.gateway.peers_suite",
 }
 """Take options and end with an exit code."""
 SMALL = ("translator", "formats", "prompted", "startup", "upstream_client")

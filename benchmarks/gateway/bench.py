@@ -32,6 +32,8 @@ class Loaded(msgspec.Struct):
     chunks: int
     reads: int
     bytes: int
+    cpu_s: float
+    """Of the generator itself."""
     requests_per_s: float
     chunks_per_s: float
     first_p50: float
@@ -100,7 +102,9 @@ class Bench:
         self._ending = contextlib.ExitStack()
         self.folder = Path(self._ending.enter_context(tempfile.TemporaryDirectory(prefix="athena-bench-")))
         self.upstream_port = 0
+        self.upstream_pid = 0
         self.upstream = ""
+        self._load_cores = {self.load_core}
 
     def __enter__(self) -> Self:
         """The upstream runs."""
@@ -110,7 +114,8 @@ class Bench:
             process = processes.start(
                 [tool("upstream"), str(self.upstream_port)], cores={self.load_core}, log=self.folder / "upstream.log"
             )
-            self._ending.callback(processes.stop, process)
+            self.keep(process)
+            self.upstream_pid = process.pid
             self._wait_for(System("the fake upstream", "chat", None), self.upstream_port, process, (), 10)
         except BaseException:
             self._ending.close()
@@ -120,6 +125,21 @@ class Bench:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Nothing is left behind."""
         self._ending.close()
+
+    def keep(self, process: subprocess.Popen[bytes]) -> None:
+        """Something else that must run beside; it ends with the bench."""
+        self._ending.callback(processes.stop, process)
+
+    @contextlib.contextmanager
+    def load_on(self, cores: set[int]) -> Iterator[None]:
+        """Generator and upstream on these cores for a while."""
+        before, self._load_cores = self._load_cores, cores
+        os.sched_setaffinity(self.upstream_pid, cores)
+        try:
+            yield
+        finally:
+            self._load_cores = before
+            os.sched_setaffinity(self.upstream_pid, before)
 
     @contextlib.contextmanager
     def running(self, system: System, *, upstream: str = "", environment: dict[str, str] | None = None) -> Iterator[Running]:
@@ -147,7 +167,7 @@ class Bench:
             folder=folder,
             environment=launch.environment | (environment or {}),
         )
-        self._ending.callback(processes.stop, process)
+        self.keep(process)
         self._wait_for(system, place.port, process, launch.headers, 120, prefix=launch.model_prefix, log=folder / "log")
         running = Running(system, place.port, launch, process, time.monotonic() - began, folder=folder)
         running.idle_mib = running.memory_kib() / 1024
@@ -194,7 +214,18 @@ class Bench:
         leave_percent: int = 0,
     ) -> list[str]:
         """The generator's command line, on its core."""
-        command = ["taskset", "-c", str(self.load_core), tool("load"), "-p", str(port), "-u", path, "-b", str(body)]
+        command = [
+            "taskset",
+            "-c",
+            ",".join(map(str, self._load_cores)),
+            tool("load"),
+            "-p",
+            str(port),
+            "-u",
+            path,
+            "-b",
+            str(body),
+        ]
         command += ["-n", str(requests), "-c", str(concurrent), "-e", str(stamps), "-t", str(self._patience_s)]
         command += ["-E", end] if end else []
         command += ["-x", str(leave_percent)] if leave_percent else []

@@ -316,9 +316,9 @@ static void report(double seconds) {
     for (char *at = first_error; *at; at++)
         if ((unsigned char)*at < 32 || (unsigned char)*at > 126 || *at == '"' || *at == '\\') *at = ' ';
     printf("{\"done\":%d,\"errors\":%d,\"left\":%d,\"reconnected\":%d,\"seconds\":%.4f,\"chunks\":%ld,\"reads\":%ld,\"bytes\":%ld,"
-           "\"requests_per_s\":%.1f,\"chunks_per_s\":%.1f,\"first_p50\":%.1f,\"first_p99\":%.1f,\"total_p50\":%.1f,\"total_p99\":%.1f,"
+           "\"cpu_s\":%.4f,\"requests_per_s\":%.1f,\"chunks_per_s\":%.1f,\"first_p50\":%.1f,\"first_p99\":%.1f,\"total_p50\":%.1f,\"total_p99\":%.1f,"
            "\"delay_p50\":%.1f,\"delay_p90\":%.1f,\"delay_p99\":%.1f,\"delay_max\":%.1f,\"error\":\"%s\"}\n",
-           done, errors, left, reconnected, seconds, chunks, reads, bytes, (done - errors) / seconds, chunks / seconds,
+           done, errors, left, reconnected, seconds, chunks, reads, bytes, clock() / (double)CLOCKS_PER_SEC, (done - errors) / seconds, chunks / seconds,
            share(&firsts, .5), share(&firsts, .99), share(&totals, .5), share(&totals, .99), share(&delays, .5), share(&delays, .9),
            share(&delays, .99), share(&delays, 1), first_error);
 }

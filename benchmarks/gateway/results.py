@@ -24,6 +24,8 @@ class Figure(msgspec.Struct, omit_defaults=True):
     values: list[float]
     judged: bool = False
     """A later run is compared by it: a ratio or a CPU figure, hardly moved by what else the machine does."""
+    at_most: float | None = None
+    """The target, where there is one."""
 
     @property
     def middle(self) -> float:

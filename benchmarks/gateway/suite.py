@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     add_output_options(parser)
     options = parser.parse_args(arguments)
     try:
-        cases = [_case(name) for name in options.cases.split(",")]
+        cases = chosen_cases(options.cases)
         systems = [system_named(name) for name in options.systems.split(",")]
         run = measure(
             "gateway", systems, cases, repeats=2 if options.quick else options.repeats, share=0.25 if options.quick else 1
@@ -44,17 +44,19 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _case(name: str) -> Case:
-    if name not in CASES:
-        raise CannotMeasure(f"no case {name!r}; there are {', '.join(CASES)}")
-    return CASES[name]
+def chosen_cases(names: str) -> list[Case]:
+    """Those named, separated by commas."""
+    for name in names.split(","):
+        if name not in CASES:
+            raise CannotMeasure(f"no case {name!r}; there are {', '.join(CASES)}")
+    return [CASES[name] for name in names.split(",")]
 
 
 def measure(suite: str, systems: list[System], cases: list[Case], *, repeats: int, share: float) -> Run:
     """All systems through all cases, interleaved."""
     passes: Passes = defaultdict(list)
     with Bench() as bench:
-        running = [bench.start(system) for system in systems]
+        running = _start_all(bench, systems)
         for one in running:
             print(f"  {one.system.name} answers after {one.startup_s:.2f} s, {one.idle_mib:.0f} MiB", file=sys.stderr)
             _warm_up(bench, one)
@@ -69,6 +71,19 @@ def measure(suite: str, systems: list[System], cases: list[Case], *, repeats: in
         run.figures += _start_figures(running)
     run.figures += figures(passes, systems, cases)
     return run
+
+
+def _start_all(bench: Bench, systems: list[System]) -> list[Running]:
+    """A peer that does not start is left out; anything else ends the run."""
+    running = []
+    for system in systems:
+        try:
+            running.append(bench.start(system))
+        except CannotMeasure as problem:
+            if not system.slow:
+                raise
+            print(f"  {problem}", file=sys.stderr)
+    return running
 
 
 def _warm_up(bench: Bench, one: Running) -> None:

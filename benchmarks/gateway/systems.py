@@ -132,6 +132,7 @@ SYSTEMS = {
         System("athena-chat-fast", "chat", athena(*FAST)),
         System("athena-pass-fast", "messages", athena(*SAME_DIALECT, *FAST), reference="nginx-msg"),
         System("athena-msg-2w", "messages", athena("--workers", "2"), cores=2),
+        System("athena-msg-2w-fast", "messages", athena("--workers", "2", *FAST), cores=2),
         System("athena-chat-2w", "chat", athena("--workers", "2"), cores=2),
     )
 }

@@ -9,7 +9,8 @@
 //   -n<COUNT>  stamped chunks (default 200)
 //   -s<BYTES>  letters per chunk (default: short words, some escaped, some not ASCII; of -k: 64)
 //   -kargs     the chunks are pieces of one tool call's arguments
-//   -kmarkup   the chunks are openings of tool calls written as text, none of them ever closed
+//   -kmarkup   the chunks are full of what begins like a tool call written as text and is none
+//   -kunclosed the chunks are openings of tool calls written as text, none of them ever closed
 // so "fake-p5000-n50" streams 50 words, 5 ms apart. A streamed answer ends with a small tool call and the usage.
 //
 // One send(2) per event. Every chunk carries "@<18 digits of CLOCK_MONOTONIC in ns>;", by which a client learns the one-way
@@ -44,7 +45,7 @@ typedef struct {
 
 typedef struct Script { // what one kind of answer sends
     int messages, streamed, chunks, size;
-    char kind; // 't'ext, 'a'rgs, 'm'arkup
+    char kind; // 't'ext, 'a'rgs, 'm'arkup, 'u'nclosed
     Piece *pieces;
     int count, longest;
     struct Script *next;
@@ -114,7 +115,9 @@ static const char *ARGUMENTS[] = {"{\\\"", "city", "\\\":\\\"", "Par", "is", "\\
 static int word_of(int chunk) { return chunk % 10 == 3 ? 2 : chunk % 17 == 5 ? 3 : chunk % 3 ? 1 : 0; }
 
 static char *filler(int size, char kind) {
-    const char *unit = kind == 'm' ? "<tool_call>{\\\"name\\\": \\\"get_weather\\\", \\\"arguments\\\": {\\\"city\\\": [" : "abcdefg ";
+    const char *unit = kind == 'u'   ? "<tool_call>{\\\"name\\\": \\\"get_weather\\\", \\\"arguments\\\": {\\\"city\\\": ["
+                       : kind == 'm' ? "a <b, <tool, [TOOL_, <|im and {\\\"nam or <function "
+                                     : "abcdefg ";
     char *text = malloc(size + strlen(unit) + 1);
     int length = 0;
     while (length < size) length += sprintf(text + length, "%s", unit);
