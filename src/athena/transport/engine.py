@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from prometheus_client import Counter
 
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
@@ -49,7 +48,7 @@ class Engine:
         self._tokens = TokenCounter()
         self._targets: dict[str, tuple[Target, ...]] = {}
         self._lock = threading.Lock()
-        self.tool_modes = ToolModes(Counter("athena_tool_switches", "Models that refused tools", ["upstream"], registry=None))
+        self.tool_modes = ToolModes()
 
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
         """The call to make for an SDK's request, or the answer where none is needed."""

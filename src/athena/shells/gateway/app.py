@@ -32,6 +32,7 @@ from athena.shells.gateway.flow import Flow, Send
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
 from athena.shells.gateway.incoming import ClientGone, Receive, header_map, read_body, read_json
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
+from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
@@ -51,8 +52,8 @@ _TARGETS_REMEMBERED = 4096
 class Gateway:
     """One running gateway. Call it as an ASGI application."""
 
-    def __init__(self, config: Config, *, envelope_key: bytes | None = None) -> None:
-        self.metrics = Metrics()
+    def __init__(self, config: Config, *, envelope_key: bytes | None = None, numbers: Numbers | None = None) -> None:
+        self.metrics = Metrics(numbers or Numbers())
         self.tokens = TokenCounter()
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
@@ -69,9 +70,9 @@ class Gateway:
         self._targets: dict[str, tuple[Target, ...]] = {}
         self.health = UpstreamHealth(config.health, time.monotonic)
         self.budget = RetryBudget(config.retries)
-        self.tool_modes = ToolModes(self.metrics.tool_switches)
+        self.tool_modes = ToolModes(lambda upstream: self.metrics.tool_switches.labels(upstream).inc())
         for name in config.upstreams:
-            self.metrics.upstream_up.labels(name).set_function(partial(self._is_up, name))
+            self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
 
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))

@@ -8,8 +8,7 @@ its tools in the prompt, then succeeds.
 from __future__ import annotations
 
 import logging
-
-from prometheus_client import Counter
+from collections.abc import Callable
 
 from athena.exchange import Route
 from athena.model.events import Error
@@ -25,8 +24,8 @@ _REMEMBERED = 4096
 class ToolModes:
     """What one gateway learnt since its configuration was loaded."""
 
-    def __init__(self, switches: Counter) -> None:
-        self._switches = switches
+    def __init__(self, on_switch: Callable[[str], None] = lambda upstream: None) -> None:
+        self._on_switch = on_switch
         self._prompted: set[tuple[str, str]] = set()
 
     def route(self, target: Target) -> Route:
@@ -54,7 +53,7 @@ class ToolModes:
     def confirm(self, target: Target, *, ok: bool) -> None:
         """The first answer after a switch: was it the tools?"""
         if ok:
-            self._switches.labels(target.upstream).inc()
+            self._on_switch(target.upstream)
             fields = {"upstream": target.upstream, "upstream_model": target.model, "tools": "prompted"}
             LOG.warning(
                 "%s refuses tools for %s: they go into the prompt from now on; `tools: prompted` says so at once",

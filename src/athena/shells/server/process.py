@@ -24,6 +24,7 @@ from athena.shells import logs
 from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
+from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.targets import ready_targets
 from athena.shells.server.listen import Slot
 from athena.shells.server.plan import Plan, Started, with_demo
@@ -38,11 +39,21 @@ _TOLD_IN_HASTE = 0.5
 class ServerProcess:
     """The gateway on its sockets. `parent` is the process to end with, if any; then only it decides about haste."""
 
-    def __init__(self, plan: Plan, slot: Slot, envelope_key: bytes, *, parent: int | None = None, speaks: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        slot: Slot,
+        envelope_key: bytes,
+        *,
+        parent: int | None = None,
+        speaks: bool = True,
+        numbers: Numbers | None = None,
+    ) -> None:
         self._plan = plan
         self._slot = slot
         self._envelope_key = envelope_key
         self._parent = parent
+        self._numbers = numbers
         self._speaks = logging.INFO if speaks else logging.DEBUG
         """Of several processes one tells what all of them do."""
         self._watcher = ConfigWatcher(plan.sources, plan.loaded)
@@ -55,7 +66,9 @@ class ServerProcess:
         self._stopping, self._hasty, self._reload_wanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._catch_signals(loop)
         self.gateway = Gateway(
-            await self._effective(self._config, forced=self._plan.wants_demo), envelope_key=self._envelope_key
+            await self._effective(self._config, forced=self._plan.wants_demo),
+            envelope_key=self._envelope_key,
+            numbers=self._numbers,
         )
         state = self._state = ServerState()
         front = self._front = Front(front_limits(self._config))
@@ -129,12 +142,13 @@ class ServerProcess:
     # -- while it runs -----------------------------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        """Once a second: the date, the files, the parent."""
+        """Once a second: the date, the numbers that others read, the files, the parent."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._reload_wanted.wait()
             self._refresh_date()
+            self.gateway.metrics.refresh()
             if self._parent is not None and os.getppid() != self._parent:
                 LOG.error("the parent process is gone; draining")
                 self._stopping.set()

@@ -13,6 +13,7 @@ from athena.errors import AthenaError
 from athena.shells import logs
 from athena.shells.config import check_bind
 from athena.shells.gateway.app import kept_envelope_key
+from athena.shells.gateway.numbers import Area, Numbers
 from athena.shells.server.listen import Slot, listen
 from athena.shells.server.plan import Plan, Started
 from athena.shells.server.process import ServerProcess
@@ -47,10 +48,12 @@ def _supervise(plan: Plan, slots: list[Slot], key: bytes) -> int:
     config = plan.loaded.config
     quiet = msgspec.structs.replace(plan, on_started=lambda started: None)
     port = slots[0][0].getsockname()[1]
+    # Before any process is forked: all of them see all areas.
+    areas = [Area() for _ in slots]
 
     def work(number: int, slot: Slot) -> int:
         logs.configure(config, default_file=plan.default_log_file)
-        return _run(ServerProcess(quiet, slot, key, parent=parent, speaks=number == 0))
+        return _run(ServerProcess(quiet, slot, key, parent=parent, speaks=number == 0, numbers=Numbers(areas, number)))
 
     def started() -> None:
         plan.on_started(Started(host=config.host, port=port, demo=plan.wants_demo, config=config))

@@ -1,7 +1,8 @@
 """Several serving processes under one parent: it forwards signals and replaces a process that dies.
 
 Each process has listening sockets of its own on the shared port (SO_REUSEPORT), made by the parent: connections that reach
-a process which has just died wait in its queue for the next one. Each keeps metrics of its own.
+a process which has just died wait in its queue for the next one. Each has an area of its own for its numbers, which outlives
+it and which all of them read (`gateway/numbers.py`).
 """
 
 from __future__ import annotations
