@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 SUITES = {
+    "micro": "benchmarks.micro",
     "gateway": "benchmarks.gateway.suite",
     "scale": "benchmarks.gateway.scale.suite",
     "peers": "benchmarks.gateway.peers_suite",

@@ -43,25 +43,29 @@ def main() -> None:
     _lines()
 
 
+def through(name: str, pieces: list[str]) -> None:
+    """One answer through the parser of a format."""
+    parser = TextParser(name, tools=TOOLS)
+    for piece in pieces:
+        parser.feed(piece)
+    parser.close()
+
+
 def _one(name: str) -> None:
     prose = PROSE * 500
     found = get_format("hermes" if name == "auto" else name)
     call = found.render_calls([CALL]) if found.inexpressible(CALL) is None else ""
     pieces = [call[start : start + 4] for start in range(0, len(call), 4)]
 
-    def whole(text: str) -> None:
-        parser = TextParser(name, tools=TOOLS)
-        parser.feed(text)
-        parser.close()
-
-    def cut() -> None:
-        parser = TextParser(name, tools=TOOLS)
-        for piece in pieces:
-            parser.feed(piece)
-        parser.close()
-
     timed = best_ns(
-        {"prose": lambda: whole(prose), "call": lambda: whole(call), "cut": cut}, per=1, rounds=3, batch_seconds=0.01
+        {
+            "prose": lambda: through(name, [prose]),
+            "call": lambda: through(name, [call]),
+            "cut": lambda: through(name, pieces),
+        },
+        per=1,
+        rounds=3,
+        batch_seconds=0.01,
     )
     speed = len(prose) / timed["prose"] * 1000
     if not call:
