@@ -16,7 +16,7 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -147,6 +147,8 @@ class FaultyUpstream:
         self.canary = 0
         """Requests for paths that no dialect has: somebody followed a redirect."""
         self.open_connections = 0
+        self.scripts: dict[str, Callable[[Talk], Awaitable[None]]] = {}
+        """What a test adds to the faults, by the whole name of a model."""
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -239,7 +241,7 @@ class FaultyUpstream:
         self._notify()
         talk = Talk(visit, number, reader, writer)
         try:
-            await FAULTS[model.partition(".")[0]](talk)
+            await (self.scripts.get(model) or FAULTS[model.partition(".")[0]])(talk)
         except ConnectionError:
             visit.gone_at = time.monotonic()
             raise

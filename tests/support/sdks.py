@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import anthropic
+import msgspec
 import openai
 from google import genai
 from google.genai import errors as genai_errors
@@ -35,38 +36,72 @@ def is_sdk_error(dialect: str, error: Exception) -> bool:
     return isinstance(error, SDK_ERRORS[dialect])
 
 
-@cache
-def openai_client(url: str) -> openai.OpenAI:
-    """OpenAI's client, one per server."""
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="test", max_retries=0)
+class Clients(msgspec.Struct, frozen=True):
+    """The SDKs' clients, however they reach what they talk to."""
+
+    openai: openai.OpenAI
+    anthropic: anthropic.Anthropic
+    genai: genai.Client
+
+
+Place = str | Clients
+"""A server's address, or clients that know their way."""
 
 
 @cache
-def anthropic_client(url: str) -> anthropic.Anthropic:
-    """Anthropic's client, one per server."""
-    return anthropic.Anthropic(base_url=url, api_key="test", max_retries=0)
+def clients_at(url: str) -> Clients:
+    """One of each per server."""
+    return Clients(
+        openai=openai.OpenAI(base_url=f"{url}/v1", api_key="test", max_retries=0),
+        anthropic=anthropic.Anthropic(base_url=url, api_key="test", max_retries=0),
+        genai=genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url)),
+    )
 
 
-@cache
-def genai_client(url: str) -> genai.Client:
-    """Google's client, one per server."""
-    return genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url))
+def openai_client(place: Place) -> openai.OpenAI:
+    """OpenAI's client."""
+    return (clients_at(place) if isinstance(place, str) else place).openai
+
+
+def anthropic_client(place: Place) -> anthropic.Anthropic:
+    """Anthropic's client."""
+    return (clients_at(place) if isinstance(place, str) else place).anthropic
+
+
+def genai_client(place: Place) -> genai.Client:
+    """Google's client."""
+    return (clients_at(place) if isinstance(place, str) else place).genai
 
 
 SCHEMA = {"type": "object", "properties": {"p": {"type": "integer"}, "city": {"type": "string"}}}
 TOOL_NAMES = ("a", "b", "c", "get_weather", "get_time")
 
 
-def ask(dialect: str, url: str, model: str, *, stream: bool, tools: bool = True) -> Seen:
+def ask(dialect: str, place: Place, model: str, *, stream: bool, tools: bool = True) -> Seen:
     """One question through the SDK of that dialect; raises what the SDK raises."""
-    return _ASK[dialect](url, model, stream, tools)
+    return _ASK[dialect](place, question(dialect, model, tools=tools), stream)
 
 
-def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
-    arguments: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+def question(dialect: str, model: str, *, tools: bool = True) -> dict[str, Any]:
+    """The arguments of the SDK's own method for that question."""
+    if dialect == "openai_chat":
+        functions = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES]
+        return {"model": model, "messages": [{"role": "user", "content": "Hi"}], **({"tools": functions} if tools else {})}
+    if dialect == "anthropic_messages":
+        functions = [{"name": name, "input_schema": SCHEMA} for name in TOOL_NAMES]
+        asked = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}]}
+        return {**asked, **({"tools": functions} if tools else {})}
+    if dialect == "openai_responses":
+        functions = [{"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES]
+        return {"model": model, "input": "Hi", **({"tools": functions} if tools else {})}
+    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if tools:
-        arguments["tools"] = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES]
-    client = openai_client(url)
+        config["tools"] = [{"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}]
+    return {"model": model, "contents": "Hi", "config": genai_types.GenerateContentConfig(**config)}
+
+
+def _ask_chat(place: Place, arguments: dict[str, Any], stream: bool) -> Seen:
+    client = openai_client(place)
     if stream:
         with client.chat.completions.stream(**arguments, stream_options={"include_usage": True}) as events:
             try:
@@ -78,6 +113,11 @@ def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
                 completion = events.current_completion_snapshot
     else:
         completion = client.chat.completions.create(**arguments)
+    return seen_completion(completion)
+
+
+def seen_completion(completion: Any) -> Seen:
+    """What a Chat answer says."""
     choice = completion.choices[0]
     message = choice.message
     extra = message.model_extra or {}
@@ -106,16 +146,18 @@ def _ask_chat(url: str, model: str, stream: bool, tools: bool) -> Seen:
     return Seen(merge(pieces), choice.finish_reason, counted, ids)
 
 
-def _ask_messages(url: str, model: str, stream: bool, tools: bool) -> Seen:
-    arguments: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}]}
-    if tools:
-        arguments["tools"] = [{"name": name, "input_schema": SCHEMA} for name in TOOL_NAMES]
-    client = anthropic_client(url)
+def _ask_messages(place: Place, arguments: dict[str, Any], stream: bool) -> Seen:
+    client = anthropic_client(place)
     if stream:
         with client.messages.stream(**arguments) as events:
             message = events.get_final_message()
     else:
         message = client.messages.create(**arguments)
+    return seen_message(message)
+
+
+def seen_message(message: Any) -> Seen:
+    """What an Anthropic answer says."""
     pieces, ids = [], []
     for block in message.content:
         if block.type == "text":
@@ -137,11 +179,8 @@ def _ask_messages(url: str, model: str, stream: bool, tools: bool) -> Seen:
     return Seen(merge(pieces), str(message.stop_reason), counted, ids)
 
 
-def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
-    arguments: dict[str, Any] = {"model": model, "input": "Hi"}
-    if tools:
-        arguments["tools"] = [{"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOL_NAMES]
-    client = openai_client(url)
+def _ask_responses(place: Place, arguments: dict[str, Any], stream: bool) -> Seen:
+    client = openai_client(place)
     if stream:
         with client.responses.stream(**arguments) as events:
             for _ in events:
@@ -149,8 +188,13 @@ def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
             response: Any = events.get_final_response()
     else:
         response = client.responses.create(**arguments)
-        if response.status == "failed":
-            raise openai.OpenAIError(str(response.error))
+    return seen_response(response)
+
+
+def seen_response(response: Any) -> Seen:
+    """What a Responses answer says; one that failed is an error of the SDK's user."""
+    if response.status == "failed":
+        raise openai.OpenAIError(str(response.error))
     pieces, ids = [], []
     for item in response.output:
         if item.type == "message":
@@ -177,16 +221,15 @@ def _ask_responses(url: str, model: str, stream: bool, tools: bool) -> Seen:
     return Seen(merge(pieces), str(finish), counted, ids)
 
 
-def _ask_gemini(url: str, model: str, stream: bool, tools: bool) -> Seen:
-    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
-    if tools:
-        config["tools"] = [{"function_declarations": [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOL_NAMES]}]
-    client = genai_client(url)
-    settings = genai_types.GenerateContentConfig(**config)
+def _ask_gemini(place: Place, arguments: dict[str, Any], stream: bool) -> Seen:
+    client = genai_client(place)
     if stream:
-        chunks = list(client.models.generate_content_stream(model=model, contents="Hi", config=settings))
-    else:
-        chunks = [client.models.generate_content(model=model, contents="Hi", config=settings)]
+        return seen_chunks(list(client.models.generate_content_stream(**arguments)))
+    return seen_chunks([client.models.generate_content(**arguments)])
+
+
+def seen_chunks(chunks: list[Any]) -> Seen:
+    """What a Gemini answer says, whole or in chunks."""
     pieces, ids, finish, usage = [], [], "", None
     for chunk in chunks:
         usage = chunk.usage_metadata or usage
@@ -221,7 +264,7 @@ def _value(arguments: str) -> Any:
         return arguments
 
 
-_ASK: dict[str, Callable[[str, str, bool, bool], Seen]] = {
+_ASK: dict[str, Callable[[Place, dict[str, Any], bool], Seen]] = {
     "openai_chat": _ask_chat,
     "anthropic_messages": _ask_messages,
     "openai_responses": _ask_responses,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from google.genai import types as genai_types
 
-from support.sdks import SCHEMA, anthropic_client, genai_client, openai_client
+from support.sdks import SCHEMA, Place, anthropic_client, genai_client, openai_client
 
 THOUGHT = "Two look-ups, at once. ✓"
 TEXT = "Let me look."
@@ -363,7 +363,7 @@ def _flat(content: Any) -> str:
 class Conversation:
     """One SDK's conversation, kept the way that SDK's users keep it: its own answer objects, appended."""
 
-    def __init__(self, url: str, *, stream: bool) -> None:
+    def __init__(self, url: Place, *, stream: bool) -> None:
         self.url, self.stream = url, stream
         self.calls: list[tuple[str, str]] = []
         """(id, name) of the last answer's calls."""
@@ -379,7 +379,7 @@ TOOLS = ("get_weather", "get_time")
 
 
 class ClaudeConversation(Conversation):
-    def __init__(self, url: str, *, stream: bool) -> None:
+    def __init__(self, url: Place, *, stream: bool) -> None:
         super().__init__(url, stream=stream)
         self.messages: list[Any] = []
 
@@ -412,7 +412,7 @@ class ClaudeConversation(Conversation):
 class ChatConversation(Conversation):
     """`plain`: keeps only what OpenAI's own API has, as many agents do."""
 
-    def __init__(self, url: str, *, stream: bool, plain: bool = False) -> None:
+    def __init__(self, url: Place, *, stream: bool, plain: bool = False) -> None:
         super().__init__(url, stream=stream)
         self.messages: list[Any] = []
         self.plain = plain
@@ -455,7 +455,7 @@ class ChatConversation(Conversation):
 
 
 class ResponsesConversation(Conversation):
-    def __init__(self, url: str, *, stream: bool) -> None:
+    def __init__(self, url: Place, *, stream: bool) -> None:
         super().__init__(url, stream=stream)
         self.items: list[Any] = []
 
@@ -488,7 +488,7 @@ class ResponsesConversation(Conversation):
 
 
 class GeminiConversation(Conversation):
-    def __init__(self, url: str, *, stream: bool) -> None:
+    def __init__(self, url: Place, *, stream: bool) -> None:
         super().__init__(url, stream=stream)
         self.contents: list[Any] = []
 
@@ -533,6 +533,6 @@ _CONVERSATIONS: dict[str, type[Conversation]] = {
 }
 
 
-def converse(dialect: str, url: str, *, stream: bool) -> Conversation:
+def converse(dialect: str, url: Place, *, stream: bool) -> Conversation:
     """A conversation through the official SDK of that dialect."""
     return _CONVERSATIONS[dialect](url, stream=stream)

@@ -15,19 +15,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
-from athena.errors import AthenaError, ClientError, UnsupportedFeature, UpstreamError
+from athena.errors import AthenaError, ClientError, UpstreamError
 from athena.exchange import Exchange, Head, Step, warnings_header
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
-from athena.model.request import Loss, Request
+from athena.model.request import Request
 from athena.prompted.validation import ArgumentCheck
 from athena.shells.gateway.inbox import Inbox
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
 from athena.shells.gateway.silence import SilenceWatch, says_something
-from athena.shells.gateway.targets import Target
+from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
 
@@ -38,7 +36,6 @@ LOG = logging.getLogger("athena")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
-_NEAR_CONTEXT_LIMIT = 0.8
 _LARGE = 64 * 1024
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
@@ -190,7 +187,7 @@ class Flow:
         self._exchange = None
         self._request_sent = self._final = False
         try:
-            request = _without_tools(self._request, target) if target.tools == "none" else self._request
+            request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
             exchange = Exchange(request, gateway.tool_modes.route(target), options)
             self._check_size(exchange, target)
@@ -223,20 +220,10 @@ class Flow:
         return await self._relay(target, exchange, response)
 
     def _check_size(self, exchange: Exchange, target: Target) -> None:
-        """Some models lose their tools in long prompts: near the configured bound a warning, above it a refusal."""
-        limit = target.context_limit_kb
-        if not limit or not exchange.request.tools:
-            return
-        size = len(exchange.call.body) / 1024
-        if size > limit:
-            raise ClientError(
-                f"the request with tools is {size:.0f} KiB long; this model takes {limit} KiB (context_limit_kb)",
-                kind="context_length",
-                code="context_length_exceeded",
-            )
-        if size > limit * _NEAR_CONTEXT_LIMIT:
-            self._warnings = [f"request near the limit: {size:.0f} of {limit} KiB"]
-            LOG.warning("request %s is near context_limit_kb: %.0f of %d KiB", self._record.request_id, size, limit)
+        warning = near_size_limit(exchange, target)
+        if warning:
+            self._warnings = [warning]
+            LOG.warning("%s (context_limit_kb), request %s", warning, self._record.request_id)
 
     async def _relay(self, target: Target, exchange: Exchange, response: UpstreamResponse) -> Step | None:
         """Upstream bytes through the exchange to the client."""
@@ -447,13 +434,3 @@ class Flow:
         if self._response is not None:
             self._response.close()
             self._response = None
-
-
-def _without_tools(request: Request, target: Target) -> Request:
-    """For a model that is configured to get none."""
-    if not request.tools:
-        return request
-    if target.route.strict:
-        raise UnsupportedFeature("tools: this model is configured without tools", path="tools")
-    loss = Loss("tools", "this model is configured without tools")
-    return msgspec.structs.replace(request, tools=(), tool_choice=None, parallel=None, losses=(*request.losses, loss))
