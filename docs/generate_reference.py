@@ -1,4 +1,5 @@
-"""Writes docs/configuration.md from the configuration's own schema and docs/formats.md from the formats themselves.
+"""Writes docs/configuration.md from the configuration's own schema, docs/formats.md from the formats themselves, and
+docs/command-line.md from the commands' own help.
 
 Run `python docs/generate_reference.py` after a change; `--check` only says whether the pages are current.
 """
@@ -8,11 +9,17 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import click
+
 from athena.formats import all_formats
+from athena.shells.cli import cli
 from athena.shells.config import init_template, schema_text
 
 HERE = Path(__file__).parent
@@ -109,14 +116,64 @@ def formats_page() -> str:
 
 
 def _as_markdown(docstring: str) -> str:
-    """A docstring's indented sample is already a Markdown code block; angle brackets outside it must not be read as tags."""
-    shown = []
-    for line in docstring.splitlines():
-        shown.append(line if line.startswith("    ") else line.replace("<", "&lt;") if "`" not in line else line)
+    """A docstring's indented samples as fenced blocks; angle brackets outside them must not be read as tags."""
+    shown: list[str] = []
+    for is_sample, group in groupby(docstring.splitlines(), key=_belongs_to_sample()):
+        lines = list(group)
+        if is_sample:
+            blank = len(lines) - len("\n".join(lines).rstrip().splitlines())
+            sample = dedent("\n".join(lines[: len(lines) - blank]))
+            shown += ["````text", sample, "````", *[""] * blank]
+        else:
+            shown += [line if "`" in line else line.replace("<", "&lt;") for line in lines]
     return "\n".join(shown).rstrip()
 
 
-PAGES = {"configuration.md": configuration_page, "formats.md": formats_page}
+def _belongs_to_sample() -> Callable[[str], bool]:
+    """Lines indented by four, and the empty ones between and behind them."""
+    inside = False
+
+    def belongs(line: str) -> bool:
+        nonlocal inside
+        inside = line.startswith("    ") or (inside and not line.strip())
+        return inside
+
+    return belongs
+
+
+def commands_page() -> str:
+    """Every command of `athena`, as its own help says it."""
+    lines = [
+        "# Command line",
+        "",
+        "<!-- Written by docs/generate_reference.py from the commands' own help. Do not edit. -->",
+        "",
+        "Exit codes: 0 success, 1 failure, 2 wrong usage. `athena completion SHELL` prints a completion script.",
+    ]
+    for path, command in _commands(cli, ("athena",)):
+        with click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100) as context:
+            lines += [
+                "",
+                f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}",
+                "",
+                "````console",
+                command.get_help(context),
+                "````",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path[-1])
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                yield from _commands(inner, (*path, name))
+
+
+PAGES = {"configuration.md": configuration_page, "formats.md": formats_page, "command-line.md": commands_page}
 
 
 def main(arguments: list[str]) -> int:

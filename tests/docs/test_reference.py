@@ -1,16 +1,33 @@
-"""The generated pages are current."""
+"""The generated pages are current, and what they say of the configuration is there."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
-from pathlib import Path
+import tomllib
+from typing import Any
 
-ROOT = Path(__file__).parents[2]
+import pytest
+
+from athena.shells.config import schema_text
+from support.code_blocks import ROOT
 
 
-def test_the_pages_are_current() -> None:
-    """If this fails: python docs/generate_reference.py"""
-    command = [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"]
+@pytest.mark.parametrize("generator", ["generate_reference.py", "generate_errors.py"])
+def test_the_pages_are_current(generator: str) -> None:
+    """If this fails: python docs/<generator>"""
+    command = [sys.executable, str(ROOT / "docs" / generator), "--check"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_remedies_name_settings_that_exist() -> None:
+    schema: dict[str, Any] = json.loads(schema_text())
+    properties: dict[str, Any] = schema["properties"]
+    codes = tomllib.loads((ROOT / "docs" / "error_codes.toml").read_text("utf-8"))
+    named = re.findall(r"`([a-z_]+)\.([a-z_]+)`", json.dumps(codes))
+    assert len(named) > 15
+    for group, key in named:
+        assert key in properties[group]["default"], f"{group}.{key}"

@@ -22,32 +22,47 @@ __all__ = [
 
 
 class ToolConfigurationError(ConfigError):
-    """The adapter's options can not work; `problems` names all of them."""
+    """The adapter's options can not work.
+
+    Mend all that `problems` names.
+    """
 
     code = "invalid_tool_options"
 
 
 class ToolValidationError(InvalidRequest):
-    """The request's tools break a rule or a limit; the message names the number."""
+    """The request's tools break a rule or a limit; the message names the number.
+
+    Declare fewer or shorter tools, or raise the option.
+    """
 
     code = "invalid_tools"
 
 
 class ToolProcessingError(FormatError):
-    """The answer does not hold the call that was required, or holds one nobody can use."""
+    """The answer does not hold the call that was required, or holds one nobody can use.
+
+    Ask again, or let the adapter do so with `reask=True`.
+    """
 
     code = "tool_answer_unusable"
 
 
 class ToolSystemError(AthenaError):
-    """The work was ended from outside."""
+    """The work was ended from outside, by the caller's `cancelled`.
+
+    Nothing: it is what was asked for.
+    """
 
     kind: ErrorKind = "cancelled"
     code = "cancelled"
 
 
 class ToolNetworkError(UpstreamError):
-    """The upstream failed: an error status, an error in the stream, or an end before the end."""
+    """The upstream failed: an error status, an error in the stream, or an end before the end.
+
+    Try again later; `status` and `raw` keep what the upstream said.
+    """
 
     code = "upstream_error"
 

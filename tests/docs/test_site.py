@@ -1,0 +1,55 @@
+"""The documentation site builds without a warning, holds every page, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.code_blocks import ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. The one notice of the theme about its own future is turned off by its own switch."""
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    ran = subprocess.run(
+        [*command, "--site-dir", str(target)], capture_output=True, text=True, env=variables, cwd=ROOT, timeout=180, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    return target
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text("utf-8")
+    navigation = home[home.index("md-nav--primary") :]
+    for page in DOCS.rglob("*.md"):
+        address = str(page.relative_to(DOCS).with_suffix("")).removesuffix("index")
+        assert f'href="{address}/"' in navigation or address == "", page
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
+    for page in site.rglob("*.html"):
+        assert loaded.findall(page.read_text("utf-8")) == [], page
+
+
+def test_public_names_are_documented(site: Path) -> None:
+    page = (site / "api" / "index.html").read_text("utf-8")
+    names = (ROOT / "tests" / "architecture" / "public_surface.txt").read_text("utf-8").split()
+    documented = set(re.findall(r'id="athena\.([\w.]+)"', page))
+    assert [name for name in names if name != "errors" and name not in documented] == []
+    assert {"errors.AthenaError", "transport.Transport", "transport.AsyncTransport", "asgi.create_app"} <= documented
+
+
+def test_sources_of_generated_pages_stay_out(site: Path) -> None:
+    assert [path.name for path in site.rglob("*") if path.suffix in (".py", ".toml")] == []
