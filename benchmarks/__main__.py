@@ -1,4 +1,4 @@
-"""Run the suites and benchmarks named on the command line; options go to the one before them."""
+"""Run the suites and benchmarks named on the command line: `NAME...`, or one suite and its options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 SUITES = {
     "micro": "benchmarks.micro",
     "gateway": "benchmarks.gateway.suite",
-    "scale": "benchmarks.gateway.scale.suite",
     "peers": "benchmarks.gateway.peers_suite",
+    "scale": "benchmarks.gateway.scale.suite",
+    "compare": "benchmarks.gateway.compare",
+    "report": "benchmarks.gateway.report",
+    "all": "benchmarks.gateway.everything",
 }
 """Take options and end with an exit code."""
 SMALL = ("translator", "formats", "prompted", "startup", "upstream_client")
@@ -18,23 +21,22 @@ SMALL = ("translator", "formats", "prompted", "startup", "upstream_client")
 
 
 def main(arguments: list[str]) -> int:
-    """`NAME...` or `NAME OPTIONS`."""
-    names = arguments[: next((at for at, word in enumerate(arguments) if word.startswith("-")), len(arguments))]
-    options = arguments[len(names) :]
-    unknown = [name for name in names if name not in SUITES and name not in SMALL]
-    if unknown or (options and len(names) != 1):
-        wrong = f"unknown benchmark {unknown[0]!r}" if unknown else "options need one benchmark before them"
-        print(f"bench: {wrong}; known: {', '.join([*SUITES, *SMALL])}", file=sys.stderr)
+    """A suite takes all that follows it."""
+    if arguments and arguments[0] in SUITES:
+        module = _announced(arguments[0], SUITES[arguments[0]])
+        return int(module.main(arguments[1:]))
+    if unknown := [name for name in arguments if name not in SMALL]:
+        print(f"bench: unknown benchmark {unknown[0]!r}; known: {', '.join([*SUITES, *SMALL])}", file=sys.stderr)
         return 2
-    code = 0
-    for name in names or SMALL:
-        module: Any = import_module(SUITES.get(name, f"benchmarks.{name}"))
-        print(f"\n== {name}: {(module.__doc__ or '').strip().splitlines()[0]}")
-        if name in SUITES:
-            code = max(code, module.main(options))
-        else:
-            module.main()
-    return code
+    for name in arguments or SMALL:
+        _announced(name, f"benchmarks.{name}").main()
+    return 0
+
+
+def _announced(name: str, path: str) -> Any:
+    module = import_module(path)
+    print(f"\n== {name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
+    return module
 
 
 if __name__ == "__main__":

@@ -46,24 +46,36 @@ def map_batches(
 ) -> Batch:
     """Parse a batch of a distributed dataset; made to be handed to Ray Data, Spark and Dask as it is.
 
-    `batch` is a `pyarrow.Table`, a `pyarrow.RecordBatch`, a pandas data frame, or an iterator of any of these; the result is of
-    the same kind, with a row for each row, in order. The settings are handed over with `functools.partial`, which pickles::
+    - Ray Data: `dataset.map_batches(athena.map_batches, batch_format="pyarrow")`
+    - Spark: `frame.mapInArrow(athena.map_batches, spark_schema("bigint"))`, or `mapInPandas`; `spark_schema` is in
+      `athena.batch`
+    - Dask: `frame.map_partitions(athena.map_batches)`, or `dask.delayed(athena.map_batches)(batch)`
 
-        ds.map_batches(athena.map_batches, batch_format="pyarrow")                                   # Ray Data
-        df.mapInArrow(athena.map_batches, athena.batch.spark_schema("bigint"))                       # Spark, or mapInPandas
-        ddf.map_partitions(partial(athena.map_batches, columns={"text": "answer"}))                  # Dask
+    Settings are handed over with `functools.partial(athena.map_batches, columns={"text": "answer"})`, which pickles.
 
-    The columns that are read are the fields of a record, `text` or `chunks` and, as far as there are any, `id`, `format`,
-    `model`, `tools`, `channel`, `starts_in_thinking`; `columns` gives the names of those that are called otherwise, and all
-    other columns are ignored. `tools` is JSON text (best, because Arrow lists every field of any tool in all of them) or nested
-    values, whose empty fields count as absent. The other keywords hold for rows that do not say otherwise, as in `parse_batch`.
+    The columns that are read are the fields of a record: `text` or `chunks` and, as far as there are any, `id`, `format`,
+    `model`, `tools`, `channel`, `starts_in_thinking`. Others are ignored. `tools` is JSON text (best, because Arrow lists every
+    field of any tool in all of them) or nested values, whose empty fields count as absent.
 
-    The result has the columns of `outcome_schema`: `id` is the given column, unchanged, and null where there is none; a data
-    frame also keeps its index, and has Arrow types. A row that can not be read has one error with the code `bad_record`, and
-    the others are done.
+    The result has the columns of `athena.batch.outcome_schema`: `id` is the given column, unchanged, and null where there is
+    none; a data frame also keeps its index, and has Arrow types. A row that can not be read has one error with the code
+    `bad_record`, and the others are done.
 
-    Raises UsageError at once for a batch of another kind, for a column that is not there and for an unknown `format`,
-    InvalidRequest for unusable `tools`, and ImportError where pyarrow is not installed.
+    Args:
+        batch: A `pyarrow.Table`, a `pyarrow.RecordBatch`, a pandas data frame, or an iterator of any of these.
+        columns: The name of a field's column where it is not the field's own, such as `{"text": "answer"}`.
+        format: The format to look for in rows that do not say, or `auto`.
+        model: The model of rows that do not say: its usual format is looked for first.
+        tools: The tools of rows that do not say, in any API's shape.
+        repair: Mending of broken arguments: `off`, `syntax` or `schema`.
+
+    Returns:
+        The same kind of thing, with a row for each row, in order.
+
+    Raises:
+        UsageError: The batch is of another kind, a column is not there, or `format` is unknown.
+        InvalidRequest: `tools` can not be used.
+        ImportError: pyarrow is not installed.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"id": [7], "text": ['<tool_call>{"name": "get_time", "arguments": {}}</tool_call>']})

@@ -86,12 +86,24 @@ def parse_batch(
 
     A record is a mapping with the text as `text`, or its pieces as `chunks`, and as far as they are known `id`, `format`,
     `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field) and
-    `starts_in_thinking` (the prompt opened the reasoning). The keywords hold for records that do not say otherwise; `repair`
-    holds for all.
+    `starts_in_thinking` (the prompt opened the reasoning). Nothing is kept, so the input may be endless.
 
-    There is one outcome for each record, in order. A record that can not be read does not stop the others: its outcome has one
-    error with the code `bad_record` and a message that begins with the record's number, counted from 1. Nothing is kept, so
-    the input may be endless. Raises UsageError for an unknown `format` and InvalidRequest for unusable `tools`, at once.
+    A record that can not be read does not stop the others: its outcome has one error with the code `bad_record` and a message
+    that begins with the record's number, counted from 1.
+
+    Args:
+        records: The records.
+        format: The format to look for in records that do not say, or `auto`.
+        model: The model of records that do not say: its usual format is looked for first.
+        tools: The tools of records that do not say, in any API's shape.
+        repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
+
+    Returns:
+        One outcome for each record, in order.
+
+    Raises:
+        UsageError: `format` is unknown.
+        InvalidRequest: `tools` can not be used.
 
     >>> outcomes = parse_batch([
     ...     {"id": 1, "text": 'Look.<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'},
