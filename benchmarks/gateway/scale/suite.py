@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         for figure in found:
             print(f"  {line(figure)}")
     run.notes.append(f"{effort.repeats} repetitions; medians")
-    if options.save and saved_file("scale").exists():
+    if (options.save or options.write_docs) and saved_file("scale").exists():
         measured = {part_of(figure) for figure in run.figures}
         run.figures += [figure for figure in load(saved_file("scale")).figures if part_of(figure) not in measured]
     deliver(run, options)

@@ -1,0 +1,107 @@
+"""Bars as SVG, written by hand: readable on light and dark pages alike, because the picture brings its own background."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, LABELS, VALUES, ROW, TOP = 760, 190, 130, 22, 46
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a800")
+"""Told apart by all eyes (Okabe and Ito), and on both backgrounds."""
+STYLE = """
+  .page { fill: #ffffff; stroke: #d0d7de } text { font: 12px system-ui, sans-serif; fill: #1f2328 }
+  .title { font-weight: 600; font-size: 14px } .group { font-weight: 600 } .grid { stroke: #d0d7de }
+  .target { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } .spread { stroke: #1f2328 } .note { fill: #59636e }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #161b22; stroke: #3d444d } text { fill: #e6edf3 } .grid { stroke: #3d444d }
+    .target { stroke: #ff7b72 } .spread { stroke: #e6edf3 } .note { fill: #9198a1 }
+  }
+"""
+
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One value with its range."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    color: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Bars that are compared, perhaps with a target."""
+
+    title: str
+    bars: list[Bar]
+    target: float | None = None
+
+
+def bars(title: str, groups: list[Group], *, note: str, logarithmic: bool = False) -> str:
+    """The picture."""
+    values = [edge for group in groups for bar in group.bars for edge in (bar.value, bar.high)]
+    values += [group.target for group in groups if group.target]
+    scale = _scale(max(values, default=1.0), min(values, default=1.0), logarithmic=logarithmic)
+    rows, at = [], TOP
+    for group in groups:
+        at += ROW
+        rows.append(f'<text class="group" x="12" y="{at - 7}">{escape(group.title)}</text>')
+        first = at
+        for bar in group.bars:
+            rows += _bar(bar, at, scale)
+            at += ROW
+        if group.target:
+            x = LABELS + scale(group.target)
+            rows.append(f'<line class="target" x1="{x:.1f}" y1="{first - 3}" x2="{x:.1f}" y2="{at - 3}"/>')
+        at += 4
+    height = at + 30
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+            f'width="{WIDTH}" height="{height}" role="img">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style>",
+            f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>',
+            f'<text class="title" x="12" y="26">{escape(title)}</text>',
+            f'<line class="grid" x1="{LABELS}" y1="{TOP}" x2="{LABELS}" y2="{at}"/>',
+            *rows,
+            f'<text class="note" x="12" y="{height - 12}">{escape(note)}</text>',
+            "</svg>\n",
+        ]
+    )
+
+
+def _scale(highest: float, lowest: float, *, logarithmic: bool) -> Scale:
+    """Values to pixels."""
+    room = WIDTH - LABELS - VALUES
+
+    def linear(value: float) -> float:
+        return max(0.0, min(1.0, value / (highest or 1.0))) * room
+
+    def by_digits(value: float) -> float:
+        first, last = math.log10(max(lowest, 1e-9)) - 0.3, math.log10(max(highest, 1e-9))
+        return max(0.0, min(1.0, (math.log10(max(value, 1e-9)) - first) / (last - first))) * room
+
+    return by_digits if logarithmic else linear
+
+
+def _bar(bar: Bar, at: int, scale: Scale) -> list[str]:
+    middle = at + ROW / 2 - 3
+    low, high = LABELS + scale(bar.low), LABELS + scale(bar.high)
+    found = [
+        f'<text x="{LABELS - 8}" y="{at + 12}" text-anchor="end">{escape(bar.label)}</text>',
+        f'<rect x="{LABELS}" y="{at}" width="{max(1.0, scale(bar.value)):.1f}" height="{ROW - 6}" rx="2" '
+        f'fill="{COLORS[bar.color % len(COLORS)]}"/>',
+    ]
+    if bar.high > bar.low:
+        found.append(f'<line class="spread" x1="{low:.1f}" y1="{middle}" x2="{high:.1f}" y2="{middle}"/>')
+    end = max(high, LABELS + scale(bar.value)) + 8
+    spread = f" ({bar.low:.3g}-{bar.high:.3g})" if bar.high > bar.low else ""
+    found.append(f'<text x="{end:.1f}" y="{at + 12}">{bar.value:.3g}{spread}</text>')
+    return found
