@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -40,4 +41,6 @@ def _announced(name: str, path: str) -> Any:
 
 
 if __name__ == "__main__":
+    # Ended from outside, a bench still ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

@@ -100,6 +100,7 @@ class Bench:
         self.system_core, self.load_core = cores[0], cores[1]
         self._patience_s = patience_s
         self._ending = contextlib.ExitStack()
+        self._kept: list[subprocess.Popen[bytes]] = []
         self.folder = Path(self._ending.enter_context(tempfile.TemporaryDirectory(prefix="athena-bench-")))
         self.upstream_port = 0
         self.upstream_pid = 0
@@ -108,6 +109,7 @@ class Bench:
 
     def __enter__(self) -> Self:
         """The upstream runs."""
+        self._ending.callback(self._end_all)
         try:
             self.upstream_port = processes.free_port()
             self.upstream = f"http://127.0.0.1:{self.upstream_port}"
@@ -128,7 +130,17 @@ class Bench:
 
     def keep(self, process: subprocess.Popen[bytes]) -> None:
         """Something else that must run beside; it ends with the bench."""
-        self._ending.callback(processes.stop, process)
+        self._kept.append(process)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """End it now. Once only: later its number may be somebody else's."""
+        if process in self._kept:
+            self._kept.remove(process)
+            processes.stop(process)
+
+    def _end_all(self) -> None:
+        while self._kept:
+            self.end(self._kept[-1])
 
     @contextlib.contextmanager
     def load_on(self, cores: set[int]) -> Iterator[None]:
@@ -149,7 +161,7 @@ class Bench:
             yield started
         finally:
             if started.process:
-                processes.stop(started.process)
+                self.end(started.process)
 
     def start(self, system: System, *, upstream: str = "", environment: dict[str, str] | None = None) -> Running:
         """Start a system and wait for its first good answer."""
@@ -193,7 +205,7 @@ class Bench:
             error = answer.error
             time.sleep(0.02)
         said = log.read_text(errors="replace")[-800:] if log else ""
-        processes.stop(process)
+        self.end(process)
         raise CannotMeasure(f"{system.name} did not start: {error}\n{said}".strip())
 
     def body(self, name: str, body: dict[str, Any]) -> Path:

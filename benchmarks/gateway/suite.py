@@ -107,7 +107,7 @@ def _pass(bench: Bench, one: Running, case: Case, share: float) -> Pass:
             print(f"  {one.system.name} {case.name}: {found.load.errors} errors: {found.load.error[:160]}", file=sys.stderr)
         if best is None or (found.load.errors, found.foreign) < (best.load.errors, best.foreign):
             best = found
-        if best.foreign < NOISY:
+        if best.foreign < NOISY or one.system.slow:  # a slow one would take minutes more, and its figures stand far off anyway
             break
     assert best is not None
     return best
