@@ -16,9 +16,16 @@ __all__ = ["Gateway", "create_app"]
 
 
 def create_app(config: Config | str | os.PathLike[str] | None = None) -> Gateway:
-    """The gateway for a configuration, a configuration file, or what the process's own surroundings say.
+    """The gateway as an ASGI application, to be served by any ASGI server or mounted in another application.
 
-    Raises ConfigError, also when no upstream is configured. Server settings (host, port, workers, log) are the server's.
+        app = athena.asgi.create_app("athena.yml")
+
+    Args:
+        config: A configuration, the path of a configuration file, or None for what the process's own surroundings say
+            (`athena.yml`, `ATHENA_*`). Server settings in it (host, port, workers, log) are the server's and not used.
+
+    Raises:
+        ConfigError: The configuration is wrong, or no upstream is configured.
     """
     if isinstance(config, Config):
         return Gateway(config)

@@ -32,8 +32,11 @@ class Parsed(msgspec.Struct, frozen=True):
     """What a model's text says."""
 
     text: str
+    """The visible text, without calls and reasoning."""
     thinking: str
+    """The reasoning."""
     calls: tuple[ToolCall, ...]
+    """The calls, every one of them whole: `id`, `name`, and `arguments` as JSON text."""
     errors: tuple[Error, ...] = ()
     """Calls that could not be used, and why."""
     format: str = ""
@@ -43,12 +46,32 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class Parser:
-    """Reads model text as it streams. Feed pieces of any size, then close.
+    """Reads model text as it streams: feed pieces of any size, then close. However the text is cut, the calls are the same.
 
-    `format` is a format's id, `auto` (everything with unmistakable markers), or left to `model`, whose usual format is then
-    looked for first. Without `tools` every name is accepted; with tools, formats of ordinary text need a declared name.
-    `starts_in_thinking` says that the prompt opened the reasoning; `channel="reasoning"` that the text came from a reasoning
-    field.
+    Args:
+        format: A format's id, or `auto`: everything with unmistakable markers.
+        model: The model that wrote the text; with `auto` its usual format is looked for first.
+        tools: The declared tools, in any API's shape. Values are typed by their schemas, and formats of ordinary text need a
+            declared name. None accepts every name; an empty list means that nothing is parsed.
+        starts_in_thinking: The prompt opened the reasoning, so the text begins inside it.
+        channel: `reasoning` when the text came from a reasoning field.
+        repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
+        policies: What becomes of malformed calls and unknown tools; left out: the defaults.
+        limits: Bounds of what is held and of what a call may be.
+        seed: Goes into the ids of calls that have none, so that answers differ.
+
+    Raises:
+        UsageError: There is no such format.
+        InvalidRequest: A tool can not be read.
+
+    Examples:
+        >>> parser = Parser(model="Qwen/Qwen2.5-7B-Instruct")
+        >>> parser.feed('Hi <tool_call>{"name": "get_time", "argu')[0].text
+        'Hi '
+        >>> parser.feed('ments": {}}</tool_call>')[-1].arguments
+        '{}'
+        >>> parser.close()
+        []
     """
 
     def __init__(
@@ -80,9 +103,9 @@ class Parser:
         self._closed = False
 
     def feed(self, text: str) -> list[Event]:
-        """The events that `text` completed."""
+        """The events that `text`, the next piece, completed. Raises `UsageError` after `close()`."""
         if self._closed:
-            raise UsageError("feed() after close()")
+            raise UsageError("feed() after close(): make a new Parser for the next answer")
         return self._parser.feed(text)
 
     def close(self) -> list[Event]:
@@ -108,7 +131,27 @@ def parse(
     starts_in_thinking: bool = False,
     channel: Literal["text", "reasoning"] = "text",
 ) -> Parsed:
-    """All of a model's text at once; the same as feeding it to a `Parser` in any pieces."""
+    """Everything in a model's text at once; the same as feeding it to a `Parser` in any pieces.
+
+    Args:
+        text: What the model wrote.
+        format: A format's id, or `auto`: everything with unmistakable markers.
+        model: The model that wrote it; with `auto` its usual format is looked for first.
+        tools: The declared tools, in any API's shape; None accepts every name.
+        repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
+        starts_in_thinking: The prompt opened the reasoning, so the text begins inside it.
+        channel: `reasoning` when the text came from a reasoning field.
+
+    Raises:
+        UsageError: There is no such format.
+        InvalidRequest: A tool can not be read.
+
+    Examples:
+        >>> parse('<tool_call>{"name": "get_time", "arguments": {"tz": "UTC"}}</tool_call>').calls[0].arguments
+        '{"tz": "UTC"}'
+        >>> parse('<tool_call>{"name": "get_time", "arguments": {"tz": "U').errors[0].code
+        'truncated_call'
+    """
     return parse_pieces(
         (text,),
         format=format,
@@ -145,12 +188,27 @@ def parse_pieces(pieces: Iterable[str], **options: Any) -> Parsed:
 
 
 def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str) -> str:  # noqa: A002
-    """The calls of one turn, as a model of that format writes them."""
+    """The `calls` of one turn, as a model of that `format` writes them; `parse` reads them back.
+
+    Calls are values of `parse`, or mappings with `name` and `arguments` (JSON text or a value). Raises `UsageError` for an
+    unknown format or a call without a name.
+
+    Examples:
+        >>> render_calls([{"name": "get_time", "arguments": {"tz": "UTC"}}], format="mistral_args")
+        '[TOOL_CALLS]get_time[ARGS]{"tz":"UTC"}'
+    """
     return get_format(format).render_calls([call if isinstance(call, ToolCall) else _call(call) for call in calls])
 
 
 def render_tools(tools: Tools, *, format: str) -> str:  # noqa: A002
-    """The tools, and how to call them, as text for a system prompt."""
+    """The `tools`, in any API's shape, and how to call them in that `format`, as text for a system prompt.
+
+    Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that can not be read.
+
+    Examples:
+        >>> "get_time" in render_tools([{"name": "get_time"}], format="hermes")
+        True
+    """
     return get_format(format).render_tools(read_tools(tools))
 
 
@@ -159,7 +217,14 @@ def render_result(
     *,
     format: str,  # noqa: A002
 ) -> str:
-    """One result or all results of a turn, as the model's template writes them."""
+    """One `result` or all results of a turn, as the template of a model of that `format` writes them.
+
+    A result is a mapping with `id`, `name` and `content`, or a value of ours. Raises `UsageError` for an unknown format.
+
+    Examples:
+        >>> render_result({"id": "call_1", "name": "get_time", "content": "12:00"}, format="hermes")
+        '<tool_response>\\n12:00\\n</tool_response>'
+    """
     several = [result] if isinstance(result, ToolResult | Mapping) else list(result)
     return get_format(format).render_results([one if isinstance(one, ToolResult) else _result(one) for one in several])
 

@@ -52,10 +52,13 @@ class AdaptedRequest(msgspec.Struct, frozen=True):
     """A request for a model without tools, and what its answer needs to be read."""
 
     body: dict[str, Any]
+    """What to send to the model."""
     warnings: tuple[Loss, ...] = ()
+    """What was dropped or emulated."""
     request: Request | None = None
     """The client's own request."""
     prepared: Prepared | None = None
+    """What reading the answer needs to know."""
     changed: bool = False
     """Were there tools or tool results at all?"""
 
@@ -64,12 +67,37 @@ class ExtractedCalls(msgspec.Struct, frozen=True):
     """The calls of a text, and the text around them."""
 
     text: str
+    """The text that is no call."""
     calls: tuple[ToolCall, ...]
+    """The calls, every one of them whole."""
     notes: tuple[Error, ...] = ()
+    """What was odd: calls that were dropped, repaired, or break their tool's schema."""
 
 
 class ToolAdapter:
-    """Teaches tools in the prompt and reads calls from the text. Immutable."""
+    """Teaches tools in the prompt and reads calls from the text. Immutable; share it freely.
+
+    Args:
+        dialect: What client and model speak.
+        preset_name: Begin with one of `production`, `development`, `quiet`, `batch`, `chat`, `edge`.
+        options: Begin with these options instead.
+        profile: The server's quirks, by name or as a value.
+        metrics: Gets a typed event per request and answer.
+        on_metrics_error: Gets what `metrics` raised, which goes no further.
+        clock: Seconds, rising; for the collect window and for measurements.
+        settings: Single options, laid over the others: `policy`, `style`, `template`, `reask`, `max_calls`, ...; the
+            fields of `athena.prompted.options.PromptedOptions`. Without any, the policy is `stop_on_first`.
+
+    Raises:
+        ToolConfigurationError: Options can not work; `problems` names all of them.
+
+    Examples:
+        >>> adapter = ToolAdapter(policy="collect_then_stop")
+        >>> tools = [Tool(name="get_time")]
+        >>> found = adapter.extract('One moment. [{"name": "get_time", "parameters": {}}]', tools)
+        >>> found.text, found.calls[0].name
+        ('One moment. ', 'get_time')
+    """
 
     __slots__ = ("_clock", "_dialect", "_on_sink_error", "_options", "_preset", "_profile", "_sink", "warnings")
 
@@ -85,11 +113,6 @@ class ToolAdapter:
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
-        """`settings` are fields of `PromptedOptions`, laid over `options` or over the preset of that name.
-
-        Without any the policy is stop_on_first, as in the source system. Raises `ToolConfigurationError` with all problems at
-        once. `metrics` gets typed events; what it raises is contained and handed to `on_metrics_error`.
-        """
         problems: list[ConfigProblem] = []
         self._preset: Preset | None = preset(preset_name) if preset_name is not None else None
         if options is None:
@@ -133,7 +156,12 @@ class ToolAdapter:
     def transform_request(self, body: Body, *, model: str | None = None) -> AdaptedRequest:
         """The request without tools. Unchanged when it has neither tools nor tool results.
 
-        `model`: Gemini bodies hold none, so it is given here. Raises `ToolValidationError`.
+        Args:
+            body: The client's request, as JSON text or as a value.
+            model: The model's name; Gemini bodies hold none.
+
+        Raises:
+            ToolValidationError: The request is malformed, or its tools break a rule or a limit.
         """
         began = self._now()
         try:
@@ -169,7 +197,7 @@ class ToolAdapter:
         return table.get(self._profile, model) if self._profile else table.for_dialect(self._dialect, model)
 
     def prompt(self, tools: Sequence[Tool], *, model: str = "") -> str:
-        """Only the instructions for these tools, for callers who build their own prompts."""
+        """Only the instructions for `tools`, for callers who build their own prompts; `model` matters with `style="auto"`."""
         return tool_text(tools, self._options, taught_style(self._options, model))
 
     # -- answers -------------------------------------------------------------------------------------------------------------
@@ -177,7 +205,14 @@ class ToolAdapter:
     def transform_response(self, body: Body, adapted: AdaptedRequest, *, seed: str = "") -> dict[str, Any]:
         """A whole answer, its calls in the dialect's own form. Without calls it comes back as it was.
 
-        Raises `ToolProcessingError` when a required call is missing, `ToolNetworkError` when the answer is an error.
+        Args:
+            body: The model's answer, as JSON text or as a value.
+            adapted: What `transform_request` gave.
+            seed: Goes into the ids of calls.
+
+        Raises:
+            ToolProcessingError: A required call is missing.
+            ToolNetworkError: The answer is an error.
         """
         answer, correction = self._whole(body, adapted, seed, None)
         if answer is None:
@@ -213,7 +248,16 @@ class ToolAdapter:
         """A streamed answer, bytes as they came from the model to bytes for the client.
 
         The iteration ends as soon as the policy has what it wants; close the connection then. A failure is in the bytes, as the
-        dialect writes it. `cancelled` is asked between steps and ends the work with `ToolSystemError`.
+        dialect writes it.
+
+        Args:
+            chunks: The model's bytes, in any pieces.
+            adapted: What `transform_request` gave.
+            seed: Goes into the ids of calls.
+            cancelled: Asked between steps; True ends the work.
+
+        Raises:
+            ToolSystemError: `cancelled` said so.
         """
         path = self._path(adapted, seed, stream=True)
         if path is None:
@@ -246,7 +290,7 @@ class ToolAdapter:
         cancelled: Cancelled | None = None,
         wait_for: Callable[[Awaitable[bytes], float], Awaitable[bytes]] | None = None,
     ) -> AsyncIterator[bytes]:
-        """The same over an asynchronous source.
+        """The same over an asynchronous source; `chunks`, `adapted`, `seed` and `cancelled` as in `stream`.
 
         With `wait_for` (such as `asyncio.wait_for`) and a clock the collect window closes by itself; without, it is looked at
         when the next chunk comes.
@@ -288,7 +332,18 @@ class ToolAdapter:
     # -- the whole exchange --------------------------------------------------------------------------------------------------
 
     def complete(self, body: Body, send: Callable[[dict[str, Any]], Body], *, seed: str = "") -> dict[str, Any]:
-        """Adapt, send, read; with the option `reask` ask once more where that is needed. `send` takes and returns bodies."""
+        """Adapt, send, read; with the option `reask` ask once more where that is needed.
+
+        Args:
+            body: The client's request.
+            send: Sends a body to the model and returns its answer.
+            seed: Goes into the ids of calls.
+
+        Raises:
+            ToolValidationError: The request's tools break a rule or a limit.
+            ToolProcessingError: A required call is missing, also after asking again.
+            ToolNetworkError: Sending failed, or the answer is an error.
+        """
         adapted = self.transform_request(body)
         answer, correction = self._whole(_sent(send, adapted.body), adapted, seed, None)
         if answer is None and correction is not None:
@@ -299,7 +354,7 @@ class ToolAdapter:
     async def complete_async(
         self, body: Body, send: Callable[[dict[str, Any]], Awaitable[Body]], *, seed: str = ""
     ) -> dict[str, Any]:
-        """The same with an asynchronous `send`."""
+        """The same with an asynchronous `send`; `body` and `seed` as in `complete`."""
         adapted = self.transform_request(body)
         answer, correction = self._whole(await _sent_async(send, adapted.body), adapted, seed, None)
         if answer is None and correction is not None:
@@ -318,7 +373,14 @@ class ToolAdapter:
     # -- plain text ----------------------------------------------------------------------------------------------------------
 
     def extract(self, text: str | Iterable[str], tools: Sequence[Tool], *, model: str = "", seed: str = "") -> ExtractedCalls:
-        """The calls of a model's text, whole or in pieces, for callers who talk to the model themselves."""
+        """The calls of a model's text, for callers who talk to the model themselves.
+
+        Args:
+            text: The text, whole or in pieces.
+            tools: The tools that were taught.
+            model: Matters with `style="auto"`.
+            seed: Goes into the ids of calls.
+        """
         plan = Plan(tuple(tools), taught_style(self._options, model))
         options = msgspec.structs.replace(self._options, reask=False)
         stage = PromptedStage(options, plan, seed=seed)

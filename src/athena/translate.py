@@ -34,7 +34,9 @@ class Translated(msgspec.Struct, frozen=True):
     """A translated body and what did not survive as it was."""
 
     body: dict[str, Any]
+    """The body in the target's dialect."""
     warnings: tuple[Loss, ...] = ()
+    """What was dropped, emulated or repaired: each has `action`, `path` and `reason`."""
     path: str = ""
     """Requests: the path below the upstream's base URL."""
     headers: dict[str, str] = {}
@@ -54,16 +56,28 @@ def translate_request(
 ) -> Translated:
     """A client's request in another dialect.
 
-    `model` replaces the model name (Gemini bodies hold none: give it). `profile` names the upstream's quirks
-    (`openrouter`, `vllm`, ...); without one the plain dialect is assumed. Raises `InvalidRequest` or `UnsupportedFeature`,
-    both naming the field.
+    Args:
+        body: The request, as JSON text or as a value.
+        source: The client's dialect: `anthropic_messages`, `openai_chat`, `openai_responses` or `gemini`.
+        target: The upstream's dialect.
+        model: Replaces the model's name. Gemini bodies hold none: give it.
+        profile: The upstream's quirks by name (`openrouter`, `vllm`, ...); without one the plain dialect is assumed.
+        stream: Ask for a stream or not; None: as the body says. Gemini bodies do not say it.
+        strict: Refuse what the target can not say, instead of dropping it with a warning.
+        envelope_key: Opens reasoning state that an earlier answer sealed with this key.
 
-    >>> translate_request(
-    ...     {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]},
-    ...     source="anthropic_messages",
-    ...     target="openai_chat",
-    ... ).body["messages"]
-    [{'role': 'user', 'content': 'Hi'}]
+    Raises:
+        InvalidRequest: A field is missing or malformed; `path` names it.
+        UnsupportedFeature: The target has no way to say a field; `path` names it.
+        UsageError: There is no such dialect.
+
+    Examples:
+        >>> translate_request(
+        ...     {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]},
+        ...     source="anthropic_messages",
+        ...     target="openai_chat",
+        ... ).body["messages"]
+        [{'role': 'user', 'content': 'Hi'}]
     """
     request = _decoded(body, source, model, stream)
     prepared, encoded = _encoded(request, target, model or request.model, profile, strict, envelope_key)
@@ -87,10 +101,30 @@ def translate_response(
     seed: str = "",
     created: int = 0,
 ) -> Translated:
-    """A whole answer of an upstream, as a client of dialect `target` expects it.
+    """A whole answer of an upstream, as a client of another dialect expects it.
 
-    `request` is the client's own request body: it restores tool names and echoes what the dialect echoes. `format` also looks
-    for calls in the model's text (`auto` or a format id). Raises `UpstreamStatus` when the answer is an error.
+    Args:
+        body: The answer, as JSON text or as a value.
+        source: The upstream's dialect.
+        target: The client's dialect.
+        request: The client's own request body: it restores tool names and echoes what the dialect echoes.
+        profile: The upstream's quirks by name, as in `translate_request`.
+        format: Also look for calls in the model's text: `auto`, or a format's id.
+        envelope_key: Seals reasoning state of another family so that the client can carry it.
+        seed: Goes into ids that have to be made.
+        created: The time to show, in seconds since 1970, where the upstream gives none.
+
+    Raises:
+        UpstreamStatus: The answer is an error.
+        UsageError: There is no such dialect, or the request does not fit it.
+
+    Examples:
+        >>> answer = {
+        ...     "object": "chat.completion",
+        ...     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+        ... }
+        >>> translate_response(answer, source="openai_chat", target="anthropic_messages").body["stop_reason"]
+        'end_turn'
     """
     path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, stream=False)
     events, output = path.feed(_as_bytes(body))
@@ -105,9 +139,29 @@ def translate_response(
 
 
 class StreamTranslator:
-    """A streamed answer of one dialect as a stream of another. Feed bytes as they come, write what it returns.
+    """A streamed answer of one dialect as a stream of another: feed bytes as they come, write what it returns.
 
-    After `close()`, `error` holds the failure that ended the stream, if one did; the client's bytes already say so.
+    Args:
+        source: The upstream's dialect.
+        target: The client's dialect.
+        request: The client's own request body: it restores tool names and echoes what the dialect echoes.
+        profile: The upstream's quirks by name, as in `translate_request`.
+        format: Also look for calls in the model's text: `auto`, or a format's id.
+        envelope_key: Seals reasoning state of another family so that the client can carry it.
+        seed: Goes into ids that have to be made.
+        created: The time to show, in seconds since 1970, where the upstream gives none.
+
+    Raises:
+        UsageError: There is no such dialect, or the request does not fit it.
+
+    Examples:
+        >>> translator = StreamTranslator(source="openai_chat", target="anthropic_messages")
+        >>> b"text_delta" in translator.feed(b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
+        True
+        >>> b"event: error" in translator.close()
+        True
+        >>> translator.error.code
+        'upstream_closed'
     """
 
     def __init__(
@@ -125,12 +179,14 @@ class StreamTranslator:
         self._path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, stream=True)
         self._closed = False
         self.error: Error | None = None
+        """The failure that ended the stream, if one did; the client's bytes already say so."""
         self.done: Done | None = None
+        """The end, with its reason and the usage, once it came."""
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes for the client."""
+        """Bytes for the client, made of `data`, the upstream's next bytes. Raises `UsageError` after `close()`."""
         if self._closed:
-            raise UsageError("feed() after close()")
+            raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
         events, output = self._path.feed(data)
         return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
 
@@ -154,15 +210,24 @@ class StreamTranslator:
 class StreamEncoder:
     """Events as the stream of any dialect, for those who serve a client themselves: feed events, write what it returns.
 
-    `request` is the client's own request body: what the dialect echoes comes from it; `model` is the name to show without one.
-    Call ids come out in a form the dialect takes, and reasoning state of another family is sealed with `envelope_key`, or
-    left out. `close()` tells the client when the events ended too early.
+    Args:
+        dialect: The client's dialect.
+        request: The client's own request body: what the dialect echoes comes from it.
+        model: The model's name to show where there is no request.
+        envelope_key: Seals reasoning state of another family so that the client can carry it; without it, it is left out.
+        seed: Goes into ids that have to be made; call ids come out in a form that the dialect takes.
+        created: The time to show, in seconds since 1970.
 
-    >>> encoder = StreamEncoder("openai_chat", model="m")
-    >>> encoder.feed([TextDelta("Hi")]).count(b"data: ")
-    2
-    >>> encoder.close().startswith(b'data: {"error":')
-    True
+    Raises:
+        UsageError: There is no such dialect.
+        InvalidRequest: The request can not be read.
+
+    Examples:
+        >>> encoder = StreamEncoder("openai_chat", model="m")
+        >>> encoder.feed([TextDelta("Hi")]).count(b"data: ")
+        2
+        >>> encoder.close().startswith(b'data: {"error":')
+        True
     """
 
     def __init__(
@@ -179,7 +244,7 @@ class StreamEncoder:
         self._ended = False
 
     def feed(self, events: Iterable[Event]) -> bytes:
-        """Bytes for the client. Nothing follows a terminal event."""
+        """Bytes for the client, made of `events`. Nothing follows a terminal event."""
         if self._ended:
             return b""
         shown = self._restore.feed(list(events))
@@ -201,14 +266,27 @@ def encode_answer(
     seed: str = "",
     created: int = 0,
 ) -> dict[str, Any]:
-    """An answer, or the events of one, as the body of a whole answer in any dialect; options as in `StreamEncoder`.
+    """An answer as the body of a whole answer in any dialect.
 
-    Raises `UpstreamStatus` when the answer is an error and `UpstreamClosed` when it never ended.
+    Args:
+        answer: What `fold` made, or the events themselves.
+        dialect: The client's dialect.
+        request: The client's own request body: what the dialect echoes comes from it.
+        model: The model's name to show where there is no request.
+        envelope_key: Seals reasoning state of another family; without it, it is left out.
+        seed: Goes into ids that have to be made.
+        created: The time to show, in seconds since 1970.
 
-    >>> from athena import Finish, fold
-    >>> answer = fold([TextDelta("Hi"), Done(Finish("stop"))])
-    >>> encode_answer(answer, "openai_chat")["choices"][0]["message"]["content"]
-    'Hi'
+    Raises:
+        UpstreamStatus: The answer is an error.
+        UpstreamClosed: The answer never ended.
+        UsageError: There is no such dialect.
+
+    Examples:
+        >>> from athena import Finish, fold
+        >>> answer = fold([TextDelta("Hi"), Done(Finish("stop"))])
+        >>> encode_answer(answer, "openai_chat")["choices"][0]["message"]["content"]
+        'Hi'
     """
     events = unfold(answer) if isinstance(answer, Answer) else list(answer)
     last = events[-1] if events else None

@@ -19,6 +19,7 @@ DOCTESTED = (
     "athena.formats.detect",
     "athena.parsing",
     "athena.streams.reading",
+    "athena.tool_adapter",
     "athena.translate",
 )
 

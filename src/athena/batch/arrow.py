@@ -77,10 +77,11 @@ def map_batches(
         InvalidRequest: `tools` can not be used.
         ImportError: pyarrow is not installed.
 
-    >>> import pyarrow
-    >>> table = pyarrow.table({"id": [7], "text": ['<tool_call>{"name": "get_time", "arguments": {}}</tool_call>']})
-    >>> map_batches(table).column("tool_calls").to_pylist()[0][0]["name"]
-    'get_time'
+    Examples:
+        >>> import pyarrow
+        >>> table = pyarrow.table({"id": [7], "text": ['<tool_call>{"name": "get_time", "arguments": {}}</tool_call>']})
+        >>> map_batches(table).column("tool_calls").to_pylist()[0][0]["name"]
+        'get_time'
     """
     mapper = _Mapper(columns or {}, RecordParser(format=format, model=model, tools=tools, repair=repair))
     if isinstance(batch, Iterator):
@@ -111,8 +112,9 @@ def outcome_schema(id_type: pyarrow.DataType | None = None) -> pyarrow.Schema:
 def spark_schema(id_type: str = "string") -> str:
     """The same columns as Spark's `mapInArrow` and `mapInPandas` want them; `id_type` is the type of the `id` column.
 
-    >>> spark_schema("bigint").split(", ")[:3]
-    ['id bigint', 'format string', 'text string']
+    Examples:
+        >>> spark_schema("bigint").split(", ")[:3]
+        ['id bigint', 'format string', 'text string']
     """
     return f"id {id_type}, {_SPARK_COLUMNS}"
 
@@ -163,7 +165,7 @@ class _Mapper:
     def _frame(self, frame: Any) -> Any:
         import pandas  # type: ignore[import-untyped]  # pandas has no types of its own
 
-        names = self._present([str(name) for name in frame.columns])
+        names = self._present([name for name in frame.columns if isinstance(name, str)])
         values = {field: self._frame_cells(pandas, frame[name]) for field, name in names.items() if field != "id"}
         arrays = self._arrays(self._outcomes(values, len(frame)))
         if "id" in names:

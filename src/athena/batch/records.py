@@ -45,18 +45,23 @@ class LineRecord(Record, gc=False):
 
 
 class FoundCall(TypedDict):
-    """One call; `arguments` is JSON text."""
+    """One call, whole."""
 
     id: str
+    """The call's id; made up where the model gives none."""
     name: str
+    """The tool."""
     arguments: str
+    """JSON text, as the model wrote it."""
 
 
 class Problem(TypedDict):
     """What was wrong with a call, or, with the code `bad_record`, with the whole record."""
 
     code: str
+    """The exact cause, such as `truncated_call`."""
     message: str
+    """The same for people."""
 
 
 class Outcome(TypedDict):
@@ -67,11 +72,15 @@ class Outcome(TypedDict):
     format: str
     """The format in which calls were found; else the one that was looked for."""
     text: str
+    """The visible text, without calls and reasoning."""
     thinking: str
+    """The reasoning."""
     tool_calls: list[FoundCall]
+    """The calls, every one of them whole."""
     incomplete: bool
     """The text ended inside a call."""
     errors: list[Problem]
+    """Calls that could not be used, and why; or why the record could not be read."""
 
 
 def parse_batch(
@@ -105,14 +114,15 @@ def parse_batch(
         UsageError: `format` is unknown.
         InvalidRequest: `tools` can not be used.
 
-    >>> outcomes = parse_batch([
-    ...     {"id": 1, "text": 'Look.<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'},
-    ...     {"id": 2, "txet": "a slip"},
-    ... ])
-    >>> for outcome in outcomes:
-    ...     print(outcome["id"], outcome["text"], [call["name"] for call in outcome["tool_calls"]], outcome["errors"])
-    1 Look. ['get_time'] []
-    2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
+    Examples:
+        >>> outcomes = parse_batch([
+        ...     {"id": 1, "text": 'Look.<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'},
+        ...     {"id": 2, "txet": "a slip"},
+        ... ])
+        >>> for outcome in outcomes:
+        ...     print(outcome["id"], outcome["text"], [call["name"] for call in outcome["tool_calls"]], outcome["errors"])
+        1 Look. ['get_time'] []
+        2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
     """
     parser = RecordParser(format=format, model=model, tools=tools, repair=repair)
     return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))

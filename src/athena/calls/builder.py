@@ -64,7 +64,15 @@ class _Choice:
 
 
 class AnswerBuilder:
-    """Feed events in any batches, then ask for the answer."""
+    """Folds events as they come: feed them in any batches, ask for the answer at any time.
+
+    Examples:
+        >>> builder = AnswerBuilder()
+        >>> builder.feed([TextDelta("Hel")])
+        >>> builder.feed([TextDelta("lo.")])
+        >>> builder.answer().text
+        'Hello.'
+    """
 
     def __init__(self) -> None:
         self._start = Start()
@@ -75,7 +83,7 @@ class AnswerBuilder:
         self._notes: list[Error] = []
 
     def feed(self, events: Iterable[Event]) -> None:
-        """Add events."""
+        """Add `events`, in the order in which they came."""
         for event in events:
             if isinstance(event, TextDelta):
                 self._text(event)
@@ -191,11 +199,12 @@ class AnswerBuilder:
 
 
 def fold(events: Iterable[Event]) -> Answer:
-    """All events of one answer as the answer they add up to.
+    """All `events` of one answer as the answer they add up to. Calls that never completed are not in it.
 
-    >>> answer = fold([TextDelta("Hel"), TextDelta("lo."), Done(Finish("stop"))])
-    >>> answer.text, answer.calls, answer.finish.kind
-    ('Hello.', (), 'stop')
+    Examples:
+        >>> answer = fold([TextDelta("Hel"), TextDelta("lo."), Done(Finish("stop"))])
+        >>> answer.text, answer.calls, answer.finish.kind
+        ('Hello.', (), 'stop')
     """
     builder = AnswerBuilder()
     builder.feed(events)

@@ -57,7 +57,23 @@ class _Call:
 
 
 class ToolCallTracker:
-    """Turns an upstream's pieces of calls into call events, in order of appearance."""
+    """Turns an upstream's pieces of calls into call events, in order of appearance.
+
+    Every method takes the call's id or the upstream's own key of the call (an index, an item id), whichever is at hand.
+
+    Args:
+        new_id: Makes an id for a call that came without one, from the call's number; left out: a fixed pattern.
+        limits: Bounds of the number of calls and of their arguments; crossing one raises `LimitExceeded`.
+
+    Examples:
+        >>> tracker = ToolCallTracker()
+        >>> tracker.start_call("call_1", "get_time", provider_id=0).name
+        'get_time'
+        >>> tracker.append_args(0, '{"tz": "UTC"}').arguments
+        '{"tz": "UTC"}'
+        >>> tracker.complete_call(0).arguments
+        '{"tz": "UTC"}'
+    """
 
     def __init__(
         self,
@@ -73,6 +89,7 @@ class ToolCallTracker:
         self._early: dict[Hashable, list[str]] = {}
         self._early_size = 0
         self.warnings: list[str] = []
+        """What was odd about the calls and could be mended: missing or repeated ids, arguments after the end."""
 
     def start_call(
         self,
@@ -89,6 +106,19 @@ class ToolCallTracker:
         """Register a call, or add what was missing of it. The event comes once, when the name is known.
 
         A repeated start keeps the arguments. Arguments that came before the name are in the event's `arguments`.
+
+        Args:
+            call_id: The call's id; None when it is not known yet, empty when it will never come.
+            name: The tool; None when it is not known yet.
+            provider_id: The upstream's own key of the call, by which its later pieces are named.
+            choice: Which of several answers the call belongs to.
+            kind: `custom` for arguments that are free text.
+            namespace: The group of tools it belongs to, where the dialect has such.
+            signature: Reasoning state that belongs to the call.
+            item_id: The upstream's id of the item, beside the call's own.
+
+        Raises:
+            LimitExceeded: There are too many calls.
         """
         call = self._find(call_id, provider_id)
         if call is None:
@@ -119,7 +149,10 @@ class ToolCallTracker:
         return self._begin(call)
 
     def append_args(self, id: Hashable, delta: str) -> ToolCallDelta | None:  # noqa: A002 - the name of the source system
-        """Add a piece of arguments; `id` is the call's id or the upstream's key. None when it can not be shown (yet)."""
+        """Add a piece of arguments, `delta`; `id` is the call's id or the upstream's key. None when it can not be shown (yet).
+
+        Raises `LimitExceeded` when the arguments grow too large.
+        """
         call = self._by_provider.get(id)
         if call is None and isinstance(id, str):
             call = self._by_id.get(id)
@@ -143,7 +176,7 @@ class ToolCallTracker:
         return ToolCallDelta(call.number, delta, call.choice) if call.started else None
 
     def complete_call(self, id: Hashable) -> ToolCallComplete | Error | None:  # noqa: A002
-        """End a call. Arguments that are not a JSON object give an `Error` for that call; a second end gives None."""
+        """End the call `id`. Arguments that are not a JSON object give an `Error` for that call; a second end gives None."""
         call = self._by_provider.get(id)
         if call is None and isinstance(id, str):
             call = self._by_id.get(id)
@@ -153,7 +186,7 @@ class ToolCallTracker:
         return self._end(call)
 
     def contains(self, id: Hashable) -> bool:  # noqa: A002
-        """Is this the id or the upstream's key of a known call?"""
+        """Is `id` the id or the upstream's key of a known call?"""
         return id in self._by_provider or id in self._by_id
 
     def into_calls(self) -> list[ToolCall]:
@@ -186,7 +219,7 @@ class ToolCallTracker:
     # -- for decoders: the same steps, written to a list of events ---------------------------------------------------------
 
     def open(self, out: list[Event], event: ToolCallStart | None) -> None:
-        """Write a start; what arrived before it follows as a delta of its own."""
+        """Write the start `event` to `out`; what arrived before it follows as a delta of its own."""
         if event is None:
             return
         if event.arguments:
@@ -198,7 +231,7 @@ class ToolCallTracker:
             out.append(event)
 
     def append(self, out: list[Event], id: Hashable, delta: str) -> None:  # noqa: A002
-        """Write a delta, and the start when only its id was missing."""
+        """Write `delta` of the call `id` to `out`, and its start when only its id was missing."""
         call = self._by_provider.get(id)
         if call is not None and not call.started and call.name and delta:
             self._name_it(call)
@@ -208,14 +241,14 @@ class ToolCallTracker:
             out.append(event)
 
     def close_finished(self, out: list[Event], *, but: Hashable = None) -> None:
-        """End every open call whose arguments are already a complete value: another part has begun behind it."""
+        """End, in `out`, every open call, `but` one, whose arguments are a complete value: another part has begun."""
         keep = self._by_provider.get(but) if but is not None else None
         for call in self._calls:
             if not call.complete and call.started and call is not keep and _is_whole(call):
                 self._write_end(out, call)
 
     def close_all(self, out: list[Event], *, cut: bool) -> None:
-        """End every open call: well if its arguments are whole, else as an error of that call.
+        """End, in `out`, every open call: well if its arguments are whole, else as an error of that call.
 
         `cut` says that the upstream stopped for length: a cut call is then expected and its error not fatal.
         """
@@ -235,7 +268,7 @@ class ToolCallTracker:
             self._write_end(out, call)
 
     def write_complete(self, out: list[Event], id: Hashable) -> None:  # noqa: A002
-        """Write the end of one call, for upstreams that say when a call ends."""
+        """Write the end of the call `id` to `out`, for upstreams that say when a call ends."""
         call = self._by_provider.get(id)
         if call is None and isinstance(id, str):
             call = self._by_id.get(id)

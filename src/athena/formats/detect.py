@@ -19,12 +19,15 @@ _SEGMENTS = re.compile(r"[/\-_.: ]")
 
 
 def detect_format(model: str, overrides: Mapping[str, str] | None = None) -> str:
-    """The id of the format this model writes; `standard` when nothing says otherwise.
+    """The id of the format that `model` writes, by its name; `standard` (native structured calls) when nothing says otherwise.
 
-    >>> detect_format("moonshotai/kimi-k2-0905")
-    'kimi_k2'
-    >>> detect_format("gpt-4")
-    'standard'
+    `overrides` maps names of models to ids of formats and wins.
+
+    Examples:
+        >>> detect_format("moonshotai/kimi-k2-0905")
+        'kimi_k2'
+        >>> detect_format("gpt-4")
+        'standard'
     """
     for name in (model, model.lower(), _bare(model)):
         if overrides and name in overrides:

@@ -39,12 +39,19 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Everything the upstream said. With an `error` set, nothing in it may be shown as a success."""
 
     id: str
+    """As the upstream gave it."""
     model: str
+    """The model that answered, as the upstream names it."""
     created: int | None
+    """When, in seconds since 1970."""
     choices: tuple[Choice, ...]
+    """The answers; one, unless several were asked for."""
     usage: Usage | None = None
+    """Token counts."""
     extras: dict[str, Any] | None = None
+    """Unknown fields of the upstream's dialect."""
     error: Error | None = None
+    """The failure that ended it; None when it ended well or has not ended."""
     notes: tuple[Error, ...] = ()
     """Errors that did not end the answer."""
 

@@ -45,9 +45,13 @@ class Finish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why an answer ended: our word for it, and the upstream's own."""
 
     kind: FinishKind = "stop"
+    """`stop`, `tool`, `length`, `refusal`, ...: the same word whoever answered."""
     raw: str = ""
+    """The upstream's own word for it."""
     stop_sequence: str | None = None
+    """The stop sequence that was met, where the upstream says it."""
     details: Any = None
+    """What else the upstream said about the end."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -75,44 +79,64 @@ class Start(_Event, frozen=True):
     """The upstream began to answer."""
 
     id: str = ""
+    """The answer's id, as the upstream gives it."""
     model: str = ""
+    """The model that answers, as the upstream names it."""
     created: int | None = None
+    """When, in seconds since 1970."""
     usage: Usage | None = None
+    """Token counts that are known this early."""
     extras: dict[str, Any] | None = None
     """Constant unknown fields of the upstream's dialect (system_fingerprint, provider, ...)."""
 
 
 class TextDelta(_Event, frozen=True):
-    """Visible answer text. `refusal` marks text the upstream sent in its refusal slot."""
+    """The next piece of visible text."""
 
     text: str
+    """The piece; join them all."""
     choice: int = 0
+    """Which of several answers it belongs to; 0 where there is one."""
     refusal: bool = False
+    """The upstream sent it in its refusal slot."""
     signature: Opaque | None = None
+    """Reasoning state that its maker attached to this text."""
 
 
 class ThinkingDelta(_Event, frozen=True):
-    """Reasoning text; with a `signature` it ends the thinking block."""
+    """The next piece of reasoning; with a `signature` it ends the thinking block."""
 
     text: str = ""
+    """The piece; empty where only the signature came."""
     choice: int = 0
+    """Which of several answers it belongs to."""
     signature: Opaque | None = None
+    """Reasoning state that only its maker can read; it must come back with the next turn."""
     summary: bool = False
+    """It is a summary of the reasoning and not the reasoning itself."""
     item_id: str | None = None
     """The upstream's own id of the block: Responses binds encrypted state to it."""
 
 
 class ToolCallStart(_Event, frozen=True):
-    """A call begins; its name is final."""
+    """A call begins; its name is final. Show it, but run nothing before `ToolCallComplete`."""
 
     call: int
+    """The call's number in this answer, from 0; later events of the call carry it."""
     id: str
+    """The call's id, to be given back with its result."""
     name: str
+    """The tool."""
     choice: int = 0
+    """Which of several answers it belongs to."""
     kind: CallKind = "function"
+    """`custom`: the arguments are free text and not JSON."""
     namespace: str | None = None
+    """The group of tools it belongs to, where the dialect has such."""
     signature: Opaque | None = None
+    """Reasoning state that belongs to this call."""
     item_id: str | None = None
+    """The upstream's id of the item, beside the call's own."""
     arguments: str = ""
     """Only from `ToolCallTracker.start_call`: text that arrived before the start."""
 
@@ -121,48 +145,74 @@ class ToolCallDelta(_Event, frozen=True):
     """The next piece of a call's arguments."""
 
     call: int
+    """The number that `ToolCallStart` gave."""
     arguments: str
+    """The piece; joined they are the call's arguments."""
     choice: int = 0
+    """Which of several answers it belongs to."""
 
 
 class ToolCallComplete(_Event, frozen=True):
-    """A call is whole: `arguments` is complete JSON (or free text when `kind` is custom)."""
+    """A call is whole and may be run: the only event that says so."""
 
     call: int
+    """The number that `ToolCallStart` gave."""
     id: str
+    """The call's id, to be given back with its result."""
     name: str
+    """The tool."""
     arguments: str
+    """Complete JSON text, as the model wrote it, or free text when `kind` is custom."""
     choice: int = 0
+    """Which of several answers it belongs to."""
     kind: CallKind = "function"
+    """`custom`: the arguments are free text and not JSON."""
     namespace: str | None = None
+    """The group of tools it belongs to, where the dialect has such."""
     signature: Opaque | None = None
+    """Reasoning state that belongs to this call; it must come back with the next turn."""
     item_id: str | None = None
+    """The upstream's id of the item, beside the call's own."""
     repaired: bool = False
+    """The arguments were mended: the joined deltas may differ from them."""
 
 
 class Done(_Event, frozen=True):
-    """A choice ended well. The last one carries the usage."""
+    """A choice ended well."""
 
     finish: Finish
+    """Why it ended."""
     choice: int = 0
+    """Which of several answers ended."""
     usage: Usage | None = None
+    """Token counts; on the last one."""
     last: bool = True
+    """Nothing follows: every choice has ended."""
 
 
 class Error(_Event, frozen=True):
-    """Something went wrong; `fatal` ends the answer. `kind` is the row of every dialect's error table."""
+    """Something went wrong. A fatal one is the answer's end; any other is about one call or a note."""
 
     message: str
+    """What is wrong, for people."""
     kind: ErrorKind = "upstream"
+    """The row of every dialect's error table."""
     code: str = "upstream_error"
+    """The exact cause, such as `truncated_call`; the error reference lists them."""
     fatal: bool = True
+    """It ends the answer, and nothing of it counts as a success."""
     call: int | None = None
+    """The call that failed, where it is about one that has begun."""
     choice: int = 0
+    """Which of several answers it belongs to."""
     status: int | None = None
     """The upstream's own HTTP status, where it sent one."""
     retry_after: float | None = None
+    """Seconds to wait, where the upstream said so."""
     param: str | None = None
+    """The field of the request that is at fault."""
     raw: str = ""
+    """The beginning of what the upstream sent."""
 
 
 class WholePart(_Event, frozen=True):
@@ -183,7 +233,7 @@ class Extra(_Event, frozen=True):
 
 
 class KeepAlive(_Event, frozen=True):
-    """The upstream is alive and has nothing to say."""
+    """The upstream is alive and has nothing to say yet."""
 
 
 Event: TypeAlias = (
@@ -199,6 +249,7 @@ Event: TypeAlias = (
     | Extra
     | KeepAlive
 )
+"""Anything an answer is made of; `athena.model.events` states the grammar."""
 
 
 def error_event(error: AthenaError) -> Error:

@@ -71,9 +71,6 @@ def events_from(
     - an `httpx` or `httpx2` response opened with `client.stream(...)`; an error status becomes an `Error` event;
     - any iterable or async iterable of bytes, or all bytes at once, streamed or whole: give the `dialect` then.
 
-    `format` also reads calls the model wrote as text (`auto`, or a format's id); `model` says which format to look for first,
-    and `tools` which names are tools (without it, every name). `profile` names the quirks of a server (`vllm`, ...).
-
     The events keep the grammar of `athena.model.events`: exactly one terminal, `Done` or a fatal `Error`. An answer that was
     cut ends with such an `Error`, and a call is `ToolCallComplete` only when it is whole. What the source itself raises
     (a lost connection, the SDK's own error classes) passes through as it is.
@@ -86,6 +83,18 @@ def events_from(
                     run(name, arguments)
                 case athena.Error(message=message, fatal=True):
                     raise SystemExit(message)
+
+    Args:
+        source: Where the answer comes from.
+        dialect: What it is written in; needed for bytes, known of SDKs' objects.
+        format: Also read calls that the model wrote as text: `auto`, or a format's id.
+        model: The model, to look for its usual format first.
+        tools: Which names are tools; without it, every name is.
+        profile: The quirks of the server, by name (`vllm`, ...).
+        limits: Bounds of what is held and of what a call may be.
+
+    Raises:
+        UsageError: The source is none, or its dialect is not known.
     """
     if dialect is not None:
         get_dialect(dialect)
@@ -97,6 +106,13 @@ class EventStream:
 
     It is iterated once, by `for` or by `async for`, and may be left and taken up again. `answer()` tells at any time what the
     events so far add up to.
+
+    Args:
+        source: As in `events_from`.
+        reader: What turns its pieces into events.
+
+        with athena.events_from(client.messages.create(..., stream=True)) as stream:
+            answer = stream.read()
     """
 
     def __init__(self, source: Any, reader: _Reader) -> None:

@@ -67,20 +67,27 @@ class _Shared:
 class Transport(_Shared, _SyncBase):
     """For synchronous clients: `openai.OpenAI(http_client=httpx2.Client(transport=Transport(...)))`.
 
-    `config` is a configuration file or an `athena.shells.config.Config`; without one `athena.yml` is looked for as `athena
-    serve` does. Keyword arguments are the file's keys, short form (`base_url`, `api_key`, `api_key_env`, `model`, `dialect`,
-    `profile`) or full (`upstreams`, `models`), and win over it. `inner` is the transport that reaches the network, if the
-    library's own will not do. One transport may serve any number of clients, models and threads.
+    One transport may serve any number of clients, models and threads.
 
         with anthropic.Anthropic(http_client=httpx2.Client(transport=Transport("athena.yml"))) as client:
             client.messages.create(model="claude-haiku", ...)
+
+    Args:
+        config: A configuration file or an `athena.shells.config.Config`; without one, `athena.yml` is looked for as
+            `athena serve` does.
+        inner: The transport that reaches the network, if the library's own will not do.
+        settings: The file's keys, short form (`base_url`, `api_key`, `api_key_env`, `model`, `dialect`, `profile`) or full
+            (`upstreams`, `models`); they win over the file.
+
+    Raises:
+        ConfigError: The configuration is wrong, or names no upstream.
     """
 
     def __init__(self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any) -> None:
         super().__init__(config, inner, settings)
 
     def handle_request(self, request: Any) -> Any:
-        """Answer one request of the client."""
+        """Answer one `request` of the client; its library calls this."""
         library = _library(request)
         call = self._open(request, request.read())
         if isinstance(call, Step):
@@ -122,13 +129,21 @@ class AsyncTransport(_Shared, _AsyncBase):
     """For asynchronous clients: `openai.AsyncOpenAI(http_client=httpx2.AsyncClient(transport=AsyncTransport(...)))`.
 
     The same as `Transport` in everything else; asyncio and trio where the client takes them.
+
+    Args:
+        config: As in `Transport`.
+        inner: As in `Transport`, asynchronous.
+        settings: As in `Transport`.
+
+    Raises:
+        ConfigError: The configuration is wrong, or names no upstream.
     """
 
     def __init__(self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any) -> None:
         super().__init__(config, inner, settings)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Answer one request of the client."""
+        """Answer one `request` of the client; its library calls this."""
         library = _library(request)
         call = self._open(request, await request.aread())
         if isinstance(call, Step):
