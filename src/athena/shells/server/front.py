@@ -1,0 +1,114 @@
+"""What holds for every client connection, whichever protocol class serves it (`reliability.md` rows 49 to 52).
+
+Head size, field count and time; one Host; no transfer coding but plain chunked; trailers dropped; a refusal that the client
+can read even while it still sends; all pipelined requests end when their connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Protocol
+
+import msgspec
+
+from athena.shells.config import Config
+
+LINGER_S = 2.0
+"""Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
+PIPELINED = 16
+FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a request's head."""
+
+    header_bytes: int
+    header_fields: int
+    headers_s: float
+    idle_s: int = 75
+    """How long an unused connection stays: longer than clients keep theirs, so that they never meet a closed one."""
+
+
+def front_limits(config: Config) -> FrontLimits:
+    """The bounds a configuration sets."""
+    return FrontLimits(
+        header_bytes=config.limits.header_bytes,
+        header_fields=config.limits.header_fields,
+        headers_s=config.timeouts.client_headers_s,
+    )
+
+
+class FrontConnection(Protocol):
+    """A client connection, as the end of the gateway sees it."""
+
+    def shutdown(self) -> None:
+        """The gateway drains: an idle connection ends now, a busy one after its answers."""
+
+    def cut(self) -> None:
+        """The gateway ends now, whatever this client is doing."""
+
+
+class Front:
+    """What all connections of one process share."""
+
+    def __init__(self, limits: FrontLimits) -> None:
+        self.limits = limits
+        self.connections: set[FrontConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.empty = asyncio.Event()
+        """Set while no connection is open."""
+        self.empty.set()
+        self.draining = False
+        self.date_line = b""
+        """The Date header, with its line end."""
+
+    def entered(self, connection: FrontConnection) -> None:
+        """A connection is open."""
+        self.connections.add(connection)
+        self.empty.clear()
+
+    def left(self, connection: FrontConnection) -> None:
+        """It is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self.empty.set()
+
+
+class Refused(Exception):
+    """Ends the parsing of a request that is then refused."""
+
+
+Problem = tuple[int, str, str]
+"""Status, code and message of a refusal."""
+
+
+def check_head(version: str, url: bytes, fields: list[tuple[bytes, bytes]]) -> Problem | None:
+    """What llhttp lets through and we do not; names are lower-case."""
+    if version not in ("1.1", "1.0"):
+        return 505, "http_version", f"HTTP/{version} is not spoken here; use HTTP/1.1"
+    if b"#" in url:
+        return 400, "bad_target", "the request target holds a fragment"
+    hosts = 0
+    for name, value in fields:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding" and (value.strip().lower() != b"chunked" or version == "1.0"):
+            return 400, "transfer_encoding", "the only transfer coding is chunked, and only in HTTP/1.1"
+    if hosts > 1 or (not hosts and version == "1.1"):
+        return 400, "bad_host", "the request must name exactly one Host"
+    return None
+
+
+def refusal_bytes(status: int, code: str, message: str) -> bytes:
+    """The answer to what is no usable request, from behind the status line on.
+
+    One body that the error readers of all dialects understand; which dialect this client speaks is not known yet.
+    """
+    kind = "invalid_request_error" if status < 500 else "api_error"
+    body = msgspec.json.encode({"type": "error", "error": {"type": kind, "code": code, "message": message}})
+    request_id = b"req_" + secrets.token_hex(12).encode()
+    return (
+        b"content-type: application/json\r\ncontent-length: %d\r\nrequest-id: %b\r\nx-request-id: %b\r\n"
+        b"connection: close\r\n\r\n%b" % (len(body), request_id, request_id, body)
+    )

@@ -1,0 +1,528 @@
+"""HTTP/1.1 as clients speak it to us, on httptools, with nothing between the socket and the gateway.
+
+Labelled "hostile client". llhttp refuses every ambiguous length, bare line ends, folded lines and odd chunk sizes (the table in
+`tests/shells/test_server_front.py`); the bounds and rules added to it are `front`'s. Requests of one connection are answered
+one after the other, in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import cast
+from urllib.parse import unquote
+
+import httptools
+
+from athena.shells.gateway.app import Gateway
+from athena.shells.gateway.client import ClientGone, Headers
+from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes
+
+LOG = logging.getLogger("athena.server")
+_BODY_WAITING = 64 * 1024
+"""Bytes of a request's body that may wait for the gateway before the socket is no longer read."""
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKED = (b"transfer-encoding", b"chunked")
+_CLOSE = (b"connection", b"close")
+
+
+class HttpRequest:
+    """One request and its answer: what the gateway knows as its client."""
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_body_complete",
+        "_chunked",
+        "_connection",
+        "_expects_continue",
+        "_head",
+        "_takes_chunks",
+        "_waiter",
+        "answered",
+        "blocked",
+        "complete",
+        "gone",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_drained",
+        "on_gone",
+        "path",
+        "query",
+    )
+
+    def __init__(
+        self, connection: HttpConnection, method: str, url: bytes, fields: Headers, *, keep_alive: bool, version: str
+    ) -> None:
+        self.method = method
+        self.path, self.query = _split(url)
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in fields:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self._takes_chunks = version == "1.1"
+        self.blocked = False
+        self.on_gone: Callable[[], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.answered = False
+        """The head of the answer is out, or about to."""
+        self.complete = False
+        """The last byte of the answer is written."""
+        self.gone = False
+        self._connection = connection
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._body_complete = False
+        self._expects_continue = headers.get("expect", "").lower() == "100-continue"
+        self._waiter: asyncio.Future[None] | None = None
+        self._head = b""
+        self._chunked = False
+
+    # -- the request -------------------------------------------------------------------------------------------------------
+
+    def take_body(self) -> tuple[bytes, bool]:
+        """What came of the body since the last call, and whether that was all of it."""
+        if self.gone:
+            raise ClientGone
+        pieces = self._body
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if pieces:
+            self._body = []
+            if self._body_bytes > _BODY_WAITING:
+                self._connection.read_on()
+            self._body_bytes = 0
+        return data, self._body_complete
+
+    async def more_body(self) -> None:
+        """Wait for the next piece of the body."""
+        if self._body or self._body_complete or self.gone:
+            return
+        if self._expects_continue:
+            self._expects_continue = False
+            self._connection.write(_CONTINUE)
+        self._waiter = self._connection.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    @property
+    def wholly_read(self) -> bool:
+        """Has all of the request come?"""
+        return self._body_complete
+
+    def body_came(self, data: bytes) -> None:
+        """The next piece of the body."""
+        if self.complete:
+            return
+        self._body.append(data)
+        self._body_bytes += len(data)
+        if self._body_bytes > _BODY_WAITING:
+            self._connection.read_no_more()
+        self._wake()
+
+    def body_ended(self) -> None:
+        """The request is complete."""
+        self._body_complete = True
+        self._wake()
+
+    def left(self) -> None:
+        """The client is gone, or given up."""
+        self.gone = True
+        self._wake()
+        if not self.complete and self.on_gone is not None:
+            on_gone, self.on_gone = self.on_gone, None
+            on_gone()
+
+    def drained(self) -> None:
+        """The client took what waited for it."""
+        self.blocked = False
+        if self.on_drained is not None:
+            self.on_drained()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- the answer --------------------------------------------------------------------------------------------------------
+
+    def start(self, status: int, headers: Headers, length: int | None) -> None:
+        """The head of the answer."""
+        self.answered = True
+        connection = self._connection
+        lines = [_STATUS_LINES[status], connection.front.date_line]
+        lines += [b"%b: %b\r\n" % field for field in headers]
+        if length is not None:
+            lines.append(b"content-length: %d\r\n" % length)
+        elif self._takes_chunks:
+            self._chunked = True
+            lines.append(b"%b: %b\r\n" % _CHUNKED)
+        else:
+            self.keep_alive = False
+        if connection.front.draining or not self._body_complete:
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines.append(b"%b: %b\r\n" % _CLOSE)
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+
+    def write(self, data: bytes) -> None:
+        """The next bytes of the body, each write one chunk."""
+        if self.gone or self.complete or not data:
+            return
+        if self.method == "HEAD":
+            data = b""
+        elif self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._connection.write(data)
+
+    def finish(self, data: bytes = b"") -> None:
+        """The last bytes of the body."""
+        if self.complete:
+            return
+        if not self.gone:
+            if self.method == "HEAD":
+                data = b""
+            elif self._chunked:
+                data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+            self._connection.write(self._head + data if self._head else data)
+            self._head = b""
+        self.complete = True
+        self._connection.answered(self)
+
+    def cut_off(self) -> None:
+        """The client is given up: what waits for it is thrown away."""
+        self._connection.abort()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> None:
+        self.front = front
+        self.loop = loop
+        self._gateway = gateway
+        self._limits = front.limits
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._fields: Headers = []
+        self._in_head = False
+        self._head_bytes = 0
+        self._repeating = False
+        """A head is told to a new parser; it has been acted on before."""
+        self._receiving: HttpRequest | None = None
+        """The request whose body is coming in."""
+        self._running: HttpRequest | None = None
+        self._pipeline: deque[HttpRequest] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._deaf = False
+        """Further bytes are read and dropped."""
+        self._reading = True
+        self._refusal: tuple[int, str, str] | None = None
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._fresh = True
+        """No request has come yet."""
+
+    # -- connection --------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.front.entered(self)
+        self._since = self.loop.time()
+        self._watch()
+        if self.front.draining:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._deaf = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._disconnect_all()
+        self.front.left(self)
+
+    def pause_writing(self) -> None:
+        """The client does not take its bytes."""
+        if self._running is not None:
+            self._running.blocked = True
+
+    def resume_writing(self) -> None:
+        """The client took them."""
+        if self._running is not None and self._running.blocked:
+            self._running.drained()
+
+    def data_received(self, data: bytes) -> None:
+        """The next bytes of the client."""
+        if self._deaf:
+            return
+        was_in_head = self._in_head
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self.refuse(*(self._refusal or (400, "bad_request", "this is not a valid request in HTTP/1.1")))
+            return
+        if self._in_head:
+            if was_in_head:
+                self._head_bytes += len(data)
+            else:
+                self._since = self.loop.time()
+            if self._head_bytes > self._limits.header_bytes:
+                self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+                return
+            self._watch()
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._stay_plain()
+
+    def _stay_plain(self) -> None:
+        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        self._parser = httptools.HttpRequestParser(self)
+        framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
+        if framing:
+            self._repeating = True
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
+            self._repeating = False
+
+    # -- parser callbacks --------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if not self._repeating:
+            self._in_head = True
+            self._head_bytes = 0
+            self._url = b""
+            self._fields = []
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request's target."""
+        if not self._repeating:
+            self._count(len(url))
+            self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field of the head, or a trailer."""
+        if self._repeating:
+            return
+        self._count(len(name) + len(value) + 4)
+        if not self._in_head:
+            return  # a trailer: what came too late for the checks must not join the headers
+        if len(self._fields) >= self._limits.header_fields:
+            self._refuse_soon(431, "too_many_headers", f"the request has more than {self._limits.header_fields} header fields")
+        self._fields.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: the gateway may begin."""
+        if self._repeating:
+            return
+        self._in_head = self._fresh = False
+        parser = self._parser
+        version = parser.get_http_version()
+        problem = check_head(version, self._url, self._fields)
+        if problem is not None:
+            self._refuse_soon(*problem)
+        if len(self._pipeline) >= PIPELINED:
+            self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
+        method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
+        request = HttpRequest(self, method, self._url, self._fields, keep_alive=keep_alive, version=version)
+        self._receiving = request
+        if self._running is None:
+            self._run(request)
+        else:
+            self._pipeline.append(request)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the request's body."""
+        if self._receiving is not None:
+            self._receiving.body_came(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
+            return  # the parser takes the body for another protocol; see _stay_plain
+        request, self._receiving = self._receiving, None
+        if request is not None:
+            request.body_ended()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._limits.header_bytes:
+            self._refuse_soon(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+
+    def _refuse_soon(self, status: int, code: str, message: str) -> None:
+        """From inside the parser: stop it, `data_received` answers."""
+        self._refusal = (status, code, message)
+        raise Refused
+
+    # -- requests, one after the other -------------------------------------------------------------------------------------
+
+    def _run(self, request: HttpRequest) -> None:
+        self._running = request
+        task = self._task = self.loop.create_task(self._gateway.serve(request))
+        self.front.tasks.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self.front.tasks.discard(task)
+        running = self._running
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            LOG.error("a request failed outside the gateway's own care", exc_info=failure)
+        if running is not None and task is self._task and not running.complete and not self._deaf:
+            # Nobody will say another word to this client: it must not take what it has for the whole.
+            self.abort()
+
+    def answered(self, request: HttpRequest) -> None:
+        """The answer to a request is written in full."""
+        transport = self._transport
+        assert transport is not None
+        self._running = None
+        if self._deaf or transport.is_closing():
+            return
+        if not request.wholly_read:
+            # Answered before the whole body came: the rest is no request.
+            self._linger()
+        elif not request.keep_alive or self.front.draining:
+            self._deaf = True
+            transport.close()
+        elif self._pipeline:
+            self._run(self._pipeline.popleft())
+        else:
+            self._since = self.loop.time()
+            self.read_on()
+            self._watch()
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the client."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def read_no_more(self) -> None:
+        """The gateway has enough to do with what came."""
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """More may come."""
+        if not self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    # -- ends --------------------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """The gateway drains: an idle connection ends now, a busy one after its answers."""
+        if self._running is None and not self._pipeline and self._transport is not None:
+            self._transport.close()
+
+    def refuse(self, status: int, code: str, message: str) -> None:
+        """Answer what is no usable request, and end the connection."""
+        transport = self._transport
+        assert transport is not None
+        running = self._running
+        in_answer = running is not None and running.answered
+        self._disconnect_all()
+        LOG.info("request refused: %s", message, extra={"fields": {"status": status, "code": code}})
+        if in_answer or transport.is_closing():
+            # Words of ours inside somebody's answer would become part of it.
+            transport.abort()
+            return
+        transport.write(_STATUS_LINES[status] + self.front.date_line + refusal_bytes(status, code, message))
+        self._linger()
+
+    def cut(self) -> None:
+        """The gateway ends now, whatever this client is doing."""
+        running = self._running
+        if running is not None and not running.answered and not self._deaf:
+            self.refuse(503, "shutting_down", "the gateway is shutting down")
+        elif self._transport is not None:
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """End the connection at once, with everything that waits in it."""
+        self._deaf = True
+        self._disconnect_all()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _linger(self) -> None:
+        """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
+        transport = self._transport
+        assert transport is not None
+        self._deaf = True
+        self.read_on()
+        if transport.can_write_eof():
+            transport.write_eof()
+        self.loop.call_later(LINGER_S, transport.abort)
+
+    def _disconnect_all(self) -> None:
+        """Tell every request of this connection, running or waiting, that nobody listens any more."""
+        waiting, running = tuple(self._pipeline), self._running
+        self._pipeline.clear()
+        self._receiving = None
+        for request in (running, *waiting):
+            if request is not None and not request.gone:
+                request.left()
+
+    # -- time --------------------------------------------------------------------------------------------------------------
+
+    def _limit(self) -> float:
+        """Seconds that the client may take for what it is doing; 0: it waits for us."""
+        if self._in_head or self._fresh:
+            return self._limits.headers_s
+        return self._limits.idle_s if self._running is None else 0.0
+
+    def _watch(self) -> None:
+        """One timer for all limits, set anew only if the present one rings too late."""
+        limit = self._limit()
+        if not limit or self._deaf:
+            return
+        deadline = self._since + limit
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_at(deadline, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        limit = self._limit()
+        if self._deaf or not limit:
+            return
+        if self.loop.time() < self._since + limit:
+            self._watch()
+        elif self._in_head:
+            self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
+        elif self._transport is not None:
+            self._transport.close()
+
+
+def _split(url: bytes) -> tuple[str, str]:
+    """Path, percent-decoded, and query of a request's target."""
+    if not url.startswith(b"/"):
+        parsed = httptools.parse_url(url)
+        path, query = (parsed.path or b"/").decode("ascii"), (parsed.query or b"").decode("latin-1")
+    else:
+        head, _, tail = url.partition(b"?")
+        path, query = head.decode("ascii"), tail.decode("latin-1")
+    return unquote(path) if "%" in path else path, query
