@@ -78,9 +78,13 @@ REFUSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    config = {"timeouts": {"client_headers_s": 0.6, "client_body_s": 0.6}, "limits": {"body_bytes": 4096}}
+@pytest.fixture(scope="module", params=("fast", "uvicorn"))
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    config = {
+        "server": request.param,
+        "timeouts": {"client_headers_s": 0.6, "client_body_s": 0.6},
+        "limits": {"body_bytes": 4096},
+    }
     with serving(tmp_path_factory.mktemp("front"), config=config) as running:
         yield running
 

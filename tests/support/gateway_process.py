@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
 
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.server.front import Front, front_limits
+from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import listen
 from athena.shells.server.process import warm_up
-from athena.shells.server.protocol import bounded_protocol
 from support.athena_process import Serving
 
 DIALECTS = {
@@ -67,26 +66,25 @@ def load_config(value: dict[str, Any], directory: Path) -> Config:
 
 
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
-    """The application behind our own front, on a free port, until told to stop."""
+    """The gateway on the protocol that `athena serve` uses, on a free port, until told to stop."""
     loop = asyncio.get_running_loop()
-    protocol = bounded_protocol(gateway.config)
-    settings = uvicorn.Config(gateway, http=protocol, ws="none", interface="asgi3", lifespan="off", log_config=None)
-    settings.load()
-    state = ServerState()
-    [slot] = listen("127.0.0.1", 0)
-    server = await loop.create_server(lambda: protocol(settings, state, {}, loop), sock=slot[0])
+    front = Front(front_limits(gateway.config))
+    (slot,) = listen("127.0.0.1", 0)
+    server = await loop.create_server(lambda: HttpConnection(gateway, front, loop), sock=slot[0])
     started(slot[0].getsockname()[1])
     await stop.wait()
     server.close()
+    slot[0].close()
     gateway.begin_drain()
     gateway.stop_flows()
-    for connection in tuple(state.connections):
+    front.draining = True
+    for connection in tuple(front.connections):
         connection.shutdown()
     async with asyncio.timeout(5):
-        while state.tasks:
-            await asyncio.wait(tuple(state.tasks))
-    for connection in tuple(state.connections):
-        connection.transport.abort()
+        while front.tasks:
+            await asyncio.wait(tuple(front.tasks))
+    for connection in tuple(front.connections):
+        connection.cut()
     await gateway.close()
 
 
@@ -134,8 +132,7 @@ class GatewayThread:
 
     def start(self) -> None:
         logging.getLogger().addHandler(self.logs)
-        for name in ("athena", "uvicorn"):
-            logging.getLogger(name).setLevel(logging.DEBUG)
+        logging.getLogger("athena").setLevel(logging.DEBUG)
         self._thread.start()
         assert self._ready.wait(10)
 

@@ -19,7 +19,7 @@ from athena.shells.config.sources import Sources, expand_variables, gather
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _NO_HASH = "sha256:" + "0" * 64
-_RESTART = ("host", "port", "workers", "state_dir")
+_RESTART = ("host", "port", "workers", "server", "state_dir")
 _ADAPTER_COUNTS = ("collect_window_ms", "max_calls", "collect_max_bytes", "stream_buffer_bytes", "early_detection_chars")
 
 

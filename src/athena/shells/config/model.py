@@ -340,6 +340,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Port to listen on; 0 takes a free one."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Server processes."""
+    server: Literal["fast", "uvicorn"] = "fast"
+    """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
     upstreams: dict[str, Upstream] = {}
     """Servers that run models, by name."""
     models: tuple[ModelRule, ...] = ()

@@ -55,6 +55,7 @@ FLAGS = {
     "dialect": "--dialect",
     "profile": "--profile",
     "workers": "--workers",
+    "server": "--server",
     "log_format": "--log-format",
     "log_level": "--log-level",
     "log_file": "--log-file",

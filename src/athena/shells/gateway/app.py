@@ -6,13 +6,12 @@ reload; requests under way keep the one they began with.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,11 @@ from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.shells.config import Config, Router, verify
 from athena.shells.gateway import record as records
-from athena.shells.gateway.flow import Flow, Send
+from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
+from athena.shells.gateway.client import Client, ClientGone, Headers
+from athena.shells.gateway.flow import Flow
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
-from athena.shells.gateway.incoming import ClientGone, Receive, header_map, read_body, read_json
+from athena.shells.gateway.incoming import read_body, read_json
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
@@ -43,8 +44,6 @@ from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-CUT = "athena.cut"
-"""ASGI extension of our own server; its `now` is a function that ends the client's connection at once."""
 _CREATED = 1_700_000_000
 _TARGETS_REMEMBERED = 4096
 
@@ -100,7 +99,8 @@ class Gateway:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            async with AsgiClient(scope, receive, send) as client:
+                await self.serve(client)
         elif scope["type"] == "websocket":
             # Clients that try a socket first fall back to plain requests.
             await send({"type": "websocket.close", "code": 1002})
@@ -115,58 +115,48 @@ class Gateway:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        headers = header_map(scope["headers"])
-        path: str = scope["path"]
-        query = scope["query_string"].decode("latin-1")
-        record = Record(request_id=_request_id(headers))
-        door = find_door(path, query, headers)
+    # -- requests --------------------------------------------------------------------------------------------------------------
+
+    async def serve(self, client: Client) -> None:
+        """One request of a client, answered to its end."""
+        path = client.path
+        record = Record(request_id=_request_id(client.headers))
+        door = find_door(path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
         record.dialect = dialect.name
         try:
             if door is None:
                 raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
-            if scope["method"] not in door.methods:
-                raise ClientError(f"{scope['method']} is not allowed here", code="method_not_allowed", status=405)
-            cut = scope.get("extensions", {}).get(CUT, {}).get("now")
-            await self._enter(door, dialect, headers, query, record, receive, send, cut)
+            if client.method not in door.methods:
+                raise ClientError(f"{client.method} is not allowed here", code="method_not_allowed", status=405)
+            await self._enter(door, dialect, record, client)
         except ClientGone:
             record.outcome = "client_closed"
             records.write(record)
         except AthenaError as error:
             # A status that we ourselves chose (405, 408, 415) is ours, whatever row of the dialect's table the words come from.
             own = error.status if isinstance(error, ClientError) else None
-            await self._error(dialect, error_event(error), record, send, status=own)
+            self._error(dialect, error_event(error), record, client, status=own)
         except Exception:
             # The outermost edge: whatever is wrong with us, the client gets an answer in its dialect and the log the reason.
             LOG.exception("request %s failed inside the gateway", record.request_id)
             failure = Error("the gateway failed; its log says why", kind="server", code="internal_error")
-            await self._error(dialect, failure, record, send)
+            self._error(dialect, failure, record, client)
 
-    async def _enter(
-        self,
-        door: Door,
-        dialect: Dialect,
-        headers: dict[str, str],
-        query: str,
-        record: Record,
-        receive: Receive,
-        send: Send,
-        cut: Callable[[], None] | None,
-    ) -> None:
+    async def _enter(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         if door.action in ("root", "health", "ready"):
-            await self._status(door, record, send)
+            self._status(door, record, client)
             return
-        key = credential(headers, query)
+        key = credential(client.headers, client.query)
         record.key = self._admit(key, door)
         if door.action == "metrics":
-            await _reply(send, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record.request_id))
+            _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record.request_id))
         elif door.action in ("models", "model"):
-            await self._models(door, dialect, record, send)
+            self._models(door, dialect, record, client)
         elif door.action == "count":
-            await self._count(door, dialect, headers, record, receive, send)
+            await self._count(door, dialect, record, client)
         else:
-            await self._answer(door, dialect, headers, key, record, receive, send, cut)
+            await self._answer(door, dialect, key, record, client)
 
     def _admit(self, key: str | None, door: Door) -> str:
         """The name of the presented gateway key. Raises where one is asked for and none fits."""
@@ -187,41 +177,32 @@ class Gateway:
 
     # -- answers -------------------------------------------------------------------------------------------------------------
 
-    async def _answer(
-        self,
-        door: Door,
-        dialect: Dialect,
-        headers: dict[str, str],
-        key: str | None,
-        record: Record,
-        receive: Receive,
-        send: Send,
-        cut: Callable[[], None] | None,
-    ) -> None:
+    async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
         if self._draining or len(self._flows) >= self.config.limits.requests:
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
-        request = await self._read(door, dialect, headers, record, receive)
+        request = await self._read(door, dialect, record, client)
         record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
         targets = self.targets(request.model)
-        flow = Flow(self, request, record, send, headers=headers, key=key, array=door.array, cut=cut)
+        flow = Flow(self, request, record, client, key=key, array=door.array)
         self._flows.add(flow)
         self.metrics.open_streams.inc()
-        watcher = asyncio.ensure_future(_until_gone(receive))
-        watcher.add_done_callback(lambda _: flow.stop("client_closed"))
+        client.on_gone = partial(flow.stop, "client_closed")
         try:
             await flow.run(targets)
         finally:
-            watcher.cancel()
+            client.on_gone = None
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 
-    async def _read(self, door: Door, dialect: Dialect, headers: dict[str, str], record: Record, receive: Receive) -> Request:
+    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client) -> Request:
         limits = self.config.limits
-        body = await read_body(receive, headers, limits.body_bytes, self.config.timeouts.client_body_s)
+        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
         log_body("client request", record.request_id, body)
         value = read_json(body, limits.request_depth, limits.request_keys)
-        request = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        request = dialect.decode_request(
+            value, model=door.model, stream=door.stream, version=client.headers.get("anthropic-version")
+        )
         if len(request.tools) > limits.tools:
             raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
         return request
@@ -264,7 +245,7 @@ class Gateway:
     def dialect_of(self, request: Request) -> Dialect:
         return get_dialect(request.dialect)
 
-    def answer_headers(self, request_id: str) -> list[tuple[bytes, bytes]]:
+    def answer_headers(self, request_id: str) -> Headers:
         """Headers of every answer."""
         value = request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value)]
@@ -311,7 +292,7 @@ class Gateway:
 
     # -- the smaller doors -----------------------------------------------------------------------------------------------------
 
-    async def _status(self, door: Door, record: Record, send: Send) -> None:
+    def _status(self, door: Door, record: Record, client: Client) -> None:
         if door.action == "ready":
             ready = not self._draining and bool(self.config.upstreams)
             up = {name: self.health.is_up(name) for name in self.config.upstreams}
@@ -319,9 +300,9 @@ class Gateway:
             status = 200 if ready else 503
         else:
             body, status = {"status": "ok"}, 200
-        await _reply(send, status, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+        _reply(client, status, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
 
-    async def _models(self, door: Door, dialect: Dialect, record: Record, send: Send) -> None:
+    def _models(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         entries = [
             ModelEntry(id=entry.id, created=_CREATED, owner=entry.upstream, display_name=entry.id)
             for entry in self._router.listed_models()
@@ -333,27 +314,25 @@ class Gateway:
             body: Any = next(iter(listing.get("data") or listing.get("models") or [{}]))
         else:
             body = dialect.encode_models(entries)
-        await _reply(send, 200, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+        _reply(client, 200, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
 
-    async def _count(
-        self, door: Door, dialect: Dialect, headers: dict[str, str], record: Record, receive: Receive, send: Send
-    ) -> None:
+    async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         limits = self.config.limits
-        body = await read_body(receive, headers, limits.body_bytes, self.config.timeouts.client_body_s)
+        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
         value = read_json(body, limits.request_depth, limits.request_keys)
         request = dialect.decode_count_request(value, model=door.model)
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
         extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
-        await _reply(send, 200, msgspec.json.encode(dialect.encode_count(tokens)), "application/json", extra)
+        _reply(client, 200, msgspec.json.encode(dialect.encode_count(tokens)), "application/json", extra)
 
-    async def _error(self, dialect: Dialect, error: Error, record: Record, send: Send, *, status: int | None = None) -> None:
+    def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
         status = status or answer.status
         record.status, record.outcome, record.error = status, "error", error.code
         headers = self.answer_headers(record.request_id)
         headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await _reply(send, status, answer.body, "application/json", headers)
+        _reply(client, status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         records.write(record)
 
@@ -380,17 +359,9 @@ class Gateway:
             self._client = None
 
 
-async def _until_gone(receive: Receive) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-
-
-async def _reply(send: Send, status: int, body: bytes, kind: str, headers: list[tuple[bytes, bytes]]) -> None:
-    headers = [*headers, (b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:
+    client.start(status, [*headers, (b"content-type", kind.encode())], len(body))
+    client.finish(body)
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

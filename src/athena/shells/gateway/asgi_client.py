@@ -11,6 +11,8 @@ from athena.shells.gateway.client import ClientGone, Headers
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+CUT = "athena.cut"
+"""ASGI extension of our own server; its `now` is a function that ends the client's connection at once."""
 _WAITING_BYTES = 64 * 1024
 """What may wait for the server before the client counts as blocked."""
 
@@ -26,6 +28,7 @@ class AsgiClient:
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self._cut: Callable[[], None] | None = scope.get("extensions", {}).get(CUT, {}).get("now")
         self._receive = receive
         self._send = send
         self._body: list[bytes] = []
@@ -45,6 +48,8 @@ class AsgiClient:
     async def __aexit__(self, *raised: object) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
+        if not self._finished:
+            self.cut_off()
         if self._sender is not None:
             await self._sender
 
@@ -98,8 +103,10 @@ class AsgiClient:
         self.write(data)
 
     def cut_off(self) -> None:
-        """Give the client up. How a half-sent answer ends is the server's to decide."""
+        """Give the client up. How a half-sent answer ends is the server's to decide, unless it lets us."""
         self._waiting.clear()
+        if self._cut is not None:
+            self._cut()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from athena.errors import AthenaError, ClientError, UpstreamError
 from athena.exchange import Exchange, Head, Step, warnings_header
@@ -21,10 +20,10 @@ from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
 from athena.prompted.validation import ArgumentCheck
-from athena.shells.gateway.inbox import Inbox
+from athena.shells.gateway.client import Client
 from athena.shells.gateway.record import Record
+from athena.shells.gateway.relay import Relay
 from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
-from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
     from athena.shells.gateway.app import Gateway
 
 LOG = logging.getLogger("athena")
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
-_LARGE = 64 * 1024
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -45,36 +42,23 @@ class Flow:
     """One client request on its way."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        request: Request,
-        record: Record,
-        send: Send,
-        *,
-        headers: Mapping[str, str],
-        key: str | None,
-        array: bool,
-        cut: Callable[[], None] | None = None,
+        self, gateway: Gateway, request: Request, record: Record, client: Client, *, key: str | None, array: bool
     ) -> None:
         self._gateway = gateway
         self._request = request
         self._record = record
-        self._send = send
-        self._headers = headers
+        self._client = client
         self._key = key
         self._array = array
-        self._cut = cut
-        """Ends the client's connection at once, unsent bytes and all, where the server can."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._exchange: Exchange | None = None
         self._response: UpstreamResponse | None = None
+        self._relay: Relay | None = None
         self._head_sent = False
         self._finished = False
         self._started = self._last_sent = self._loop.time()
-        self._sending_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._keeping: asyncio.Task[None] | None = None
         self._stop: Stop = ""
         self._own_time = 0.0
         self._checks: tuple[ToolBook, ArgumentCheck] | None = None
@@ -107,7 +91,7 @@ class Flow:
             if not self._stop or self._task is None:
                 raise
             self._task.uncancel()
-            await self._stopped()
+            self._stopped()
         except AthenaError:
             raise
         except Exception:
@@ -115,13 +99,11 @@ class Flow:
                 raise
             # The status is gone: a stream that just ended would pass for a whole answer with some clients.
             LOG.exception("request %s failed inside the gateway", self._record.request_id)
-            await self._break_off(_INTERNAL)
+            self._break_off(_INTERNAL)
         finally:
             self._finished = True
             if self._timer is not None:
                 self._timer.cancel()
-            if self._keeping is not None:
-                self._keeping.cancel()
             self._drop_response()
             self._settle()
             # Everything an answer held is free now, not when the collector next looks at old cycles.
@@ -159,7 +141,7 @@ class Flow:
             if not (more_targets and error is not None and not self._head_sent and may_move_on(error)):
                 break
         if last is not None:
-            await self._show(last)
+            self._show(last)
 
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
@@ -207,7 +189,7 @@ class Flow:
                 "POST",
                 target.origin,
                 target.path(exchange.call.path),
-                target.headers(exchange.call.headers, self._request, self._headers, self._key),
+                target.headers(exchange.call.headers, self._request, self._client.headers, self._key),
                 exchange.call.body,
                 target.timeouts,
             )
@@ -217,7 +199,7 @@ class Flow:
             return exchange.upstream_end(failure)
         self._response, self._request_sent = response, True
         self._final = response.headers.get("x-should-retry", "").lower() == "false"
-        return await self._relay(target, exchange, response)
+        return await self._pass_on(target, exchange, response)
 
     def _check_size(self, exchange: Exchange, target: Target) -> None:
         warning = near_size_limit(exchange, target)
@@ -225,58 +207,31 @@ class Flow:
             self._warnings = [warning]
             LOG.warning("%s (context_limit_kb), request %s", warning, self._record.request_id)
 
-    async def _relay(self, target: Target, exchange: Exchange, response: UpstreamResponse) -> Step | None:
+    async def _pass_on(self, target: Target, exchange: Exchange, response: UpstreamResponse) -> Step | None:
         """Upstream bytes through the exchange to the client."""
-        gateway, record, loop = self._gateway, self._record, self._loop
-        inbox = Inbox(loop, gateway.config.limits.stream_buffer_bytes)
-        inbox.attach(response)
+        gateway, record = self._gateway, self._record
         exchange.upstream_head(response.status, with_relative_wait(response.headers, time.time()))
-        recorder = gateway.recorder(record, self._request)
-        silence = SilenceWatch(
-            loop,
-            target.timeouts,
-            finished=lambda: exchange.finished,
-            waits_for_us=lambda: self._sending_since > 0,
-            has_backlog=lambda: inbox.has_backlog,
-            on_silence=inbox.give_up,
+        relay = self._relay = Relay(
+            self._loop,
+            exchange,
+            response,
+            self._client,
+            request_id=record.request_id,
+            recorder=gateway.recorder(record, self._request),
+            show=self._show,
+            note=self._note,
         )
         try:
-            while not exchange.done:
-                await inbox.wait(exchange.deadline)
-                data = inbox.take()
-                # The loop's own clock is too coarse for microseconds.
-                began, worked_from = loop.time(), time.perf_counter()
-                if data:
-                    recorder.write(data)
-                    log_body("upstream answer", record.request_id, data)
-                    step = exchange.upstream_data(data, began)
-                    record.chunks += 1
-                    if says_something(data, step.events):
-                        silence.heard(began)
-                elif not inbox.ended:
-                    step = exchange.tick(began)
-                else:
-                    step = exchange.upstream_end(inbox.failure)
-                self._own_time += time.perf_counter() - worked_from
-                if step.events:
-                    self._note(step.events)
-                if step.done and exchange.outcome == "error" and not self._head_sent:
-                    self._attempted(target, ok=not is_outage(exchange.error))
-                    return step
-                if step.again is not None:
-                    break
-                if step.head is not None or step.output or step.done:
-                    if len(step.output) > _LARGE:
-                        # The client may take its time: nothing but its own bytes waits with it.
-                        data, step = b"", Step(step.head, step.output, step.done)
-                    await self._show(step)
+            failed = await relay.run(target.timeouts)
         finally:
-            silence.stop()
-            recorder.close()
-            self._drop_response()
-            inbox.close()
+            record.chunks += relay.chunks
+            self._own_time += relay.own_time
+        if failed is not None:
+            self._attempted(target, ok=not is_outage(exchange.error))
+            return failed
         if not exchange.done:
             # The model is asked once more: nobody has seen what it said.
+            self._drop_response()
             record.attempts += 1
             return await self._send_upstream(target, exchange)
         self._attempted(target, ok=exchange.outcome == "ok")
@@ -301,35 +256,31 @@ class Flow:
 
     # -- the client --------------------------------------------------------------------------------------------------------
 
-    async def _show(self, step: Step) -> None:
+    def _show(self, step: Step) -> None:
         """Write a step's head and bytes."""
-        if self._keeping is not None and not self._keeping.done():
-            await self._keeping
         if step.head is not None and not self._head_sent:
-            await self._write_head(step.head, whole=step.output if step.done else None)
-        if step.output or step.done:
-            self._sending_since = self._loop.time()
-            await self._send({"type": "http.response.body", "body": step.output, "more_body": not step.done})
-            self._last_sent = self._loop.time()
-            self._sending_since = 0.0
-        self._finished = self._finished or step.done
+            self._write_head(step.head, len(step.output) if step.done else None)
+        if step.done:
+            self._finished = True
+            self._client.finish(step.output)
+        elif step.output:
+            self._client.write(step.output)
+        self._last_sent = self._loop.time()
 
-    async def _write_head(self, head: Head, *, whole: bytes | None) -> None:
+    def _write_head(self, head: Head, length: int | None) -> None:
         self._head_sent = True
         now = self._loop.time()
         self._record.first_byte_ms = (now - self._started) * 1000
         self._record.status = head.status
         headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in head.headers.items()]
         headers += self._gateway.answer_headers(self._record.request_id)
-        if whole is not None:
-            headers.append((b"content-length", str(len(whole)).encode()))
         losses = self._exchange.losses if self._exchange is not None else ()
         warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
         if warnings:
             headers.append((b"x-athena-warnings", "; ".join(warnings).encode("latin-1", "replace")))
         if head.status >= 400 and self._is_final():
             headers.append((b"x-should-retry", b"false"))
-        await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
+        self._client.start(head.status, headers, length)
 
     def _is_final(self) -> bool:
         """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
@@ -340,53 +291,44 @@ class Flow:
         """The clock of one request: keep-alives, the head that can wait no longer, a client that stopped reading."""
         timeouts = self._gateway.config.timeouts
         now = self._loop.time()
-        if self._sending_since and now - self._sending_since >= timeouts.client_write_s:
+        blocked_since = self._relay.blocked_since if self._relay is not None else 0.0
+        if blocked_since and now - blocked_since > timeouts.client_write_s:
             self.stop("client_stalled")
             return
         silent = now - self._last_sent
         due = timeouts.keep_alive_s if self._head_sent else timeouts.hold_head_s
-        if (
-            self._request.stream
-            and silent >= due
-            and not self._sending_since
-            and (self._keeping is None or self._keeping.done())
-        ):
-            self._keeping = self._loop.create_task(self._keep_alive())
-            silent = 0.0
-            due = timeouts.keep_alive_s
+        if self._request.stream and silent >= due and not blocked_since:
+            self._keep_alive()
+            silent, due = 0.0, timeouts.keep_alive_s
         next_look = min(due - silent, timeouts.keep_alive_s, timeouts.client_write_s)
-        if self._sending_since:
-            next_look = min(next_look, self._sending_since + timeouts.client_write_s - now)
         self._timer = self._loop.call_later(max(0.05, next_look), self._beat)
 
-    async def _keep_alive(self) -> None:
+    def _keep_alive(self) -> None:
         exchange = self._exchange
         if exchange is None or exchange.done or self._finished:
             return
         step = exchange.commit()
         if step.head is not None:
-            await self._write_head(step.head, whole=None)
+            self._write_head(step.head, None)
         if self._head_sent:
-            self._last_sent = self._sending_since = self._loop.time()
-            await self._send({"type": "http.response.body", "body": step.output + exchange.keep_alive(), "more_body": True})
-            self._sending_since = 0.0
+            self._last_sent = self._loop.time()
+            self._client.write(step.output + exchange.keep_alive())
 
-    async def _stopped(self) -> None:
+    def _stopped(self) -> None:
         """The request was ended from outside."""
-        record = self._record
-        record.outcome = self._stop
+        self._record.outcome = self._stop
         if self._stop == "shutdown":
-            await self._break_off(_SHUTDOWN)
-        elif self._stop == "client_stalled" and self._cut is not None:
+            self._break_off(_SHUTDOWN)
+        elif self._stop == "client_stalled":
             # What it did not read would be kept for as long as its connection stays.
-            self._cut()
+            self._client.cut_off()
 
-    async def _break_off(self, reason: UpstreamError) -> None:
+    def _break_off(self, reason: UpstreamError) -> None:
         """Tell the client, in whatever form is still open to it."""
         if self._exchange is not None and not self._exchange.done:
-            await self._show(self._exchange.upstream_end(reason))
+            self._show(self._exchange.upstream_end(reason))
         elif not self._head_sent:
-            await self._show(self._refuse(reason))
+            self._show(self._refuse(reason))
 
     # -- the books ---------------------------------------------------------------------------------------------------------
 

@@ -8,61 +8,50 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
+from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _SLOWEST = 512
 """Bytes per second below which a body is given up, once the pause it may make has passed."""
 
 
-class ClientGone(Exception):
-    """The client left before its request was complete."""
-
-
-def header_map(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by lower-case name; repeated ones joined by a comma, as HTTP allows."""
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
-
-
-async def read_body(receive: Receive, headers: dict[str, str], limit: int, pause_s: float) -> bytes:
+async def read_body(client: Client, limit: int, pause_s: float) -> bytes:
     """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone, or ClientError when it comes too slowly."""
-    announced = headers.get("content-length", "")
+    announced = client.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
-    pieces: list[bytes] = []
-    size = 0
+    body, complete = client.take_body()
+    if not complete:
+        body = await _rest_of_body(client, body, limit, pause_s)
+    if len(body) > limit:
+        raise _too_large(limit)
+    encoding = client.headers.get("content-encoding", "identity").strip().lower()
+    return body if encoding in ("identity", "") else _unpacked(body, encoding, limit)
+
+
+async def _rest_of_body(client: Client, first: bytes, limit: int, pause_s: float) -> bytes:
+    pieces, size = [first], len(first)
     loop = asyncio.get_running_loop()
     began = loop.time()
-    while True:
+    complete = False
+    while not complete:
         try:
             async with asyncio.timeout(pause_s):
-                message = await receive()
+                await client.more_body()
         except TimeoutError:
             raise _too_slow() from None
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        piece: bytes = message.get("body", b"")
+        piece, complete = client.take_body()
+        pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
         if (elapsed := loop.time() - began) > pause_s and size < elapsed * _SLOWEST:
             # A byte now and then is no pause, but it holds the place of somebody who means it.
             raise _too_slow()
-        if piece:
-            pieces.append(piece)
-        if not message.get("more_body", False):
-            break
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    return body if encoding in ("identity", "") else _unpacked(body, encoding, limit)
+    return b"".join(pieces)
 
 
 def _unpacked(body: bytes, encoding: str, limit: int) -> bytes:

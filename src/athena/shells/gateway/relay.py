@@ -16,7 +16,7 @@ from athena.model.events import Event
 from athena.shells.gateway.client import Client
 from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
-from athena.shells.logs import body_logger
+from athena.shells.logs import log_body
 from athena.shells.upstream import Timeouts, UpstreamResponse
 
 
@@ -46,7 +46,7 @@ class Relay:
         self._recorder = recorder
         self._show = show
         self._note = note
-        self._log = body_logger("upstream answer", request_id)
+        self._request_id = request_id
         self._silence: SilenceWatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[Step | None] = loop.create_future()
@@ -59,6 +59,7 @@ class Relay:
             timeouts,
             finished=lambda: exchange.finished,
             waits_for_us=lambda: client.blocked,
+            has_backlog=lambda: self._response.has_backlog,
             on_silence=self._on_end,
         )
         client.on_drained = self._drained
@@ -80,8 +81,7 @@ class Relay:
         # The loop's own clock is too coarse for microseconds.
         now, worked_from = self._loop.time(), time.perf_counter()
         self._recorder.write(data)
-        if self._log is not None:
-            self._log(data)
+        log_body("upstream answer", self._request_id, data)
         self.chunks += 1
         try:
             step = self._exchange.upstream_data(data, now)

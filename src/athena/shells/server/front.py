@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
+import struct
 from typing import Protocol
 
 import msgspec
@@ -17,6 +19,7 @@ from athena.shells.config import Config
 LINGER_S = 2.0
 """Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
 PIPELINED = 16
+_RESET = struct.pack("ii", 1, 0)
 FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -112,3 +115,12 @@ def refusal_bytes(status: int, code: str, message: str) -> bytes:
         b"content-type: application/json\r\ncontent-length: %d\r\nrequest-id: %b\r\nx-request-id: %b\r\n"
         b"connection: close\r\n\r\n%b" % (len(body), request_id, request_id, body)
     )
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """End a connection whose client does not read, at once."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        # Without this the kernel keeps trying to deliver what is left.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()

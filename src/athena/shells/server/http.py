@@ -19,7 +19,7 @@ import httptools
 
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.client import ClientGone, Headers
-from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes
+from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
 
 LOG = logging.getLogger("athena.server")
 _BODY_WAITING = 64 * 1024
@@ -157,7 +157,7 @@ class HttpRequest:
         """The head of the answer."""
         self.answered = True
         connection = self._connection
-        lines = [_STATUS_LINES[status], connection.front.date_line]
+        lines = [_status_line(status), connection.front.date_line]
         lines += [b"%b: %b\r\n" % field for field in headers]
         if length is not None:
             lines.append(b"content-length: %d\r\n" % length)
@@ -446,7 +446,7 @@ class HttpConnection(asyncio.Protocol):
             # Words of ours inside somebody's answer would become part of it.
             transport.abort()
             return
-        transport.write(_STATUS_LINES[status] + self.front.date_line + refusal_bytes(status, code, message))
+        transport.write(_status_line(status) + self.front.date_line + refusal_bytes(status, code, message))
         self._linger()
 
     def cut(self) -> None:
@@ -462,7 +462,7 @@ class HttpConnection(asyncio.Protocol):
         self._deaf = True
         self._disconnect_all()
         if self._transport is not None:
-            self._transport.abort()
+            reset(self._transport)
 
     def _linger(self) -> None:
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
@@ -515,6 +515,11 @@ class HttpConnection(asyncio.Protocol):
             self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
         elif self._transport is not None:
             self._transport.close()
+
+
+def _status_line(status: int) -> bytes:
+    """The first line of an answer; upstreams use statuses that nobody registered (529)."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 
 def _split(url: bytes) -> tuple[str, str]:

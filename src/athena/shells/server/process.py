@@ -13,10 +13,9 @@ import gc
 import logging
 import os
 import signal
+from collections.abc import Callable
 from email.utils import formatdate
-
-import uvicorn
-from uvicorn.server import ServerState
+from functools import partial
 
 from athena.errors import AthenaError, ConfigError
 from athena.formats.recognizer import recognizer
@@ -26,9 +25,10 @@ from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.targets import ready_targets
+from athena.shells.server.front import Front, front_limits
+from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
 from athena.shells.server.plan import Plan, Started, with_demo
-from athena.shells.server.protocol import Front, FrontProtocol, front_limits, protocol_for
 
 LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
@@ -70,26 +70,11 @@ class ServerProcess:
             envelope_key=self._envelope_key,
             numbers=self._numbers,
         )
-        state = self._state = ServerState()
         front = self._front = Front(front_limits(self._config))
-        protocol = protocol_for(front)
         self._refresh_date()
-        settings = uvicorn.Config(
-            self.gateway,
-            http=protocol,
-            ws="none",
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
+        connect = (
+            self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
         )
-        settings.load()
-
-        def connect() -> FrontProtocol:
-            return protocol(settings, state, {}, loop)
-
         servers = [await loop.create_server(connect, sock=sock) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
@@ -111,6 +96,12 @@ class ServerProcess:
             await self._demo.close()
         LOG.log(self._speaks, "stopped")
         return 1 if self._hasty.is_set() else 0
+
+    def _uvicorn(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
+        """The same front on uvicorn's protocol; imported only here, since it is slow to load."""
+        from athena.shells.server.protocol import uvicorn_protocol
+
+        return uvicorn_protocol(self.gateway, self._front, loop)
 
     def _started(self) -> Started:
         port = self._slot[0].getsockname()[1]
@@ -157,7 +148,7 @@ class ServerProcess:
                 await self._reload()
 
     def _refresh_date(self) -> None:
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._front.date_line = f"date: {formatdate(usegmt=True)}\r\n".encode()
 
     async def _reload(self) -> None:
         bound = self._plan.loaded.config
@@ -200,10 +191,10 @@ class ServerProcess:
     # -- the end -----------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        gateway, state, front = self.gateway, self._state, self._front
+        gateway, front = self.gateway, self._front
         gateway.begin_drain()
         front.draining = True
-        for connection in tuple(state.connections):
+        for connection in tuple(front.connections):
             connection.shutdown()
         if gateway.open_flows:
             LOG.log(
@@ -218,8 +209,7 @@ class ServerProcess:
         gateway.stop_flows()
         if await self._until_empty(_TOLD):
             return
-        for connection in tuple(state.connections):
-            assert isinstance(connection, FrontProtocol)
+        for connection in tuple(front.connections):
             connection.cut()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(front.empty.wait(), _TOLD_IN_HASTE)

@@ -1,94 +1,53 @@
-"""HTTP/1.1 as clients speak it to us: uvicorn's httptools protocol with bounds, time limits and strictness added.
+"""HTTP/1.1 as clients speak it to us, on uvicorn's httptools protocol; the rules added to it are `front`'s.
 
-Labelled "hostile client". llhttp already refuses every ambiguous length, bare line ends, folded lines and odd chunk sizes (the
-table in `tests/shells/test_server_front.py`). Added here (`reliability.md` rows 49 to 52): head size, field count and
-time; one Host; no transfer coding but plain chunked; trailers dropped; a refusal that the client can read even while it still
-sends; all pipelined requests end when their connection does.
+The server to choose where another part of a process needs uvicorn's ways; `http` does the same with less.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import socket
-import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
-import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from athena.shells.config import Config
-from athena.shells.gateway.app import CUT
+from athena.shells.gateway.asgi_client import CUT
+from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
 
 LOG = logging.getLogger("athena.server")
-_LINGER = 2.0
-"""Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
-_PIPELINED = 16
-_RESET = struct.pack("ii", 1, 0)
-_FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a request's head."""
-
-    header_bytes: int
-    header_fields: int
-    headers_s: float
-    idle_s: int = 75
-    """How long an unused connection stays: longer than clients keep theirs, so that they never meet a closed one."""
-
-
-class Front:
-    """What all connections of one process share."""
-
-    def __init__(self, limits: FrontLimits) -> None:
-        self.limits = limits
-        self.empty = asyncio.Event()
-        """Set while no connection is open."""
-        self.empty.set()
-        self.draining = False
-
-
-def front_limits(config: Config) -> FrontLimits:
-    """The bounds a configuration sets."""
-    return FrontLimits(
-        header_bytes=config.limits.header_bytes,
-        header_fields=config.limits.header_fields,
-        headers_s=config.timeouts.client_headers_s,
+def uvicorn_protocol(app: Any, front: Front, loop: asyncio.AbstractEventLoop) -> Callable[[], FrontProtocol]:
+    """What makes the protocol of a new connection."""
+    settings = uvicorn.Config(
+        app,
+        http=FrontProtocol,
+        ws="none",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        proxy_headers=False,
     )
-
-
-def protocol_for(front: Front) -> type[FrontProtocol]:
-    """The protocol class of one server."""
-    return type("FrontProtocol", (FrontProtocol,), {"front": front})
-
-
-def bounded_protocol(config: Config) -> type[FrontProtocol]:
-    """The protocol to hand to a `uvicorn.Config` as `http`, for a gateway that somebody else serves."""
-    return protocol_for(Front(front_limits(config)))
-
-
-class _Refused(Exception):
-    """Ends the parsing of a request that `refuse` will answer."""
+    settings.load()
+    return partial(FrontProtocol, front, settings, ServerState(), loop)
 
 
 class FrontProtocol(HttpToolsProtocol):
     """One client connection."""
 
-    front: Front
-
     def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        self, front: Front, config: uvicorn.Config, server_state: ServerState, loop: asyncio.AbstractEventLoop
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, {}, loop)
+        self.front = front
         self._limits = self.front.limits
         self.timeout_keep_alive = self._limits.idle_s
         self._in_head = False
@@ -105,7 +64,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self.front.empty.clear()
+        self.front.entered(self)
         self._await_head()
         if self.front.draining:
             transport.close()
@@ -115,8 +74,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._disconnect_all()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        if not self.connections:
-            self.front.empty.set()
+        self.front.left(self)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -153,7 +111,7 @@ class FrontProtocol(HttpToolsProtocol):
     def _stay_plain(self) -> None:
         """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
         self.parser = httptools.HttpRequestParser(self)
-        framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in _FRAMING]
+        framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in FRAMING]
         if framing:
             self._repeating = True
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
@@ -189,30 +147,17 @@ class FrontProtocol(HttpToolsProtocol):
             return
         self._in_head = False
         self._stop_head_timer()
-        self._check_head()
-        if len(self.pipeline) >= _PIPELINED:
+        problem = check_head(self.parser.get_http_version(), self.url, self.headers)
+        if problem is not None:
+            self._refuse_soon(*problem)
+        if len(self.pipeline) >= PIPELINED:
             self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade() and any(name in _FRAMING for name, _ in self.headers):
+        if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
             return  # the parser takes the body for another protocol; see _stay_plain
         super().on_message_complete()
-
-    def _check_head(self) -> None:
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            self._refuse_soon(505, "http_version", f"HTTP/{version} is not spoken here; use HTTP/1.1")
-        if b"#" in self.url:
-            self._refuse_soon(400, "bad_target", "the request target holds a fragment")
-        hosts = 0
-        for name, value in self.headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"transfer-encoding" and (value.strip().lower() != b"chunked" or version == "1.0"):
-                self._refuse_soon(400, "transfer_encoding", "the only transfer coding is chunked, and only in HTTP/1.1")
-        if hosts > 1 or (not hosts and version == "1.1"):
-            self._refuse_soon(400, "bad_host", "the request must name exactly one Host")
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -222,21 +167,18 @@ class FrontProtocol(HttpToolsProtocol):
     def _refuse_soon(self, status: int, code: str, message: str) -> None:
         """From inside the parser: stop it, `data_received` answers."""
         self._refusal = (status, code, message)
-        raise _Refused
+        raise Refused
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         cycle.scope["extensions"] = {CUT: {"now": self._cut_off}}
+        self.server_state.default_headers = [(b"date", self.front.date_line[6:-2])]
         super()._start_asgi_task(cycle, app)
 
     def _cut_off(self) -> None:
         """The application gives this client up: what it never read is freed now."""
         self._disconnect_all()
-        sock = self.transport.get_extra_info("socket")
-        if sock is not None:
-            # Without this the kernel keeps trying to deliver what is left.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.transport.abort()
+        reset(self.transport)
 
     def on_response_complete(self) -> None:
         running = self._running
@@ -261,7 +203,7 @@ class FrontProtocol(HttpToolsProtocol):
             # Words of ours inside somebody's answer would become part of it.
             self.transport.abort()
             return
-        self._write_refusal(status, code, message)
+        self.transport.write(STATUS_LINE[status] + self.front.date_line + refusal_bytes(status, code, message))
         self._linger()
 
     def cut(self) -> None:
@@ -272,21 +214,6 @@ class FrontProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    def _write_refusal(self, status: int, code: str, message: str) -> None:
-        # One body that the error readers of all dialects understand; which dialect this client speaks is not known yet.
-        kind = "invalid_request_error" if status < 500 else "api_error"
-        body = msgspec.json.encode({"type": "error", "error": {"type": kind, "code": code, "message": message}})
-        request_id = b"req_" + secrets.token_hex(12).encode()
-        head = [
-            STATUS_LINE[status],
-            *(name + b": " + value + b"\r\n" for name, value in self.server_state.default_headers),
-            b"content-type: application/json\r\n",
-            b"content-length: %d\r\n" % len(body),
-            b"request-id: %b\r\nx-request-id: %b\r\n" % (request_id, request_id),
-            b"connection: close\r\n\r\n",
-        ]
-        self.transport.write(b"".join(head) + body)
-
     def _linger(self) -> None:
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
         self._deaf = True
@@ -295,7 +222,7 @@ class FrontProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(_LINGER, self.transport.abort)
+        self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _disconnect_all(self) -> None:
         """Tell every request of this connection, running or waiting, that nobody listens any more."""

@@ -16,6 +16,7 @@ from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.settings import ClientSettings, Timeouts
 
 _NEXT_ROUND = 0.001
+_PORTION = 64 * 1024
 
 
 class UpstreamResponse:
@@ -286,12 +287,16 @@ class UpstreamResponse:
         return output
 
     def _take_wire(self) -> bytes:
-        """All body bytes as they came."""
+        """Body bytes as they came, in portions that a consumer which has enough can stop between."""
         pieces = self._framing.pieces
         if not pieces:
             return b""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
+        if len(data) > _PORTION:
+            pieces.append(data[_PORTION:])
+            self._buffered = len(data) - _PORTION
+            return data[:_PORTION]
         self._buffered = 0
         if self._paused and not self._held_back:
             self._resume()
