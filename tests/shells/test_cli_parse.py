@@ -46,6 +46,18 @@ def test_lines_come_out_in_order_whatever_is_wrong_with_one(tmp_path: Path, work
     }
 
 
+def test_many_blocks_come_out_in_order_when_early_ones_take_longest(tmp_path: Path) -> None:
+    slow = [{"id": number, "chunks": list(f"{CALL} {number} " * 20)} for number in range(100)]
+    quick = [{"id": number, "text": f"{number} " + "plain words " * 150} for number in range(100, 2500)]
+    source, sink = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(map(json.dumps, slow + quick)), encoding="utf-8")
+    assert source.stat().st_size > 16 * 256 * 1024
+    assert athena("parse", "--jsonl", "--workers", "3", str(source), "-o", str(sink)).returncode == 0
+    outcomes = [json.loads(line) for line in sink.read_text(encoding="utf-8").splitlines()]
+    assert [outcome["id"] for outcome in outcomes] == list(range(2500))
+    assert [len(outcome["tool_calls"]) for outcome in outcomes[:100]] == [20] * 100
+
+
 def test_records_say_their_own_format_tools_and_chunks() -> None:
     kimi = "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
     records = [
