@@ -186,6 +186,28 @@ def test_public_address_needs_a_key(host: str) -> None:
         ("https://g.com", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://g.com/v1beta", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://vault.host", "/chat/completions", "https://vault.host/v1/chat/completions"),
+        # A dated base (`dialects.md` 1.5): the version is in the query, which is part of every URL.
+        (
+            "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21",
+            "/v1/chat/completions",
+            "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21",
+        ),
+        (
+            "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21&x=%C3%A9",
+            "/chat/completions",
+            "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21&x=%C3%A9",
+        ),
+        (
+            "https://r.openai.azure.com/openai/v1/?api-version=preview",
+            "/v1/responses",
+            "https://r.openai.azure.com/openai/v1/responses?api-version=preview",
+        ),
+        ("https://relay.host?tenant=a", "/v1/messages", "https://relay.host/v1/messages?tenant=a"),
+        (
+            "https://g.com?tenant=a",
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            "https://g.com/v1beta/models/m:streamGenerateContent?alt=sse&tenant=a",
+        ),
     ],
 )
 def test_one_correct_url(base: str, path: str, wanted: str) -> None:
@@ -194,6 +216,7 @@ def test_one_correct_url(base: str, path: str, wanted: str) -> None:
 
 def test_own_path_is_taken_as_it_is() -> None:
     assert upstream_url("https://x.com", "/v1/chat/completions", "chat") == "https://x.com/chat"
+    assert upstream_url("https://x.com?a=b", "/v1/chat/completions", "chat") == "https://x.com/chat?a=b"
 
 
 @pytest.mark.parametrize(
@@ -205,6 +228,9 @@ def test_own_path_is_taken_as_it_is() -> None:
         "https://",
         "http://a b",
         "https://x?key=1",
+        "https://x?a=1&Api-Key=1",
+        "https://x?access_token=",
+        "https://x?a=b c",
         "https://x#",
         "https://u@x",
         "http://x:port",

@@ -11,7 +11,7 @@ import tomllib
 from functools import cache
 from importlib import resources
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
@@ -19,6 +19,8 @@ from athena.errors import ConfigError
 
 _ENDPOINTS = ("/chat/completions", "/messages", "/responses")
 _VERSION = re.compile(r"v[0-9]+[a-z0-9]*\Z")
+_SECRET = re.compile(r"key|token|secret|password|signature|\Asig\Z|\Acode\Z", re.IGNORECASE)
+"""Names in a query that stand before a credential: those belong where they are masked."""
 
 
 class KnownHost(msgspec.Struct, frozen=True):
@@ -80,8 +82,10 @@ def clean_base_url(text: str) -> str:
         raise ConfigError("must be an address such as https://host/v1")
     if parts.username or parts.password or "@" in parts.netloc:
         raise ConfigError("must not hold a user name or password; put the key in api_key or headers")
-    if parts.query or parts.fragment or "?" in text or "#" in text:
-        raise ConfigError("must not hold a query or fragment; put the key in api_key")
+    if "#" in text:
+        raise ConfigError("must not hold a fragment")
+    if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+        raise ConfigError("must not hold a key in its query; put it in api_key")
     if re.search(r"[\x00-\x20\x7f]", text.strip()):
         raise ConfigError("must not hold spaces or control characters")
     try:
@@ -91,25 +95,38 @@ def clean_base_url(text: str) -> str:
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
     for endpoint in _ENDPOINTS:
         path = path.removesuffix(endpoint)
-    return f"{parts.scheme}://{parts.netloc}{path}"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}{path}{query}"
 
 
 def upstream_url(base_url: str, path: str, own_path: str | None = None) -> str:
     """The URL to post to. `path` is the dialect's, with or without its version; a version in the base wins over it.
 
-    `own_path` is the upstream's configured path, taken as it is.
+    `own_path` is the upstream's configured path, taken as it is. A query of the base is part of every URL.
     """
+    base, _, query = base_url.partition("?")
+    url = _joined(base, path, own_path, versioned=_names_version(base, query))
+    if not query:
+        return url
+    return f"{url}&{query}" if "?" in url else f"{url}?{query}"
+
+
+def _names_version(base: str, query: str) -> bool:
+    """Does the base say which version of the API is meant, in its path or by a date in its query?"""
+    dated = any(name == "api-version" for name, _ in parse_qsl(query))
+    return dated or any(_VERSION.match(segment) for segment in urlsplit(base).path.split("/"))
+
+
+def _joined(base: str, path: str, own_path: str | None, *, versioned: bool) -> str:
     if own_path is not None:
-        return f"{base_url}/{own_path.lstrip('/')}"
+        return f"{base}/{own_path.lstrip('/')}"
     head, _, rest = path.lstrip("/").partition("/")
     version = "v1"
     if _VERSION.match(head):
         version = head
     else:
         rest = path.lstrip("/")
-    if any(_VERSION.match(segment) for segment in urlsplit(base_url).path.split("/")):
-        return f"{base_url}/{rest}"
-    return f"{base_url}/{version}/{rest}"
+    return f"{base}/{rest}" if versioned else f"{base}/{version}/{rest}"
 
 
 def is_loopback(host: str) -> bool:

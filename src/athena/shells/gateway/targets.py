@@ -75,7 +75,7 @@ def _ready(resolved: ResolvedRoute) -> Target:
     upstream, profile = resolved.upstream, resolved.profile
     tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
     proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
-    origin, _ = parse_base_url(upstream.base_url, tls=tls, proxy=proxy)
+    origin, _ = parse_base_url(upstream.base_url.partition("?")[0], tls=tls, proxy=proxy)
     headers = [(b"content-type", b"application/json")]
     headers += [(name.encode(), value.encode()) for name, value in profile.headers.items()]
     if upstream.api_key is not None and not upstream.forward_client_key:
