@@ -101,6 +101,9 @@ class ToolAdapter:
 
     __slots__ = ("_clock", "_dialect", "_on_sink_error", "_options", "_preset", "_profile", "_sink", "warnings")
 
+    warnings: tuple[ConfigProblem, ...]
+    """What is odd about the options but works."""
+
     def __init__(
         self,
         *,

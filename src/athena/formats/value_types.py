@@ -56,7 +56,7 @@ class ToolBook:
     __slots__ = ("_tools", "_types", "open")
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
-        self.open = tools is None
+        self.open: bool = tools is None
         self._tools = {tool.name: tool for tool in tools or () if tool.kind != "hosted"}
         self._types: dict[tuple[str, str], ValueType] = {}
 
