@@ -44,6 +44,7 @@ ErrorKind = Literal[
     "upstream",
     "server",
 ]
+"""The rows of every dialect's error table; the error reference says what each means and what each SDK raises for it."""
 
 __all__ = [
     "AthenaError",
@@ -290,7 +291,7 @@ class ConfigError(AthenaError):
 
     @classmethod
     def of(cls, problems: tuple[ConfigProblem, ...]) -> ConfigError:
-        """One error for everything that is wrong."""
+        """One error for everything that is wrong: `problems`, warnings among them."""
         fatal = [problem for problem in problems if problem.fatal]
         head = "the configuration has a problem" if len(fatal) == 1 else f"the configuration has {len(fatal)} problems"
         error = cls("\n  ".join([f"{head}:", *map(str, fatal)]), path=fatal[0].key if fatal else "")
