@@ -38,4 +38,5 @@ with tempfile.TemporaryDirectory() as directory:  # in place of ~/.config/io.dat
             print(f"{label}: called {call.name} {call.arguments}")
 
         chain = model.chain("What is the weather in Tokyo?", tools=[get_weather], before_call=show, stream=streamed)
-        print(f"{label}: answer {chain.text()}")
+        *_, last = chain.responses()
+        print(f"{label}: answer {last.text()}")

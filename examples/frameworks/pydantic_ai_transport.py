@@ -11,7 +11,7 @@ import asyncio
 import os
 
 import httpx2
-from pydantic_ai import Agent
+from pydantic_ai import Agent, AgentRunResultEvent
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -45,8 +45,10 @@ async def main() -> None:
         label = f"{api} whole"
         print(f"{label}: answer {(await agent.run(QUESTION)).output}")
         label = f"{api} streamed"
-        async with agent.run_stream(QUESTION) as result:
-            print(f"{label}: answer {''.join([text async for text in result.stream_text(delta=True)])}")
+        async with agent.run_stream_events(QUESTION) as events:
+            async for event in events:  # text, thinking and calls as they come, and the result at the end
+                if isinstance(event, AgentRunResultEvent):
+                    print(f"{label}: answer {event.result.output}")
 
 
 asyncio.run(main())

@@ -7,7 +7,6 @@ Not part of the normal run: `./dev frameworks` installs the frameworks into `.fr
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 
 from athena.shells.agent_run import started_gateway
 from athena.shells.temporary_gateway import Wish
+from support.athena_process import environment
 from support.leaking_upstream import ANSWER, CITY, FORMS, LeakingUpstream
 
 pytestmark = pytest.mark.frameworks
@@ -79,13 +79,7 @@ def run(name: str, form: str, upstream: LeakingUpstream, gateway: str, directory
     done = subprocess.run(
         command,
         cwd=directory,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            "ATHENA_BASE_URL": upstream.url,
-            "ATHENA_MODEL": FORMS[form],
-            "GATEWAY_URL": gateway,
-        },
+        env=environment(directory, ATHENA_BASE_URL=upstream.url, ATHENA_MODEL=FORMS[form], GATEWAY_URL=gateway),
         capture_output=True,
         text=True,
         timeout=_PATIENCE,
