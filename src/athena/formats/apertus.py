@@ -14,6 +14,7 @@ from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.named import Fields
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.typescript import typescript
 from athena.formats.render import result_text
 from athena.model.parts import ToolCall, ToolResult
@@ -58,7 +59,7 @@ FORMAT = Format(
     id="apertus",
     models=("apertus*",),
     reserved=True,
-    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN, TURN_END), FIELDS)),),
+    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN, TURN_END), FIELDS), never=no_json()),),
     thinking=(("<|inner_prefix|>", "<|inner_suffix|>"), *THINK),
     closers=(END,),
     turn_ends=(TURN_END,),

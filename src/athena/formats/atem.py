@@ -18,8 +18,9 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import skip_to
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.render import result_text, tagged_trouble, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -37,9 +38,10 @@ SHAPE = Invoke(
     parameter=(f"<{NAMESPACE}parameter",),
     parameter_end=(f"</{NAMESPACE}parameter>",),
 )
-_READ = invoke_reader(SHAPE)
+_READ = InvokeReader(SHAPE)
 _HEADER_END = Lexer((MESSAGE, *ENDS))
 _BODY_END = Lexer((*ENDS, f"{START}assistant"))
+_NO_HEADER = unlike("assistant", "to=", MESSAGE)
 _HEADER = re.compile(r"\s*(?:assistant\b)?\s*(?:to=(\S+))?\s*")
 
 
@@ -144,8 +146,8 @@ FORMAT = Format(
     models=("muse-glimmer*",),
     reserved=True,
     openers=(
-        Opener(START, read_messages, auto=False, rank=-2),
-        Opener(START, read_addressed, rank=-1),
+        Opener(START, read_messages, auto=False, rank=-2, never=_NO_HEADER),
+        Opener(START, read_addressed, rank=-1, never=_NO_HEADER),
         Opener("", read_beginning, auto=False),
     ),
     thinking=(),

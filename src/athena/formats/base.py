@@ -40,6 +40,8 @@ class Opener(msgspec.Struct, frozen=True):
     """Formats that share a marker are asked by rank; of equal rank the named format first, then by id."""
     plain: bool = False
     """Ordinary text in a format of reserved tokens: only declared names, never inside reasoning."""
+    never: str = ""
+    """A pattern of what can not follow the marker (`bodies/near_misses`): where it matches, the reader would decline."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -68,7 +69,7 @@ FORMAT = Format(
     id="cohere_action",
     models=("command-r7b*", "command-a*", "command-4*", "cohere2moe*"),
     reserved=True,
-    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,))),),
+    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,)), never=no_json()),),
     thinking=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     answer=((RESPONSE, RESPONSE_END), (TEXT, TEXT_END)),
     closers=(END,),

@@ -21,6 +21,7 @@ from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.named import Fields
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -58,7 +59,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="cohere_r",
     models=("command-r*",),
-    openers=(Opener(BEGIN, json_block_reader(("```",), (), FIELDS), where="line", auto=False),),
+    openers=(Opener(BEGIN, json_block_reader(("```",), (), FIELDS), where="line", auto=False, never=no_json()),),
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -38,7 +38,7 @@ SHAPE = Invoke(
     parameter=_tags("", ("parameter",), ""),
     parameter_end=(*_tags("/", ("parameter",), ">"), "</parameter>"),
 )
-READ = invoke_reader(SHAPE)
+READ = InvokeReader(SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -82,7 +82,10 @@ FORMAT = Format(
     models=("deepseek-v3.2*", "deepseek-v4*", "deepseek-v4.1*", "gigachat-3.5*", "gigachat3.5*"),
     family="deepseek",
     reserved=True,
-    openers=tuple(Opener(marker, READ) for marker in (*SHAPE.section_begin, *SHAPE.call)),
+    openers=(
+        *(Opener(marker, READ, never=READ.never) for marker in SHAPE.section_begin),
+        *(Opener(marker, READ, never=NO_ATTRIBUTE) for marker in SHAPE.call),
+    ),
     closers=(*SHAPE.section_end, *SHAPE.call_end, *SHAPE.parameter_end),
     turn_ends=("<｜end▁of▁sentence｜>",),
     streams="str",

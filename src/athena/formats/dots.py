@@ -15,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
 BEGIN, END = "<dots_function_call>", "</dots_function_call>"
 SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
-READ = invoke_reader(SHAPE)
+READ = InvokeReader(SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -55,9 +56,9 @@ FORMAT = Format(
     id="dots",
     models=("dots*",),
     openers=(
-        Opener(BEGIN, READ),
-        Opener(BEGIN, json_block_reader((END,), (BEGIN,)), rank=1),
-        Opener("<invoke", READ, where="line", auto=False),
+        Opener(BEGIN, READ, never=READ.never),
+        Opener(BEGIN, json_block_reader((END,), (BEGIN,)), rank=1, never=no_json()),
+        Opener("<invoke", READ, where="line", auto=False, never=NO_ATTRIBUTE),
     ),
     closers=(END, "</invoke>", "</parameter>"),
     streams="str",

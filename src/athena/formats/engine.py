@@ -15,7 +15,7 @@ from athena.formats.base import Format
 from athena.formats.code_spans import CodeSpans
 from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Candidate, Meaning, Recognizer, recognizer
-from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner, Sink
+from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner, Straight
 from athena.formats.value_types import ToolBook
 from athena.formats.writer import CallWriter, Output
 from athena.model.events import Error, Event, error_event
@@ -118,8 +118,8 @@ class TextParser:
     def feed(self, text: str) -> list[Event]:
         """The events that `text` brought."""
         straight = self._scanner.straight
-        if straight is not None and straight.stops(text) is None:
-            self._pass(straight.sink, text)
+        if straight is not None:
+            self._feed_straight(straight, text)
             return self._output.drain()
         if self._closed:
             raise UsageError("feed() after close()")
@@ -132,12 +132,14 @@ class TextParser:
         self._run()
         return self._output.drain()
 
-    def _pass(self, sink: Sink, text: str) -> None:
-        """The whole piece belongs to the value that is being read."""
+    def _feed_straight(self, straight: Straight, text: str) -> None:
         try:
-            sink(text)
+            if straight(text):
+                return
         except AthenaError as error:
             self._fail(error)
+            return
+        self._run()
 
     def close(self, *, ended_well: bool = False) -> list[Event]:
         """The text has ended. Idempotent.
@@ -342,13 +344,19 @@ class TextParser:
         quoted = self._is_quoted(marker)
         if quoted is None:
             return False
-        candidates = [] if quoted else [one for one in meaning.candidates if self._stands_right(one)]
+        scanner = self._scanner
+        behind = scanner.at + len(marker)
+        candidates = [
+            one
+            for one in (() if quoted else meaning.candidates)
+            if self._stands_right(one) and not one.is_excluded(scanner.text, behind)
+        ]
         if not candidates:
             if marker.startswith("`"):
                 return self._ticks(marker[: len(marker) - len(marker.lstrip("`"))])
             if meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
                 return self._delimiter(marker, meaning)
-            self._scanner.at += len(marker)
+            scanner.at = behind
             self._say(marker)
             return True
         self._begin(marker, candidates)

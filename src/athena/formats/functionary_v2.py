@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.python_tag import CODE_TOOLS
 from athena.formats.bodies.raw_text import drop_rest, read_code, read_raw
 from athena.formats.render import result_text, tool_lines
@@ -127,7 +128,8 @@ FORMAT = Format(
     models=("functionary-*v2*",),
     reserved=True,
     openers=(
-        *(Opener(marker, read_messages) for marker in _NEXT),
+        Opener(START, read_messages, never=unlike(RECIPIENT)),
+        *(Opener(marker, read_messages) for marker in (RECIPIENT, CALL_TOKEN)),
         Opener(FROM, read_other, auto=False),
         Opener("", read_messages, auto=False),
     ),

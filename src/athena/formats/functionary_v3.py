@@ -27,6 +27,7 @@ SEPARATOR, USER = ">>>", "all"
 TURN_ENDS = ("<|eot_id|>", "<|eom_id|>")
 _ENDS = (SEPARATOR, *TURN_ENDS)
 _SEGMENT_END = Lexer(_ENDS)
+_NO_RECIPIENT = rf"(?:\s|{SEPARATOR}|[^\s<>]++ )"
 _NAME_END = Lexer(("\n", " ", *_ENDS))
 
 
@@ -109,8 +110,8 @@ FORMAT = Format(
     id="functionary_v3",
     models=("functionary-*v3.0*", "functionary-*v3.2*", "functionary-*v4r*"),
     openers=(
-        Opener(SEPARATOR, read_segments, where="line"),
-        Opener(SEPARATOR, read_segments, auto=False),
+        Opener(SEPARATOR, read_segments, where="line", never=_NO_RECIPIENT),
+        Opener(SEPARATOR, read_segments, auto=False, never=_NO_RECIPIENT),
         Opener("", read_segments, auto=False),
     ),
     turn_ends=TURN_ENDS,

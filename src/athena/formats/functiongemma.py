@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.gemma_literals import CALL, GemmaCalls, Syntax
 from athena.formats.bodies.gemma_text import call_text, declarations, literal_trouble, response_text
+from athena.formats.bodies.near_misses import unlike
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -49,7 +50,7 @@ FORMAT = Format(
     id="functiongemma",
     models=("functiongemma*",),
     reserved=True,
-    openers=(Opener(BEGIN, _CALLS.read),),
+    openers=(Opener(BEGIN, _CALLS.read, never=unlike(CALL)),),
     tool_openers=_name_openers,
     closers=(END,),
     turn_ends=("<end_of_turn>", "<start_function_response>"),

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
@@ -66,8 +68,8 @@ FORMAT = Format(
     in_reasoning=True,
     openers=(
         KEYED_OPENER,
-        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
-        Opener(FUNCTION_OPENER.marker, FUNCTION_OPENER.read, auto=False, rank=1),
+        msgspec.structs.replace(JSON_OPENER, auto=False),
+        msgspec.structs.replace(FUNCTION_OPENER, auto=False),
     ),
     tool_openers=_name_openers,
     closers=(END, "</arg_value>"),

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.bare_json import read_bare_array
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import NO_OBJECTS, no_json
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -44,9 +45,9 @@ FORMAT = Format(
     models=("granite-3*", "granite3*"),
     reserved=True,
     openers=(
-        Opener(TOKEN, _read),
-        Opener(WORD, _read, auto=False, plain=True),
-        Opener("[", read_bare_array, where="line", auto=False, plain=True),
+        Opener(TOKEN, _read, never=no_json()),
+        Opener(WORD, _read, auto=False, plain=True, never=no_json()),
+        Opener("[", read_bare_array, where="line", auto=False, plain=True, never=NO_OBJECTS),
     ),
     thinking=(
         *THINK,

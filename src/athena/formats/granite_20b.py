@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.named import Fields
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -44,7 +45,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="granite_20b",
     models=("granite-20b-functioncalling*", "granite-20b-function-calling*"),
-    openers=(Opener(BEGIN, json_block_reader((END, TURN_END), (BEGIN,), FIELDS)),),
+    openers=(Opener(BEGIN, json_block_reader((END, TURN_END), (BEGIN,), FIELDS), never=no_json()),),
     closers=(END,),
     turn_ends=(TURN_END,),
     render_calls=render_calls,

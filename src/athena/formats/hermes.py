@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
     END,
@@ -76,10 +79,10 @@ FORMAT = Format(
     family="qwen",
     openers=(
         JSON_OPENER,
-        Opener("<tools>", read_json_block, auto=False),
+        Opener("<tools>", read_json_block, auto=False, never=no_json()),
         Opener("", read_bare_json, auto=False),
-        Opener(FUNCTION_OPENER.marker, FUNCTION_OPENER.read, auto=False, rank=1),
-        Opener(KEYED_OPENER.marker, KEYED_OPENER.read, auto=False, rank=2),
+        msgspec.structs.replace(FUNCTION_OPENER, auto=False),
+        msgspec.structs.replace(KEYED_OPENER, auto=False),
     ),
     closers=(END, "</tools>", "</function_call>"),
     thinking=(("<think>", "</think>"), ("<scratch_pad>", "</scratch_pad>")),

@@ -117,9 +117,9 @@ FORMAT = Format(
     id="hunyuan_xml",
     models=("hy3*", "hy4*", "hy-3*", "hy-4*", "hunyuan-3*", "hunyuan-4*"),
     openers=(
-        Opener("<tool_calls>", read_section, rank=2),
+        Opener("<tool_calls>", read_section, rank=2, never=_calls("").never_section),
         Opener("<tool_calls:", read_section),
-        Opener("<tool_call>", read_call, rank=3),
+        Opener("<tool_call>", read_call, rank=3, never=_calls("").never_call),
         Opener("<tool_call:", read_call),
     ),
     thinking=(("<think>", "</think>"), (f"<think{OPEN_SOURCE}>", f"</think{OPEN_SOURCE}>")),

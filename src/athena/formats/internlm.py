@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import NO_OBJECT
 from athena.formats.bodies.python_tag import CODE_TOOLS
 from athena.formats.bodies.raw_text import read_code
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
@@ -68,7 +69,7 @@ FORMAT = Format(
     id="internlm",
     models=("internlm2*", "internlm3*", "intern-s1*"),
     reserved=True,
-    openers=(Opener(BEGIN, read_action), Opener("{", read_bare_calls, where="line", auto=False, plain=True)),
+    openers=(Opener(BEGIN, read_action), Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT)),
     closers=(END,),
     turn_ends=(TURN_END,),
     render_calls=render_calls,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import function_results, invoke_calls, invoke_trouble
 from athena.formats.render import tool_lines
 from athena.model.parts import ToolCall
@@ -37,7 +37,7 @@ SHAPE = Invoke(
     parameter=_tags("<", "parameter"),
     parameter_end=_tags("</", "parameter>"),
 )
-READ = invoke_reader(SHAPE)
+READ = InvokeReader(SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -63,9 +63,9 @@ def inexpressible(call: ToolCall) -> str | None:
 FORMAT = Format(
     id="invoke_xml",
     openers=(
-        *(Opener(marker, READ) for marker in SHAPE.section_begin if not marker.startswith("<atem:")),
-        *(Opener(marker, READ, where="line") for marker in SHAPE.call if not marker.startswith("<atem:")),
-        *(Opener(marker, READ, auto=False) for marker in SHAPE.section_begin if marker.startswith("<atem:")),
+        *(Opener(marker, READ, never=READ.never) for marker in SHAPE.section_begin if not marker.startswith("<atem:")),
+        *(Opener(marker, READ, where="line", never=NO_ATTRIBUTE) for marker in SHAPE.call if not marker.startswith("<atem:")),
+        *(Opener(marker, READ, auto=False, never=READ.never) for marker in SHAPE.section_begin if marker.startswith("<atem:")),
     ),
     closers=(*SHAPE.section_end, *SHAPE.call_end, *SHAPE.parameter_end),
     streams="str",

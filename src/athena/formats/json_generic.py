@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.near_misses import NO_OBJECT, NO_OBJECTS, unlike
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.formats.scanner import Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -75,8 +76,9 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="json_generic",
     openers=(
-        *(Opener(fence + "\n", read_fenced, where="line", auto=False) for fence in FENCES),
-        *(Opener(bracket, read_bare, where="line", auto=False) for bracket in ("{", "[")),
+        *(Opener(fence + "\n", read_fenced, where="line", auto=False, never=unlike("{", "[")) for fence in FENCES),
+        Opener("{", read_bare, where="line", auto=False, never=NO_OBJECT),
+        Opener("[", read_bare, where="line", auto=False, never=NO_OBJECTS),
     ),
     render_calls=render_calls,
     render_results=render_results,

@@ -16,7 +16,9 @@ from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.function_tags import BEGIN as FUNCTION_TAG
 from athena.formats.bodies.function_tags import read_function_tags
+from athena.formats.bodies.near_misses import NO_OBJECT
 from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
+from athena.formats.bodies.tool_call_blocks import NO_TAG_NAME
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -49,8 +51,8 @@ FORMAT = Format(
     reserved=True,
     openers=(
         Opener(TAG, read_python_tag),
-        Opener("{", read_bare_calls, where="line", auto=False, plain=True),
-        Opener(FUNCTION_TAG, read_function_tags, auto=False, plain=True),
+        Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT),
+        Opener(FUNCTION_TAG, read_function_tags, auto=False, plain=True, never=NO_TAG_NAME),
     ),
     turn_ends=TURN_ENDS,
     render_calls=render_calls,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.function_tags import BEGIN, END, NAMED_BEGIN, read_function_tags
 from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
-from athena.formats.bodies.tool_call_blocks import JSON_OPENER, read_bare_function, tag_name
+from athena.formats.bodies.tool_call_blocks import JSON_OPENER, NO_TAG_NAME, read_bare_function, tag_name
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -49,11 +51,11 @@ FORMAT = Format(
     id="llama_function_tag",
     models=("functionary*v3.1*", "llama-3-groq*"),
     openers=(
-        Opener(BEGIN, read_function_tags, rank=-1),
-        Opener(NAMED_BEGIN, read_function_tags, auto=False, rank=-1),
-        Opener(BEGIN, read_bare_function, auto=False),
+        Opener(BEGIN, read_function_tags, rank=-1, never=NO_TAG_NAME),
+        Opener(NAMED_BEGIN, read_function_tags, auto=False, rank=-1, never=NO_TAG_NAME),
+        Opener(BEGIN, read_bare_function, auto=False, never=NO_TAG_NAME),
         Opener(TAG, read_python_tag, auto=False),
-        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
+        msgspec.structs.replace(JSON_OPENER, auto=False),
     ),
     closers=(END, BLOCK_END),
     turn_ends=TURN_ENDS,

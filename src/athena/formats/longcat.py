@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -54,8 +55,8 @@ FORMAT = Format(
     id="longcat",
     models=("longcat*",),
     openers=(
-        Opener(SHAPE.call, json_block_reader((SHAPE.call_end,), (SHAPE.call,))),
-        Opener(SHAPE.call, _CALLS.read_call, rank=1),
+        Opener(SHAPE.call, json_block_reader((SHAPE.call_end,), (SHAPE.call,)), never=no_json()),
+        Opener(SHAPE.call, _CALLS.read_call, rank=1, never=_CALLS.never_call),
     ),
     thinking=(("<think>", "</think>"), ("<longcat_think>", "</longcat_think>")),
     closers=(SHAPE.call_end, SHAPE.value_end),

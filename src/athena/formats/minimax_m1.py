@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -45,7 +46,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="minimax_m1",
     models=("minimax-m1*", "minimax-text-01*"),
-    openers=(Opener(BEGIN, _read_objects), Opener(BEGIN, _read_array, auto=False)),
+    openers=(Opener(BEGIN, _read_objects, never=no_json("{")), Opener(BEGIN, _read_array, auto=False, never=no_json("["))),
     closers=(END,),
     turn_ends=("<end_of_sentence>",),
     render_calls=render_calls,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
@@ -23,7 +23,7 @@ from athena.model.request import Tool
 
 BEGIN, END = "<minimax:tool_call>", "</minimax:tool_call>"
 SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
-READ = invoke_reader(SHAPE)
+READ = InvokeReader(SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -55,7 +55,10 @@ FORMAT = Format(
     id="minimax_m2",
     models=("minimax-m2*",),
     in_reasoning=True,
-    openers=(Opener(BEGIN, READ), Opener("<invoke", READ, where="line", auto=False)),
+    openers=(
+        Opener(BEGIN, READ, never=READ.never),
+        Opener("<invoke", READ, where="line", auto=False, never=NO_ATTRIBUTE),
+    ),
     closers=(END, "</invoke>", "</parameter>"),
     turn_ends=("[e~[",),
     streams="str",

@@ -18,11 +18,14 @@ from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.mistral_tokens import (
     CALLS,
     CALLS_END,
+    NO_ARRAY,
+    NO_NAME,
     TURN_END,
     new_id,
     read_array,
     read_name_and_arguments,
 )
+from athena.formats.bodies.near_misses import NO_OBJECTS
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -73,9 +76,9 @@ FORMAT = Format(
     ),
     reserved=True,
     openers=(
-        Opener(CALLS, read_array),
-        Opener(CALLS, read_name_and_arguments, auto=False, rank=1),
-        Opener("[", read_bare_array, where="line", auto=False, plain=True),
+        Opener(CALLS, read_array, never=NO_ARRAY),
+        Opener(CALLS, read_name_and_arguments, auto=False, rank=1, never=NO_NAME),
+        Opener("[", read_bare_array, where="line", auto=False, plain=True, never=NO_OBJECTS),
     ),
     closers=(CALLS_END,),
     turn_ends=(TURN_END,),

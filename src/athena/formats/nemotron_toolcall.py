@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -48,7 +49,7 @@ FORMAT = Format(
         "llama-3*nemotron-super*",
         "llama-3*nemotron-ultra*",
     ),
-    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,))),),
+    openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,)), never=no_json()),),
     closers=(END,),
     turn_ends=("<SPECIAL_12>", "<|eot_id|>"),
     render_calls=render_calls,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.near_misses import NO_PYTHON_CALLS
 from athena.formats.bodies.pythonic import read_python_arguments, read_python_calls
 from athena.formats.render import arguments_of, result_text, spaced_json, tool_json
 from athena.formats.scanner import Declined, Lexer, Scanner, Steps
@@ -81,7 +82,7 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 FORMAT = Format(
     id="olmo3",
     models=("olmo-3*", "olmo3*"),
-    openers=(Opener(BEGIN, read_block, rank=2),),
+    openers=(Opener(BEGIN, read_block, rank=2, never=NO_PYTHON_CALLS),),
     tool_openers=_name_openers,
     closers=(END,),
     turn_ends=("<|im_end|>",),

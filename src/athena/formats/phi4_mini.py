@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import NO_OBJECT, no_json, unlike
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.formats.scanner import Declined, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -64,9 +65,10 @@ FORMAT = Format(
     models=("phi-4-mini*", "phi4-mini*", "firefunction-v2*"),
     reserved=True,
     openers=(
-        Opener(TOKEN, _read, rank=1),
-        *(Opener(WORD + bracket, read_bracket, where="word", plain=True) for bracket in "[{"),
-        Opener(WORD, read_word, where="word", auto=False, plain=True),
+        Opener(TOKEN, _read, rank=1, never=no_json()),
+        Opener(WORD + "[", read_bracket, where="word", plain=True, never=unlike("{", "]")),
+        Opener(WORD + "{", read_bracket, where="word", plain=True, never=NO_OBJECT),
+        Opener(WORD, read_word, where="word", auto=False, plain=True, never=unlike("{", "[")),
     ),
     closers=(TOKEN_END,),
     turn_ends=TURN_ENDS,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.near_misses import NO_PYTHON_CALL, NO_PYTHON_CALLS
 from athena.formats.bodies.pythonic import read_python_arguments, read_python_calls
 from athena.formats.render import arguments_of, python_value, result_text, spaced_json, tool_json
 from athena.formats.scanner import Declined, Lexer, Scanner, Steps
@@ -88,9 +89,9 @@ FORMAT = Format(
     id="pythonic",
     models=("llama-3.2-1b*", "llama-3.2-3b*", "llama-4*", "toolace*", "toolace-2-llama*", "gemma-3*", "gemma3*", "minicpm3*"),
     openers=(
-        Opener("[", read_list, where="line", auto=False),
-        *(Opener(marker, read_marked, auto=False) for marker in (START, TAG)),
-        *(Opener(fence + "\n", read_marked, where="line", auto=False) for fence in FENCES),
+        Opener("[", read_list, where="line", auto=False, never=NO_PYTHON_CALL),
+        *(Opener(marker, read_marked, auto=False, never=NO_PYTHON_CALLS) for marker in (START, TAG)),
+        *(Opener(fence + "\n", read_marked, where="line", auto=False, never=NO_PYTHON_CALLS) for fence in FENCES),
     ),
     tool_openers=_name_openers,
     closers=(END,),

@@ -28,6 +28,7 @@ TURN_END = "<|im_end|>"
 _ENDS = (FUNCTION, ARGUMENTS, RESULT, RETURN, TURN_END)
 _MARKERS = Lexer(_ENDS)
 _NAME_END = Lexer(("\n", *_ENDS))
+_NO_NAME = r"[:：]?+[ \t]*+(?:[\n✿]|[^\s✿]++[ \t]++[^\s✿<])"
 _COLONS = (":", "：")
 _COMMENTS = ("#", "//")
 
@@ -125,7 +126,7 @@ def inexpressible(call: ToolCall) -> str | None:
 FORMAT = Format(
     id="qwen_agent",
     openers=(
-        Opener(FUNCTION, read_call),
+        Opener(FUNCTION, read_call, never=_NO_NAME),
         Opener(RESULT, read_result, auto=False),
         Opener(RETURN, read_return, auto=False),
         Opener("", read_return, auto=False),

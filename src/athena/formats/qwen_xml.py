@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
@@ -25,6 +27,7 @@ from athena.formats.bodies.tool_call_blocks import (
     FUNCTION_TAGS,
     JSON_OPENER,
     KEYED_OPENER,
+    NO_TAG_NAME,
     read_bare_function,
 )
 from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
@@ -64,6 +67,10 @@ def inexpressible(call: ToolCall) -> str | None:
     return tagged_trouble(call, markers)
 
 
+def _bare_function(begin: str, *, auto: bool) -> Opener:
+    return Opener(begin, read_bare_function, where="line", auto=auto, never=NO_TAG_NAME)
+
+
 FORMAT = Format(
     id="qwen_xml",
     models=(
@@ -74,10 +81,10 @@ FORMAT = Format(
     in_reasoning=True,
     openers=(
         FUNCTION_OPENER,
-        *(Opener(begin, read_bare_function, where="line") for begin in FUNCTION_BEGIN if begin.startswith("<function=")),
-        *(Opener(begin, read_bare_function, where="line", auto=False) for begin in FUNCTION_BEGIN if "name" not in begin),
-        Opener(JSON_OPENER.marker, JSON_OPENER.read, auto=False),
-        Opener(KEYED_OPENER.marker, KEYED_OPENER.read, auto=False, rank=2),
+        *(_bare_function(begin, auto=True) for begin in FUNCTION_BEGIN if begin.startswith("<function=")),
+        *(_bare_function(begin, auto=False) for begin in FUNCTION_BEGIN if "name" not in begin),
+        msgspec.structs.replace(JSON_OPENER, auto=False),
+        msgspec.structs.replace(KEYED_OPENER, auto=False),
     ),
     closers=(END, "</function>", "</function_invocation>", "</parameter>"),
     turn_ends=("<|im_end|>",),

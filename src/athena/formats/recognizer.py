@@ -6,6 +6,7 @@ first that does not decline has it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
@@ -23,6 +24,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
     format: Format
     opener: Opener
+
+    def is_excluded(self, text: str, at: int) -> bool:
+        """Would its reader decline what follows the marker?"""
+        never = self.opener.never
+        return bool(never) and _matcher(never).match(text, at) is not None
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -79,9 +85,26 @@ class Table:
             )
             for marker in markers
         }
-        self.lexer = Lexer(markers, ticks=True)
+        self.lexer = Lexer(markers, ticks=True, never=_never(self.meanings))
         self.any = self.lexer.any.search
         self.final = self.lexer.final.search
+
+
+def _never(meanings: dict[str, Meaning]) -> dict[str, str]:
+    """By marker: what excludes every reading of it. A search passes over such a place."""
+    found: dict[str, str] = {}
+    for marker, meaning in meanings.items():
+        if meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
+            continue
+        patterns = dict.fromkeys(candidate.opener.never for candidate in meaning.candidates)
+        if patterns and all(patterns):
+            found[marker] = "".join(f"(?={pattern})" for pattern in patterns)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _matcher(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _in_reasoning(candidate: Candidate) -> bool:

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 import msgspec
 
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.near_misses import NO_OBJECTS, unlike
 from athena.formats.bodies.python_literals import python_to_json
+from athena.formats.bodies.pythonic import INSIDE
 from athena.formats.render import python_value, result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Run, Scanner, Steps
 from athena.formats.value_types import is_json
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
@@ -27,8 +29,7 @@ TURN_END = "</s>"
 
 _NAME_FIRST = re.compile(r"""\{\s*(['"])name\1\s*:\s*(['"])([^'"\\]+)\2""")
 _CALL_FIRST = re.compile(r"""\s*\{\s*['"](?:name|arguments)['"]""")
-_OUTSIDE = re.compile(r"""["'\[\](){}]""")
-_IN_STRING = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
+_OUTSIDE = Run(r"""[^"'\[\](){}]*+""")
 
 
 def read_token(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -103,20 +104,18 @@ def _bracketed(scan: Scanner, calls: CallWriter) -> Steps[str]:
     pieces: list[str] = []
     keep = calls.keeper(pieces)
     depth = 0
-    quote = ""
     while True:
-        found = yield from scan.search(_IN_STRING[quote] if quote else _OUTSIDE, keep)
-        character = found.group()
-        pieces.append(scan.take(found.start() - scan.at))
-        pieces.append(scan.take(len((yield from scan.peek(2 if character == "\\" else 1)))))
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        else:
-            depth += 1 if character in "[({" else -1
-            if not depth:
-                return "".join(pieces)
+        character = yield from scan.run(_OUTSIDE, keep)
+        keep(scan.take(1))
+        if character in "'\"":
+            while (yield from scan.run(INSIDE[character], keep)) != character:
+                # An escape that was cut.
+                keep(scan.take(len((yield from scan.peek(2)))))
+            keep(scan.take(1))
+            continue
+        depth += 1 if character in "[({" else -1
+        if not depth:
+            return "".join(pieces)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -142,7 +141,10 @@ FORMAT = Format(
     id="sarashina",
     models=("sarashina*",),
     reserved=True,
-    openers=(Opener(TOKEN, read_token, rank=1), Opener("[", read_list, where="line", auto=False, plain=True)),
+    openers=(
+        Opener(TOKEN, read_token, rank=1, never=unlike("[")),
+        Opener("[", read_list, where="line", auto=False, plain=True, never=NO_OBJECTS),
+    ),
     turn_ends=(TURN_END,),
     streams="call",
     render_calls=render_calls,

@@ -11,9 +11,9 @@ character. Text once taken is never copied again, so the work stays linear while
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from athena.errors import LimitExceeded
 
@@ -23,6 +23,8 @@ Steps: TypeAlias = Generator[None, None, T]
 
 Sink: TypeAlias = Callable[[str], None]
 """Takes the next piece of a value."""
+Straight: TypeAlias = Callable[[str], bool]
+"""Takes the next piece of text in the place of a reader that waits inside a value. False: now the reader must go on."""
 
 LOOK_AHEAD = 64
 """How far a reader looks before it must know whether this is a call."""
@@ -40,24 +42,19 @@ class Cut(Exception):
     """The text ended inside a call."""
 
 
-class Straight(NamedTuple):
-    """A reader waits inside a value: the next piece goes straight to `sink`, unless `stops` finds in it what may matter."""
-
-    stops: Callable[[str], object | None]
-    sink: Sink
-
-
 class Lexer:
     """The earliest of several literal markers in a text, or the end of it that may become one.
 
     A trie of the markers as one regular expression: one branch per character, no repeats, so a search is linear and runs in C.
     Each complete marker ends in an empty group of its own; a match without a group is a possible beginning at the text's end.
+    `never`: patterns of what makes a marker none when it follows.
     """
 
-    __slots__ = ("_markers", "_names", "_with_ticks", "any", "final", "longest")
+    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "any", "final", "longest")
 
-    def __init__(self, markers: Iterable[str], *, ticks: bool = False) -> None:
+    def __init__(self, markers: Iterable[str], *, ticks: bool = False, never: Mapping[str, str] | None = None) -> None:
         self._markers = tuple(dict.fromkeys(markers))
+        self._never = never or {}
         self._with_ticks = ticks
         self._names: list[str] = [""]
         self.longest = max(map(len, self._markers), default=0)
@@ -102,8 +99,25 @@ class Lexer:
             options.append(r"\Z")
         if node.marker:
             self._names.append(node.marker)
-            options.append("()")
+            never = self._never.get(node.marker)
+            options.append(f"(?!{never})()" if never else "()")
         return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+
+
+class Run:
+    """Text of a value in which nothing matters: a pattern of possessive repeats, which may match nothing."""
+
+    __slots__ = ("_match", "leaves")
+
+    def __init__(self, pattern: str) -> None:
+        self._match = re.compile(pattern).match
+        self.leaves = re.compile(rf"(?!(?:{pattern})\Z)").match
+        """Finds something where a piece is more than plain text."""
+
+    def end(self, text: str, at: int) -> int:
+        """Where the plain text that begins at `at` ends."""
+        found = self._match(text, at)
+        return found.end() if found is not None else at
 
 
 @lru_cache(maxsize=256)
@@ -134,7 +148,7 @@ class Scanner:
         self.work = 0
         """Characters copied so far: what tests of linear work count."""
         self.straight: Straight | None = None
-        """How the next piece may pass by the reader, which waits; whoever lets the reader go on takes this away."""
+        """Set by a reader before it waits, taken away by whoever lets the reader go on."""
         self._held_limit = held_limit
         self._raw: list[str] | None = None
         self._raw_size = 0
@@ -197,6 +211,16 @@ class Scanner:
             self._raw[-1] = self._raw[-1][:-count]
             self._raw_size -= count
 
+    def whole(self, pattern: re.Pattern[str]) -> str:
+        """Take what `pattern` matches if it is all there, else nothing. It must look at a character behind what it matches."""
+        found = pattern.match(self.text, self.at)
+        return self.take(found.end() - self.at) if found is not None else ""
+
+    @property
+    def is_used_up(self) -> bool:
+        """Is nothing left, and nothing of what comes to be recorded? Then a piece may be used without being taken."""
+        return self.at >= len(self.text) and self._raw is None
+
     def ended(self) -> bool:
         """Is there nothing left, and nothing to come?"""
         return self.final and self.at >= len(self.text)
@@ -218,6 +242,19 @@ class Scanner:
                 return taken
             yield
 
+    def head(self) -> Steps[str]:
+        """Take white space; the next character, which stays. "" at the end."""
+        while True:
+            if self.at < len(self.text):
+                head = self.text[self.at]
+                if head not in " \t\r\n":
+                    return head
+                self.take(_end_of_space(self.text, self.at) - self.at)
+            elif self.final:
+                return ""
+            else:
+                yield
+
     def blanks(self, limit: int = 16 * LOOK_AHEAD) -> Steps[int]:
         """How much white space stands here, at most `limit`; nothing is taken."""
         while True:
@@ -228,7 +265,7 @@ class Scanner:
 
     def found(self, *options: str) -> Steps[str]:
         """Take the longest option the text goes on with; empty when it is none of them."""
-        ordered = sorted(options, key=len, reverse=True)
+        ordered = options if len(options) == 1 else _longest_first(options)
         while True:
             left = len(self.text) - self.at
             waiting = False
@@ -259,13 +296,21 @@ class Scanner:
                 return None
             yield
 
-    def may_pass(self, stops: Callable[[str], object | None], sink: Sink) -> None:
-        """Before waiting inside a value: until `stops` finds something, all text is the value's. Nothing may be left unread."""
-        if self._raw is None and self.at >= len(self.text):
-            self.straight = Straight(stops, sink)
+    def _passes(self, stops: Callable[[str], object | None], sink: Sink) -> Straight:
+        """Inside a value: a piece goes to `sink` as it is, unless `stops` finds in it what may matter."""
+
+        def straight(text: str) -> bool:
+            if not self.is_used_up or stops(text) is not None:
+                self.push(text)
+                return False
+            sink(text)
+            return True
+
+        return straight
 
     def flow(self, lexer: Lexer, sink: Sink) -> Steps[str]:
         """Pass all text before the next marker to `sink` as it arrives. The marker stays; "" is the end."""
+        straight = self._passes(lexer.any.search, sink)
         while True:
             start, marker = lexer.find(self.text, self.at, self.final)
             if start < 0:
@@ -275,20 +320,21 @@ class Scanner:
                 sink(self.take(start - self.at))
             if marker is not None:
                 return marker
-            self.may_pass(lexer.any.search, sink)
+            self.straight = straight
             yield
 
-    def search(self, pattern: re.Pattern[str], sink: Sink) -> Steps[re.Match[str]]:
-        """The next of some single characters; text in which there is none goes to `sink` as it arrives. `Cut` at the end."""
+    def run(self, plain: Run, sink: Sink) -> Steps[str]:
+        """Pass all plain text to `sink` as it arrives. Answers the next character, which stays; `Cut` at the end."""
+        straight = self._passes(plain.leaves, sink)
         while True:
-            found = pattern.search(self.text, self.at)
-            if found is not None:
-                return found
-            if self.at < len(self.text):
-                sink(self.take(len(self.text) - self.at))
+            stop = plain.end(self.text, self.at)
+            if stop > self.at:
+                sink(self.take(stop - self.at))
+            if stop < len(self.text):
+                return self.text[stop]
             if self.final:
                 raise Cut
-            self.may_pass(pattern.search, sink)
+            self.straight = straight
             yield
 
     def piece(self, lexer: Lexer) -> Steps[tuple[str, str | None]]:
@@ -323,6 +369,11 @@ class Scanner:
                     raise Declined
                 return self.take(len(self.text) - self.at), ""
             yield
+
+
+@lru_cache(maxsize=256)
+def _longest_first(options: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(options, key=len, reverse=True))
 
 
 def _end_of_space(text: str, at: int) -> int:

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 import msgspec
 
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TaggedArguments
-from athena.formats.bodies.tool_call_blocks import FUNCTION_BEGIN, FUNCTION_TAGS, tag_name
+from athena.formats.bodies.tool_call_blocks import FUNCTION_BEGIN, FUNCTION_TAGS, NO_TAG_NAME, tag_name
 from athena.formats.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -106,8 +107,8 @@ FORMAT = Format(
     id="seed_oss",
     models=("seed-oss*",),
     openers=(
-        Opener(BEGIN, read_block),
-        *(Opener(begin, read_functions, where="line", auto=False) for begin in FUNCTION_BEGIN),
+        Opener(BEGIN, read_block, never=unlike(*FUNCTION_BEGIN, "function=")),
+        *(Opener(begin, read_functions, where="line", auto=False, never=NO_TAG_NAME) for begin in FUNCTION_BEGIN),
     ),
     thinking=(
         ("<seed:think>", "</seed:think>"),

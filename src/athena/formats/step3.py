@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.invoke import Invoke, invoke_reader
+from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -37,7 +37,7 @@ SHAPE = Invoke(
     parameter_end=(f"</{NAMESPACE}parameter>",),
     ignored=(*(f"function{token}" for token in SEPARATOR), *SEPARATOR, *CALL_BEGIN, *CALL_END),
 )
-READ = invoke_reader(SHAPE)
+READ = InvokeReader(SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -84,7 +84,7 @@ FORMAT = Format(
         *(Opener(token, READ) for token in CALLS_BEGIN),
         Opener(CALL_BEGIN[0], READ),
         Opener(CALL_BEGIN[1], READ, auto=False, rank=-1),
-        *(Opener(tag, READ) for tag in SHAPE.call),
+        *(Opener(tag, READ, never=NO_ATTRIBUTE) for tag in SHAPE.call),
     ),
     closers=(*CALLS_END, *SHAPE.call_end, *SHAPE.parameter_end, *SEPARATOR),
     turn_ends=("<|EOT|>",),

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -48,7 +49,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="tool_calls_array",
     models=("jamba*", "ai21-jamba*", "hunyuan-a13b*", "apriel-1.5*", "apriel-1.6*"),
-    openers=(Opener(BEGIN, _read_array), Opener(BEGIN, _read_objects, auto=False)),
+    openers=(Opener(BEGIN, _read_array, never=no_json("[")), Opener(BEGIN, _read_objects, auto=False, never=no_json("{"))),
     thinking=(*THINK, ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")),
     answer=(("<answer>", "</answer>"), ("助手：", "[END FINAL RESPONSE]")),
     closers=(END,),

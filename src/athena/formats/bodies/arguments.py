@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.formats.bodies.json_text import JsonPipe, leaves_string, strict_json
+from athena.formats.bodies.json_text import JsonPipe, strict_json
+from athena.formats.bodies.json_tokens import STRING
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
 from athena.formats.writer import CallWriter
 from athena.wire.json_span import is_json_object
@@ -19,7 +20,13 @@ _FENCE_END = Lexer(("\n", "{"))
 def pump(scan: Scanner, pipe: JsonPipe, sink: Sink) -> Steps[None]:
     """Let one JSON value through, until the pipe is done or stuck."""
     out: list[str] = []
-    while True:
+
+    def straight(text: str) -> bool:
+        if text:
+            if pipe.in_string and scan.is_used_up and STRING.leaves(text) is None:
+                sink(text)
+                return True
+            scan.push(text)
         start = scan.at
         stop = pipe.feed(scan.text, start, scan.final, out)
         if stop > start:
@@ -27,12 +34,12 @@ def pump(scan: Scanner, pipe: JsonPipe, sink: Sink) -> Steps[None]:
         if out:
             sink("".join(out))
             out.clear()
-        if pipe.done or pipe.stuck:
-            return
+        return not (pipe.done or pipe.stuck)
+
+    while straight(""):
         if scan.final:
             raise Cut
-        if pipe.in_string:
-            scan.may_pass(leaves_string, sink)
+        scan.straight = straight
         yield
 
 

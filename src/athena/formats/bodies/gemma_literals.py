@@ -22,6 +22,7 @@ CALL = "call:"
 _KEY_RUN = re.compile(r"\s*[\w.$@\-/ ]*")
 _CLOSERS = {"{": "}", "[": "]"}
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|True|False|None")
+_WHOLE_SCALAR = re.compile(rf"(?:{_SCALAR.pattern})(?=[,}}\]])")
 _NAME = re.compile(r"[^\s{}<>\"']+")
 
 
@@ -47,6 +48,7 @@ class GemmaCalls:
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self._stops = (*syntax.ends, *syntax.begins)
+        self._stop_heads = "".join(stop[0] for stop in self._stops)
         self._name = Lexer(("{", "\n", *self._stops))
         self._quote = Lexer((syntax.quote,))
         self._key = Lexer((":", "=", ",", "{", "}", "\n", syntax.quote, *self._stops))
@@ -98,8 +100,7 @@ class GemmaCalls:
         calls.write("{")
         levels = [_Level("{")]
         while levels:
-            yield from scan.space()
-            head = yield from scan.peek(1)
+            head = yield from scan.head()
             level = levels[-1]
             if not head:
                 raise Cut
@@ -107,7 +108,7 @@ class GemmaCalls:
                 # A stray bracket is dropped too.
                 calls.repaired(head == "]")
                 scan.take(1)
-            elif head in "}]" or (yield from scan.follows(0, self._stops, end=False)) is not None:
+            elif head in "}]" or (yield from self._stops_here(scan, head)):
                 if head == _CLOSERS[level.bracket]:
                     scan.take(1)
                 else:
@@ -119,14 +120,18 @@ class GemmaCalls:
                 key = (yield from self._read_key(scan, calls)) if level.bracket == "{" else None
                 yield from self._value(scan, calls, levels, key)
 
+    def _stops_here(self, scan: Scanner, head: str) -> Steps[bool]:
+        return head in self._stop_heads and (yield from scan.follows(0, self._stops, end=False)) is not None
+
     def _read_key(self, scan: Scanner, calls: CallWriter) -> Steps[str]:
-        if (yield from scan.found(self._syntax.quote)):
+        head = yield from scan.head()
+        if head == self._syntax.quote[0] and (yield from scan.found(self._syntax.quote)):
             try:
                 key, marker = yield from scan.upto(self._quote, LOOK_AHEAD * 4)
             except Declined:
                 raise _Malformed from None
             scan.take(len(marker))
-        elif (yield from scan.peek(1)) in ("'", '"'):
+        elif head in ("'", '"'):
             text = yield from json_value(scan, calls)
             key = msgspec.json.decode(text, type=str) if text is not None else ""
         else:
@@ -137,34 +142,31 @@ class GemmaCalls:
             key = text.strip()
             if not key:
                 raise _Malformed
-        yield from scan.space()
-        if not (yield from scan.found(":", "=")):
+        if (yield from scan.head()) not in (":", "="):
             raise Cut if scan.ended() else _Malformed
+        scan.take(1)
         return key
 
     def _value(self, scan: Scanner, calls: CallWriter, levels: list[_Level], key: str | None) -> Steps[None]:
-        yield from scan.space()
+        head = yield from scan.head()
         level = levels[-1]
         kind = calls.value_type(key) if key is not None and len(levels) == 1 else ANYTHING
-        head = yield from scan.peek(1)
         if not head:
             raise Cut
         if head in _CLOSERS:
             scan.take(1)
-            level.begin(calls, key)
+            calls.write(level.before(key) + head)
             if len(levels) >= calls.limits.json_depth:
                 raise _Malformed
             levels.append(_Level(head))
-            calls.write(head)
-        elif (yield from scan.found(self._syntax.quote)):
+        elif head == self._syntax.quote[0] and (yield from scan.found(self._syntax.quote)):
             live = kind.is_text or not self._syntax.typed or len(levels) > 1
             yield from self._quoted(scan, calls, level, key, None if live else kind)
         elif head in "'\"":
             text = yield from json_value(scan, calls)
             if text is None:
                 raise _Malformed
-            level.begin(calls, key)
-            calls.write(text)
+            calls.write(level.before(key) + text)
         else:
             yield from self._unquoted(scan, calls, level, key, kind)
 
@@ -173,8 +175,7 @@ class GemmaCalls:
         pieces: list[str] = []
         sink = calls.write_text if kind is None else calls.keeper(pieces)
         if kind is None:
-            level.begin(calls, key)
-            calls.write('"')
+            calls.write(level.before(key) + '"')
         while True:
             marker = yield from scan.flow(self._quote, sink)
             if not marker:
@@ -190,21 +191,25 @@ class GemmaCalls:
             self._typed(calls, level, key, "".join(pieces), kind)
 
     def _unquoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType) -> Steps[None]:
+        word = scan.whole(_WHOLE_SCALAR)
+        if word:
+            self._typed(calls, level, key, word, kind)
+            return
         pieces: list[str] = []
+        keep = calls.keeper(pieces)
         while True:
-            marker = yield from scan.flow(self._bare, calls.keeper(pieces))
+            marker = yield from scan.flow(self._bare, keep)
             if not marker:
                 raise Cut
             if marker == self._syntax.quote:
                 # The token that opened the string is missing.
                 scan.take(len(marker))
                 calls.repaired()
-                level.begin(calls, key)
-                calls.write(quoted("".join(pieces)))
+                calls.write(level.before(key) + quoted("".join(pieces)))
                 return
-            if marker != "," or (yield from self._value_ends(scan, level, 0)):
+            if marker != "," or _SCALAR.fullmatch("".join(pieces).strip()):
                 break
-            if _SCALAR.fullmatch("".join(pieces).strip()):
+            if (yield from self._value_ends(scan, level, 0)):
                 break
             pieces.append(scan.take(1))
         self._typed(calls, level, key, "".join(pieces).strip(), kind)
@@ -212,8 +217,7 @@ class GemmaCalls:
     def _typed(self, calls: CallWriter, level: _Level, key: str | None, text: str, kind: ValueType) -> None:
         value = typed_json(text, kind)
         if value is not None:
-            level.begin(calls, key)
-            calls.write(value)
+            calls.write(level.before(key) + value)
 
     def _value_ends(self, scan: Scanner, level: _Level, offset: int) -> Steps[bool]:
         """May a value end `offset` characters ahead? Behind a comma in an object a key must follow."""
@@ -257,8 +261,8 @@ class _Level:
         self.bracket = bracket
         self._filled = False
 
-    def begin(self, calls: CallWriter, key: str | None) -> None:
-        """What stands before a member's value."""
+    def before(self, key: str | None) -> str:
+        """What stands before the next member's value."""
         comma = "," if self._filled else ""
-        calls.write(comma if key is None else f"{comma}{quoted(key)}:")
         self._filled = True
+        return comma if key is None else f"{comma}{quoted(key)}:"

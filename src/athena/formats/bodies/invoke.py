@@ -12,13 +12,15 @@ import re
 
 import msgspec
 
-from athena.formats.base import Reader
+from athena.formats.bodies.near_misses import repeated
 from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
 WRAPPERS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""
+NO_ATTRIBUTE = r"[ \t\r\n]*+[^ \t\r\n\w\"'.\-]"
+"""What can not follow the tag of a call."""
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>/]+))""")
 
 
@@ -55,14 +57,14 @@ def named_parameter(text: str) -> Parameter | None:
     return Parameter(key, TEXT if kind == "true" else None, is_json=kind == "false")
 
 
-def invoke_reader(shape: Invoke) -> Reader:
+class InvokeReader:
     """The reader of such calls; openers are the wrappers and, where a format accepts it, the call tags themselves."""
-    return _InvokeReader(shape)
 
-
-class _InvokeReader:
     def __init__(self, shape: Invoke) -> None:
         self._shape = shape
+        options = (*shape.call, *shape.section_end, *shape.ignored)
+        self.never = repeated(shape.section_begin, options, WRAPPERS_AT_ONCE)
+        """What can not follow a wrapper's opening tag."""
         self._gap = Lexer((*shape.call, *shape.section_end, *shape.section_begin, *shape.ignored))
         self._tag = Lexer((">", "\n"))
         self._arguments = TaggedArguments(

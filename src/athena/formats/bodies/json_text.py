@@ -14,25 +14,47 @@ from json.encoder import encode_basestring
 
 import msgspec
 
-_SPACE = re.compile(r"[ \t\r\n]+")
-# Possessive, so linear although it repeats a repeat: what was matched is never tried again.
-_IN_STRING = r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++"""
-_PLAIN = re.compile(_IN_STRING)
-leaves_string = re.compile(rf"(?!{_IN_STRING}\Z)").match
-"""Finds something where a piece of an open string is more than plain text and whole escapes."""
-_PLAIN_SINGLE = re.compile(r"[^'\"\\\x00-\x1f]+")
-_BARE = re.compile(r"[^\s,:{}\[\]\"'<>()|`/]+")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+from athena.formats.bodies.json_tokens import (
+    AFTER_ITEM,
+    AFTER_MEMBER,
+    CLOSES,
+    COLON,
+    COMMA,
+    FIRST_ITEM,
+    FIRST_KEY,
+    IS_COLON,
+    ITEM,
+    KEY,
+    MEANINGS,
+    NOTHING,
+    NUMBER,
+    NUMBER_LIMIT,
+    OPENS,
+    QUOTE,
+    SCALAR,
+    SCALAR_BEGINS,
+    SIMPLE,
+    SPACE,
+    STRING,
+    VALUE,
+)  # fmt: skip
+from athena.formats.scanner import Run
+
+_SINGLE = Run(r"[^'\"\\\x00-\x1f]*+")
+_BLANKS = Run(r"[ \t\r\n]{0,64}+")
+_BARE_LIMIT = NUMBER_LIMIT
+"""Comments may be as long as this and bare words must be shorter, whether they come whole or in pieces."""
+_BARE = re.compile(rf"[^\s,:{{}}\[\]\"'<>()|`/]{{1,{_BARE_LIMIT}}}")
+_NUMBER = re.compile(NUMBER)
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.-]*")
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
-_COMMENT = re.compile(r"//[^\n]*\n|/\*[\s\S]*?\*/")
+_COMMENT = re.compile(rf"//[^\n]{{0,{_BARE_LIMIT}}}\n|/\*[\s\S]{{0,{_BARE_LIMIT}}}?\*/")
+
+_MANY = 64
+"""With so much text it pays to look for many members at once."""
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _WORDS = frozenset({"true", "false", "null"})
-_BARE_LIMIT = 8192
-
-# What the pipe waits for.
-_VALUE, _FIRST_ITEM, _ITEM, _FIRST_KEY, _KEY, _COLON, _AFTER, _SECOND_BRACE = range(8)
 
 
 class JsonPipe:
@@ -51,7 +73,7 @@ class JsonPipe:
         self._lenient = lenient
         self._depth_limit = depth_limit
         self._stack: list[str] = []
-        self._state = _VALUE
+        self._state = VALUE
         self._quote = ""
         self._in_key = False
         self._comma = ""
@@ -66,16 +88,19 @@ class JsonPipe:
         """Read from `at`, write to `out`; the answer is where the unread text begins."""
         end = len(text)
         while at < end and not self.done and not self.stuck:
+            at = self._strict(text, at, out)
+            if at == end or self.done or self.stuck:
+                break
             before = at
-            at = self._string(text, at, final, out) if self._quote else self._token(text, at, final, out)
-            if at == before and not self.done:
+            at = self._string(text, at, final, out) if self._quote else self._odd_token(text, at, final, out)
+            if at == before:
                 # Undecided: a token at the end of what has arrived.
                 break
         return at
 
     def close_open(self, out: list[str]) -> bool:
         """Write the missing closing brackets, where nothing else is missing; False when more is."""
-        if self._quote or not self._lenient or self._state not in (_AFTER, _FIRST_KEY, _FIRST_ITEM, _KEY, _ITEM):
+        if self._quote or not self._lenient or self._state in (VALUE, COLON, NOTHING):
             return False
         if not self._stack:
             return False
@@ -86,55 +111,114 @@ class JsonPipe:
         self.done = True
         return True
 
-    # -- outside strings -----------------------------------------------------------------------------------------------------
+    # -- strict JSON ---------------------------------------------------------------------------------------------------------
 
-    def _token(self, text: str, at: int, final: bool, out: list[str]) -> int:
-        character = text[at]
-        if character in " \t\r\n":
-            found = _SPACE.match(text, at)
-            stop = found.end() if found is not None else at + 1
-            if self._comma:
-                self._comma += text[at:stop]
+    def _strict(self, text: str, at: int, out: list[str]) -> int:
+        """Strict JSON as far as it goes, written as it is. A comma at its end is held, with the white space behind it."""
+        start, end, comma = at, len(text), -1
+        if self._quote:
+            at = self._rest_of_string(text, at)
+            if self._quote or self.done:
+                end = at
+        meaning = MEANINGS[self._state].get
+        while at < end:
+            token = meaning(text[at])
+            if token is None:
+                break
+            if token == SPACE:
+                at += 1
+                continue
+            if token == COMMA:
+                simple = SIMPLE[self._state](text, at) if end - at > _MANY else None
+                if simple is not None:
+                    at = simple.end()
+                    continue
+                comma = at
+                at += 1
+                self._state = KEY if self._state == AFTER_MEMBER else ITEM
+                meaning = MEANINGS[self._state].get
+                continue
+            if token == SCALAR_BEGINS:
+                found = SCALAR(text, at)
+                if found is None:
+                    break
+                at = found.end()
+                self._ended()
+            elif token == OPENS and len(self._stack) >= self._depth_limit:
+                self.too_deep = True
+                self._stop(at)
+                break
             else:
-                out.append(text[at:stop])
-            return stop
+                at = self._structure(token, text, at)
+            comma = -1
+            if self._comma:
+                out.append(self._comma)
+                self._comma = ""
+            if self._quote or self.done:
+                break
+            meaning = MEANINGS[self._state].get
+        if comma >= 0:
+            out.append(text[start:comma])
+            self._comma = text[comma:at]
+        elif self._comma:
+            self._comma += text[start:at]
+        elif at > start:
+            out.append(text[start:at])
+        return at
+
+    def _structure(self, token: int, text: str, at: int) -> int:
+        """A quote, a colon or a bracket, and with a quote the string behind it."""
+        if token == QUOTE:
+            self._quote = '"'
+            self._in_key = self._state in (KEY, FIRST_KEY)
+            return self._rest_of_string(text, at + 1)
+        if token == IS_COLON:
+            self._state = VALUE
+        elif token == CLOSES:
+            self._stack.pop()
+            self._ended()
+        else:
+            bracket = text[at]
+            self._stack.append(bracket)
+            self._state = FIRST_KEY if bracket == "{" else FIRST_ITEM
+        return at + 1
+
+    def _rest_of_string(self, text: str, at: int) -> int:
+        """Behind an opening quote: strict text, and the closing quote if it stands there."""
+        if self._quote != '"':
+            return at
+        at = STRING.end(text, at)
+        if at < len(text) and text[at] == '"':
+            self._quote = ""
+            self._string_ended()
+            return at + 1
+        return at
+
+    # -- slips outside strings -----------------------------------------------------------------------------------------------
+
+    def _odd_token(self, text: str, at: int, final: bool, out: list[str]) -> int:
+        """A token that may go on, or one that strict JSON does not have."""
+        character = text[at]
         state = self._state
         if character == "/" and self._lenient:
             return self._comment(text, at, final)
-        if state == _AFTER:
-            return self._after(character, at, out)
-        if state == _COLON:
-            if character != ":":
-                return self._stop(at)
-            out.append(":")
-            self._state = _VALUE
-            return at + 1
-        if state in (_FIRST_KEY, _KEY):
+        if state in (FIRST_KEY, KEY):
             return self._key(text, at, final, out)
-        if state == _SECOND_BRACE:
+        if state in (VALUE, FIRST_ITEM, ITEM):
+            return self._value(text, at, final, out)
+        if state == NOTHING:
             # The text had its braces doubled: the second closing one belongs to the first opening one.
             self.done = True
             return at + 1 if character == "}" else at
-        return self._value(text, at, final, out)
-
-    def _after(self, character: str, at: int, out: list[str]) -> int:
-        if character == ",":
-            self._comma = ","
-            self._state = _KEY if self._stack[-1] == "{" else _ITEM
-            return at + 1
-        if character in "}]":
-            return self._close(character, at, out)
         return self._stop(at)
 
     def _close(self, character: str, at: int, out: list[str]) -> int:
-        if self._stack[-1] != ("{" if character == "}" else "["):
+        """A bracket behind a comma."""
+        if not self._lenient:
             return self._stop(at)
-        if self._comma:
-            if not self._lenient:
-                return self._stop(at)
-            self.repairs += 1
-            out.append(self._comma[1:])
-            self._comma = ""
+        self.repairs += 1
+        out.append(self._comma[1:])
+        self._comma = ""
         self._stack.pop()
         out.append(character)
         self._ended()
@@ -142,8 +226,6 @@ class JsonPipe:
 
     def _key(self, text: str, at: int, final: bool, out: list[str]) -> int:
         character = text[at]
-        if character == '"':
-            return self._open_string(character, at, out, key=True)
         if character == "}":
             return self._close(character, at, out)
         if not self._lenient:
@@ -151,7 +233,7 @@ class JsonPipe:
         if character == "'":
             self.repairs += 1
             return self._open_string(character, at, out, key=True)
-        if character == "{" and self._state == _FIRST_KEY and len(self._stack) == 1 and not self._double:
+        if character == "{" and self._state == FIRST_KEY and len(self._stack) == 1 and not self._double:
             self.repairs += 1
             self._double = True
             return at + 1
@@ -162,22 +244,12 @@ class JsonPipe:
             return self._stop(at)
         self.repairs += 1
         self._write(f'"{text[at:stop]}"', out)
-        self._state = _COLON
+        self._state = COLON
         return stop
 
     def _value(self, text: str, at: int, final: bool, out: list[str]) -> int:
         character = text[at]
-        if character == '"':
-            return self._open_string(character, at, out, key=False)
-        if character in "{[":
-            self._write(character, out)
-            self._stack.append(character)
-            self._state = _FIRST_KEY if character == "{" else _FIRST_ITEM
-            if len(self._stack) > self._depth_limit:
-                self.too_deep = True
-                return self._stop(at)
-            return at + 1
-        if character == "]" and self._state in (_FIRST_ITEM, _ITEM):
+        if character == "]" and self._state == ITEM:
             return self._close(character, at, out)
         if character == "'" and self._lenient:
             self.repairs += 1
@@ -201,16 +273,16 @@ class JsonPipe:
         if found is None:
             return at
         stop = found.end()
-        if stop == len(text) and not final and stop - at < _BARE_LIMIT:
-            return None
-        return stop
+        if stop - at == _BARE_LIMIT:
+            return at
+        return None if stop == len(text) and not final else stop
 
     def _comment(self, text: str, at: int, final: bool) -> int:
         found = _COMMENT.match(text, at)
         if found is not None:
             self.repairs += 1
             return found.end()
-        if not final and text[at : at + 2] in ("/", "//", "/*") and len(text) - at < _BARE_LIMIT:
+        if not final and text[at : at + 2] in ("/", "//", "/*") and len(text) - at < _BARE_LIMIT + len("/**/"):
             return at
         return self._stop(at)
 
@@ -228,11 +300,17 @@ class JsonPipe:
 
     def _ended(self) -> None:
         if self._stack:
-            self._state = _AFTER
+            self._state = AFTER_MEMBER if self._stack[-1] == "{" else AFTER_ITEM
         elif self._double:
-            self._state = _SECOND_BRACE
+            self._state = NOTHING
         else:
             self.done = True
+
+    def _string_ended(self) -> None:
+        if self._in_key:
+            self._state = COLON
+        else:
+            self._ended()
 
     def _stop(self, at: int) -> int:
         self.stuck = True
@@ -241,11 +319,10 @@ class JsonPipe:
     # -- inside strings ------------------------------------------------------------------------------------------------------
 
     def _string(self, text: str, at: int, final: bool, out: list[str]) -> int:
-        single = self._quote == "'"
-        found = (_PLAIN_SINGLE if single else _PLAIN).match(text, at)
-        if found is not None:
-            out.append(found.group())
-            at = found.end()
+        stop = (_SINGLE if self._quote == "'" else STRING).end(text, at)
+        if stop > at:
+            out.append(text[at:stop])
+            at = stop
             if at == len(text):
                 return at
         character = text[at]
@@ -263,8 +340,7 @@ class JsonPipe:
     def _close_string(self, text: str, at: int, final: bool, out: list[str]) -> int:
         if self._quote == "'":
             # O'Reilly: a single quote ends the string only where the value may end.
-            found = _SPACE.match(text, at + 1)
-            after = found.end() if found is not None else at + 1
+            after = _BLANKS.end(text, at + 1)
             if after >= len(text) and not final:
                 return at
             if after < len(text) and text[after] not in ",:}]":
@@ -272,10 +348,7 @@ class JsonPipe:
                 return at + 1
         out.append('"')
         self._quote = ""
-        if self._in_key:
-            self._state = _COLON
-        else:
-            self._ended()
+        self._string_ended()
         return at + 1
 
     def _escape(self, text: str, at: int, final: bool, out: list[str]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from athena.formats.bodies.near_misses import no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -44,6 +45,9 @@ class KeyedCalls:
         separator = (shape.separator,) if shape.separator else ()
         self._name_end = Lexer(("\n", shape.key, shape.call_end, shape.call, *separator))
         self._body = (shape.key, shape.call_end, "{")
+        self.never_call = no_name(*separator, *self._body)
+        """What can not follow the tag of a call, and of a section."""
+        self.never_section = unlike(shape.call)
         tags = Tags(
             parameter=(shape.key,),
             tag_end=shape.key_end,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from athena.calls.ids import hashed
 from athena.formats.bodies.arguments import end_of_block, json_arguments, skip_to
 from athena.formats.bodies.named import read_named_calls
+from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
@@ -14,6 +15,10 @@ CALLS_END = "[/TOOL_CALLS]"
 CALL_ID = "[CALL_ID]"
 ARGUMENTS = "[ARGS]"
 TURN_END = "</s>"
+
+NO_ARRAY = unlike("[", "{", behind={"[": unlike("{", "]")})
+NO_NAME = rf"{SPACE}(?:[\[{{]|[^\s\[{{<]++[ \t\r\n]++[^ \t\r\n\[{{<])"
+"""What can not follow the token: no array of calls, or no name of one."""
 
 _ENDS = (CALLS, CALLS_END, TURN_END)
 _CLOSERS = Lexer(_ENDS)

@@ -17,13 +17,31 @@ _ESCAPES = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b",
     "f": "\f", "v": "\v", "a": "\a", "0": "\0", "\\": "\\", "'": "'", '"': '"', "\n": "",
 }  # fmt: skip
-_HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[\s\S])")
+_BETWEEN = r"((?:[^{0}\\]++|\\[\s\S])*+)"
+_BETWEEN_THREE = r"((?:[^{0}\\]++|\\[\s\S]|{0}(?!{0}{0}))*+)"
+# Possessive, so linear although they repeat a repeat.
+_STRINGS = {
+    quote: re.compile(quote + (_BETWEEN if len(quote) == 1 else _BETWEEN_THREE).replace("{0}", quote[0]) + quote)
+    for quote in ("'", '"', "'''", '"""')
+}
+"""What stands between two quotes."""
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _DEPTH_LIMIT = 100
+_LAST_CHARACTER = 0x10FFFF
 
 
 class _NotALiteral(Exception):
     pass
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    written = found.group(1)
+    if len(written) == 1:
+        # An escape Python does not know keeps its backslash.
+        return _ESCAPES.get(written, "\\" + written)
+    code = int(written[1:], 16)
+    return chr(code) if code <= _LAST_CHARACTER else "\\" + written
 
 
 def python_to_json(text: str) -> str | None:
@@ -122,44 +140,15 @@ class _Reader:
         return "[" + ",".join(items) + "]"
 
     def _string(self, *, raw: bool) -> str:
-        text = self._text
-        quote = text[self._at]
-        if text.startswith(quote * 3, self._at):
+        quote = self._text[self._at]
+        if self._text.startswith(quote * 3, self._at):
             quote *= 3
-        self._at += len(quote)
-        pieces: list[str] = []
-        while True:
-            if self._at >= len(text):
-                raise _NotALiteral
-            if text.startswith(quote, self._at):
-                self._at += len(quote)
-                return "".join(pieces)
-            character = text[self._at]
-            if character == "\\" and self._at + 1 < len(text):
-                pieces.append(text[self._at : self._at + 2] if raw else self._escape())
-                if raw:
-                    self._at += 2
-            else:
-                stop = self._at + 1
-                while stop < len(text) and text[stop] not in "\\'\"":
-                    stop += 1
-                pieces.append(text[self._at : stop])
-                self._at = stop
-
-    def _escape(self) -> str:
-        text = self._text
-        character = text[self._at + 1]
-        self._at += 2
-        if character in _HEX_ESCAPES:
-            digits = text[self._at : self._at + _HEX_ESCAPES[character]]
-            try:
-                value = chr(int(digits, 16))
-            except (ValueError, OverflowError):
-                return "\\" + character
-            self._at += _HEX_ESCAPES[character]
-            return value
-        # An escape Python does not know keeps its backslash.
-        return _ESCAPES.get(character, "\\" + character)
+        found = _STRINGS[quote].match(self._text, self._at)
+        if found is None:
+            raise _NotALiteral
+        self._at = found.end()
+        inside = found.group(1)
+        return inside if raw or "\\" not in inside else _ESCAPE.sub(_unescaped, inside)
 
     def _number(self) -> str:
         found = _NUMBER.match(self._text, self._at)
@@ -179,6 +168,6 @@ class _Reader:
         return self._text[self._at] if self._at < len(self._text) else "\x00"
 
     def _space(self) -> None:
-        found = _SPACE.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
+        if self._next() in " \t\r\n#":
+            found = _SPACE.match(self._text, self._at)
+            self._at = found.end() if found is not None else self._at

@@ -10,16 +10,16 @@ import re
 
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Run, Scanner, Sink, Steps
 from athena.formats.writer import CallWriter
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _HEAD_END = Lexer(("(",))
 _KEY_END = Lexer(("=", ",", ")", "'", '"', "[", "{", "("))
-_OUTSIDE = re.compile(r"[\"'\[\](){},]")
-_INSIDE = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
-_CLOSERS = {"[": "]", "(": ")", "{": "}"}
+_LIVE = re.compile(r"[\"'\[\](){},]")
+INSIDE = {quote: Run(rf"(?:[^{quote}\\]++|\\[\s\S])*+") for quote in "'\""}
+"""By the quote that ends it: the inside of a string, escapes and all."""
 _VALUE_MAY_END = ",)]}:"
 
 
@@ -111,47 +111,71 @@ def _key(scan: Scanner) -> Steps[tuple[str | None, str]]:
     return None, text
 
 
+class _Outside:
+    """The part of a value that is outside strings: follows its brackets."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    def end(self, text: str, at: int) -> int:
+        """Where a string begins or the value ends; the text's end when that is still to come."""
+        for found in _LIVE.finditer(text, at):
+            character = found.group()
+            if character in "'\"" or (not self._open and character in ",)"):
+                return found.start()
+            if character in "[({":
+                self._open += 1
+            elif self._open and character != ",":
+                self._open -= 1
+        return len(text)
+
+
 def _value(scan: Scanner, calls: CallWriter) -> Steps[str]:
     """The text of one value, up to the comma or bracket behind it, which stays."""
     pieces: list[str] = []
     keep = calls.keeper(pieces)
-    stack: list[str] = []
+    outside = _Outside()
+
+    def straight(text: str) -> bool:
+        if text:
+            scan.push(text)
+        stop = outside.end(scan.text, scan.at)
+        if stop > scan.at:
+            keep(scan.take(stop - scan.at))
+        return stop == len(scan.text)
+
     while True:
-        found = yield from scan.search(_OUTSIDE, keep)
-        character = found.group()
-        if not stack and character in ",)":
-            pieces.append(scan.take(found.start() - scan.at))
+        while straight(""):
+            if scan.final:
+                raise Cut
+            scan.straight = straight
+            yield
+        character = scan.text[scan.at]
+        if character not in "'\"":
             return "".join(pieces)
-        pieces.append(scan.take(found.end() - scan.at))
-        if character in _CLOSERS:
-            stack.append(_CLOSERS[character])
-        elif character in "])}":
-            if stack:
-                stack.pop()
-        elif character in "'\"":
-            yield from _string(scan, character, pieces, keep)
+        keep(scan.take(1))
+        yield from _string(scan, character, keep)
 
 
-def _string(scan: Scanner, quote: str, pieces: list[str], keep: Sink) -> Steps[None]:
+def _string(scan: Scanner, quote: str, keep: Sink) -> Steps[None]:
     """The rest of a string whose opening quote was taken, closing quote included."""
     if (yield from scan.peek(2)) == quote * 2 and (yield from scan.follows(2, tuple(_VALUE_MAY_END))) is None:
-        pieces.append(scan.take(2))
+        keep(scan.take(2))
         quote *= 3
-    inside = _INSIDE[quote[0]]
+    inside = INSIDE[quote[0]]
     while True:
-        found = yield from scan.search(inside, keep)
-        pieces.append(scan.take(found.start() - scan.at))
-        if found.group() == "\\":
-            pair = yield from scan.peek(2)
-            pieces.append(scan.take(len(pair)))
+        if (yield from scan.run(inside, keep)) == "\\":
+            keep(scan.take(len((yield from scan.peek(2)))))
             continue
         run = yield from scan.peek(len(quote))
         if run == quote and (len(quote) == 3 or (yield from _closes(scan))):
-            pieces.append(scan.take(len(quote)))
+            keep(scan.take(len(quote)))
             return
         # A quote the model forgot to escape: written as an escape, so that the literal can be read.
         scan.take(1)
-        pieces.append("\\" + quote[0] if len(quote) == 1 else quote[0])
+        keep("\\" + quote[0] if len(quote) == 1 else quote[0])
 
 
 def _closes(scan: Scanner) -> Steps[bool]:

@@ -10,6 +10,7 @@ import re
 from athena.formats.base import Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.named import read_named_calls
+from athena.formats.bodies.near_misses import no_json, no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -87,6 +88,8 @@ FUNCTION_TAGS = Tags(
 )
 _FUNCTION_ARGUMENTS = TaggedArguments(FUNCTION_TAGS)
 _TAG_END = Lexer((">", "\n", "{"))
+NO_TAG_NAME = r"[ \t\r\n]*+(?:[<>{}]|[\"']?+[^\"'<>=\s{}]++[\"']?+[ \t]*+[^>{=\s])"
+"""What can not follow the beginning of a function's tag: no name, or something else than the tag's end behind it."""
 _BODY = ("<parameter", "< parameter", "</function>", "</ function>", "{")
 
 
@@ -176,6 +179,6 @@ def read_keyed_body(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None
     yield from _KEYED_ARGUMENTS.read_from_parameter(scan, calls)
 
 
-JSON_OPENER = Opener(BEGIN, read_json_block)
-FUNCTION_OPENER = Opener(BEGIN, read_function_block, rank=1)
-KEYED_OPENER = Opener(BEGIN, read_keyed_block, rank=2)
+JSON_OPENER = Opener(BEGIN, read_json_block, never=no_json())
+FUNCTION_OPENER = Opener(BEGIN, read_function_block, rank=1, never=unlike(*FUNCTION_BEGIN, "function="))
+KEYED_OPENER = Opener(BEGIN, read_keyed_block, rank=2, never=no_name(*_AFTER_NAME, "\\n", "<parameter"))

@@ -1,0 +1,65 @@
+"""What can not follow an opener, as regular expressions: there the marker is text, and no reader has to be asked.
+
+Such a pattern (`Opener.never`) is matched behind the marker and must end with a character that proves it, so that it never
+matches because the text has not arrived yet. It may only say what the reader would say: declined. Every repeat is possessive:
+a search over near misses stays one pass over the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+SPACE = r"[ \t\r\n]*+"
+_WORD_LIMIT = 200
+
+
+def unlike(*options: str, behind: dict[str, str] | None = None) -> str:
+    """Behind white space: none of these texts. `behind`: what can not follow one of them."""
+    root: dict[str, dict] = {}  # type: ignore[type-arg]  # a trie: nested to any depth
+    for option in options:
+        node = root
+        for character in option:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return SPACE + _unlike(root, "", behind or {})
+
+
+def _unlike(node: dict[str, dict], path: str, behind: dict[str, str]) -> str:  # type: ignore[type-arg]  # a trie
+    if "" in node:
+        return behind.get(path, r"(?!)")
+    others = "".join(re.escape(character) for character in node)
+    space = "" if any(character in " \t\r\n" for character in node) or path else r" \t\r\n"
+    branches = [f"[^{others}{space}]"]
+    for character, child in node.items():
+        inner = _unlike(child, path + character, behind)
+        if inner != r"(?!)":
+            branches.append(re.escape(character) + inner)
+    return f"(?:{'|'.join(branches)})"
+
+
+def repeated(openers: tuple[str, ...], options: tuple[str, ...], times: int) -> str:
+    """Behind one of the openers: neither it again nor one of the options, or it again more often than `times`."""
+    again = "|".join(map(re.escape, openers))
+    return rf"(?:{unlike(*options, *openers)}|(?:{SPACE}(?:{again})){{{times + 1}}})" if openers else unlike(*options)
+
+
+NO_OBJECT = rf"{SPACE}\{{?+{SPACE}[^ \t\r\n\"'\w]"
+"""Behind a brace: not the first key of an object."""
+NO_OBJECTS = rf"{SPACE}(?:[^ \t\r\n{{]|\{{{NO_OBJECT})"
+"""Behind a bracket: no object."""
+_NO_BRACKET = r"(?:[ \t\r\n]++[^ \t\r\n(]|[^ \t\r\n\w.\-(])"
+NO_PYTHON_CALL = rf"{SPACE}(?:[^ \t\r\n\w\]]|[\w.\-]++{_NO_BRACKET})"
+"""Behind a bracket: no name with a bracket behind it, and no end."""
+NO_PYTHON_CALLS = rf"{SPACE}(?:\[{NO_PYTHON_CALL}|[^ \t\r\n\w\[]|[\w.\-]++{_NO_BRACKET})"
+"""Neither a call nor a list of them."""
+
+
+def no_json(heads: str = "{[") -> str:
+    """Neither such a bracket nor a code fence."""
+    return rf"{SPACE}[^ \t\r\n`{re.escape(heads)}]"
+
+
+def no_name(*behind: str) -> str:
+    """No word with one of these texts behind it."""
+    word = r"[^\s<>{}\[\]\"'=]"
+    return rf"{SPACE}(?:[<>{{}}\[\]\"'=]|{word}{{1,{_WORD_LIMIT}}}+{unlike(*behind)})"
