@@ -260,5 +260,5 @@ def _addressed(path: str, body: dict[str, Any]) -> tuple[str, str, bool] | None:
     ):
         if bare == suffix:
             return dialect, str(body["model"]), bool(body.get("stream"))
-    found = re.fullmatch(r"/v1beta/models/(.+):(generateContent|streamGenerateContent)", bare)
+    found = re.fullmatch(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent)", bare)
     return ("gemini", unquote(found[1]), found[2].startswith("stream")) if found else None

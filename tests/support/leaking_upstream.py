@@ -137,8 +137,13 @@ def _answer(turn: Turn) -> tuple[str, str]:
     """The field of the message, and its text."""
     if turn.results:
         return "content", ANSWER + turn.results[-1][1]
-    family, _, channel = turn.model.partition(":")
-    return "reasoning_content" if channel else "content", _SAID + _WRITTEN[family](turn.tools[0])
+    _, _, channel = turn.model.partition(":")
+    return "reasoning_content" if channel else "content", leaked_text(turn.model, turn.tools[0])
+
+
+def leaked_text(model: str, tool: str) -> str:
+    """What that model writes to call the tool about Tokyo."""
+    return _SAID + _WRITTEN[model.partition(":")[0]](tool)
 
 
 def _kimi(name: str) -> str:

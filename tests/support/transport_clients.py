@@ -21,10 +21,13 @@ from support.sdks import Clients
 UPSTREAM_KEY = "sk-upstream-0123456789"
 
 
-def settings_for(url: str, quirks: dict[str, dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
+def settings_for(
+    url: str, quirks: dict[str, dict[str, Any]] | None = None, rule: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """Keyword arguments of a transport: the model `<upstream>/<name>` goes to that upstream under that name.
 
-    There is one upstream per dialect, of its name, and one for each entry of `quirks`, named `<dialect>.<anything>`.
+    There is one upstream per dialect, of its name, and one for each entry of `quirks`, named `<dialect>.<anything>`. `rule`
+    is said of all models.
     """
     upstreams = {
         name: {
@@ -35,7 +38,7 @@ def settings_for(url: str, quirks: dict[str, dict[str, Any]] | None = None, **mo
         }
         for name in (*dialect_names(), *(quirks or {}))
     }
-    models = [{"match": f"{name}/*", "use": f"{name}/*"} for name in upstreams]
+    models = [{"match": f"{name}/*", "use": f"{name}/*", **(rule or {})} for name in upstreams]
     return {"upstreams": upstreams, "models": models, "envelope_key": "test", **more}
 
 
