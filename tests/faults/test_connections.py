@@ -178,6 +178,54 @@ def test_clients_that_do_not_read(client: str, upstream: FaultyUpstream, tmp_pat
     assert "ASGI callable" not in gateway.log()
 
 
+def test_answers_that_nobody_reads_are_not_piled_up(upstream: FaultyUpstream, tmp_path: Path) -> None:
+    """A client asks again and again on one connection, 2 MiB each time, and reads nothing: each answer waits for the last."""
+    config = fault_config(upstream.url, timeouts={"client_write_s": 1.0, "drain_s": 30})
+    gateway = GatewayProcess(config, tmp_path, log_level="info")
+    path, body = request_body("openai_chat", "chat/tool-huge-args.piled", stream=False)
+    request = request_bytes(path, body)
+    try:
+        ask_raw(gateway.port, "openai_chat", "chat/tool-huge-args.alone", stream=False)
+        before = gateway.memory()
+        asked = 0
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+            sock.connect(("127.0.0.1", gateway.port))
+            sock.settimeout(0.5)
+            given_up = False
+            try:
+                for asked in range(1, 61):
+                    sock.sendall(request)
+                    upstream.wait_for(lambda: len(upstream.of("tool-huge-args.piled")) >= asked, 0.1)  # noqa: B023
+            except TimeoutError:
+                pass  # nobody takes any more requests
+            except (ConnectionResetError, BrokenPipeError):
+                given_up = True
+            assert asked, "nothing was asked"
+            assert len(upstream.of("tool-huge-args.piled")) <= 2, "answers were fetched that nobody takes"
+            assert gateway.memory() - before <= 16 * 1024 * 1024
+            assert given_up or _is_reset(sock), "the client was never given up"
+    finally:
+        # A connection that nobody reads holds up no stop.
+        gateway.stop()
+
+
+def test_the_last_bytes_of_an_answer_wait_no_longer_than_others(upstream: FaultyUpstream, tmp_path: Path) -> None:
+    """A whole answer that is not read, on a connection that stays open and silent."""
+    gateway = GatewayProcess(fault_config(upstream.url, timeouts={"client_write_s": 0.5}), tmp_path, log_level="info")
+    try:
+        path, body = request_body("openai_chat", "chat/tool-huge-args.last", stream=False)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+            sock.connect(("127.0.0.1", gateway.port))
+            sock.sendall(request_bytes(path, body))
+            assert upstream.wait_for(lambda: bool(upstream.of("tool-huge-args.last")))
+            time.sleep(2)  # the fault itself: four times the limit
+            assert _is_reset(sock)
+    finally:
+        gateway.stop()
+
+
 def _deaf_client(port: int, client: str, model: str) -> socket.socket:
     """It asks and never reads; its own kernel takes little for it."""
     path, body = request_body(client, model, stream=True)

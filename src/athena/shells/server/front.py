@@ -29,6 +29,8 @@ class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_bytes: int
     header_fields: int
     headers_s: float
+    write_s: float
+    """How long a client may leave what was written to it."""
     idle_s: int = 75
     """How long an unused connection stays: longer than clients keep theirs, so that they never meet a closed one."""
 
@@ -39,6 +41,7 @@ def front_limits(config: Config) -> FrontLimits:
         header_bytes=config.limits.header_bytes,
         header_fields=config.limits.header_fields,
         headers_s=config.timeouts.client_headers_s,
+        write_s=config.timeouts.client_write_s,
     )
 
 

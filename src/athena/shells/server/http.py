@@ -228,6 +228,8 @@ class HttpConnection(asyncio.Protocol):
         self._deaf = False
         """Further bytes are read and dropped."""
         self._reading = True
+        self._writing_paused = False
+        """More waits for the client than should; no further request is begun."""
         self._refusal: tuple[int, str, str] | None = None
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -257,12 +259,16 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not take its bytes."""
+        self._writing_paused = True
         if self._running is not None:
             self._running.blocked = True
 
     def resume_writing(self) -> None:
         """The client took them."""
-        if self._running is not None and self._running.blocked:
+        self._writing_paused = False
+        if self._running is None:
+            self._next()
+        elif self._running.blocked:
             self._running.drained()
 
     def data_received(self, data: bytes) -> None:
@@ -345,10 +351,9 @@ class HttpConnection(asyncio.Protocol):
         method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
         request = HttpRequest(self, method, self._url, self._fields, keep_alive=keep_alive, version=version)
         self._receiving = request
-        if self._running is None:
-            self._run(request)
-        else:
-            self._pipeline.append(request)
+        self._pipeline.append(request)
+        if self._running is None and not self._writing_paused:
+            self._run(self._pipeline.popleft())
 
     def on_body(self, body: bytes) -> None:
         """A piece of the request's body."""
@@ -403,12 +408,23 @@ class HttpConnection(asyncio.Protocol):
         elif not request.keep_alive or self.front.draining:
             self._deaf = True
             transport.close()
+        else:
+            self._next()
+
+    def _next(self) -> None:
+        """Nobody is being answered: the next request, if the client took what it asked for before; else time runs for it."""
+        transport = self._transport
+        if self._deaf or transport is None or transport.is_closing():
+            return
+        if self._writing_paused:
+            self.read_no_more()
         elif self._pipeline:
             self._run(self._pipeline.popleft())
+            return
         else:
-            self._since = self.loop.time()
             self.read_on()
-            self._watch()
+        self._since = self.loop.time()
+        self._watch()
 
     def write(self, data: bytes) -> None:
         """Bytes for the client."""
@@ -489,7 +505,9 @@ class HttpConnection(asyncio.Protocol):
         """Seconds that the client may take for what it is doing; 0: it waits for us."""
         if self._in_head or self._fresh:
             return self._limits.headers_s
-        return self._limits.idle_s if self._running is None else 0.0
+        if self._running is not None:
+            return 0.0
+        return self._limits.write_s if self._writing_paused else self._limits.idle_s
 
     def _watch(self) -> None:
         """One timer for all limits, set anew only if the present one rings too late."""
@@ -513,6 +531,9 @@ class HttpConnection(asyncio.Protocol):
             self._watch()
         elif self._in_head:
             self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
+        elif self._transport is not None and self._transport.get_write_buffer_size():
+            LOG.info("a client did not take its answer; its connection is cut")
+            self.abort()
         elif self._transport is not None:
             self._transport.close()
 
