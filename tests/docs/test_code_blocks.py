@@ -24,7 +24,7 @@ from athena.shells.config import Sources, load
 from athena.shells.demo_server import DemoServer
 from support import shell_lines
 from support.athena_process import environment, serving
-from support.code_blocks import ROOT, CodeBlock, blocks_of, code_blocks
+from support.code_blocks import ROOT, CodeBlock, blocks_of, code_blocks, indented_blocks, pages
 
 BLOCKS = [block for block in code_blocks() if not block.included]
 INCLUDED = [block for block in code_blocks() if block.included]
@@ -87,6 +87,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_block_has_a_language_that_is_run() -> None:
     assert [block.place for block in BLOCKS if block.language not in LANGUAGES] == []
+
+
+def test_no_block_hides_behind_its_indentation() -> None:
+    """Fenced blocks name their language and are run; of indented ones nobody knows what they are."""
+    hidden = [f"{page.name}:{line}" for page in pages() for line in indented_blocks(page.read_text("utf-8"))]
+    assert hidden == []
 
 
 def printed_by(code: str) -> list[str]:
@@ -222,6 +228,11 @@ def test_what_is_not_run_is_still_named_somewhere() -> None:
 )
 def test_blocks_are_found(page: str, words: list[str]) -> None:
     assert [block.language for block in blocks_of(page, "page")] == words
+
+
+def test_indented_blocks_are_found() -> None:
+    page = "A.\n\n    code\n    more\n\n- x\n\n    of the list\n\nB.\n\n```text\n\n    fenced\n```\n\n    code\n"
+    assert indented_blocks(page) == [3, 17]
 
 
 def test_commands_are_told_apart() -> None:

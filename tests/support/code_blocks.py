@@ -9,6 +9,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^( {0,3}|\t)(?P<ticks>`{3,})(?P<language>[^\s`]*)(?P<rest>.*)$")
+_LIST_ITEM = re.compile(r" *([-*+]|\d+\.) ")
 _INCLUDE = re.compile(r"--8<--\n(\S+)\n--8<--\n")
 CONTINUES = "<!-- continues -->"
 """On the line before a block: it goes on where the page's last block of its language stopped."""
@@ -42,6 +43,25 @@ def pages() -> list[Path]:
 def code_blocks() -> list[CodeBlock]:
     """All blocks of all pages."""
     return [block for page in pages() for block in blocks_of(page.read_text("utf-8"), str(page.relative_to(ROOT)))]
+
+
+def indented_blocks(text: str) -> list[int]:
+    """The lines at which a block begins that is code only by its indentation, which names no language."""
+    found: list[int] = []
+    ticks = ""
+    before, in_list = "", False
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = _FENCE.match(line)
+        if ticks:
+            ticks = "" if line.strip() == ticks else ticks
+        elif fence is not None:
+            ticks = fence["ticks"]
+        elif line.startswith(("    ", "\t")) and not before.strip() and not in_list:
+            found.append(number)
+        elif line.strip():
+            in_list = bool(_LIST_ITEM.match(line)) or (in_list and line.startswith(" "))
+        before = line
+    return found
 
 
 def blocks_of(text: str, page: str) -> list[CodeBlock]:

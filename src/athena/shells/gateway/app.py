@@ -128,7 +128,9 @@ class Gateway:
             if door is None:
                 raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
             if client.method not in door.methods:
-                raise ClientError(f"{client.method} is not allowed here", code="method_not_allowed", status=405)
+                allowed = " or ".join(door.methods)
+                message = f"{client.method} is not allowed here; use {allowed}"
+                raise ClientError(message, code="method_not_allowed", status=405)
             await self._enter(door, dialect, record, client)
         except ClientGone:
             record.outcome = "client_closed"
