@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,8 +48,7 @@ class Target(msgspec.Struct, frozen=True):
 
     def path(self, path: str) -> str:
         """The request target on the upstream's host, for a dialect's own path."""
-        parts = urlsplit(upstream_url(self.base_url, path, self.own_path))
-        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+        return _request_target(self.base_url, path, self.own_path)
 
     def headers(
         self, dialect_headers: Mapping[str, str], request: Request, client: Mapping[str, str], key: str | None
@@ -64,6 +64,12 @@ class Target(msgspec.Struct, frozen=True):
         if self.forward_key and key:
             headers.append(_credential(self.profile, key))
         return headers
+
+
+@lru_cache(maxsize=1024)
+def _request_target(base_url: str, path: str, own_path: str | None) -> str:
+    parts = urlsplit(upstream_url(base_url, path, own_path))
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
 def ready_targets(router: Router, model: str) -> tuple[Target, ...]:
