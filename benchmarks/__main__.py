@@ -17,7 +17,7 @@ SUITES = {
     "all": "benchmarks.gateway.everything",
 }
 """Take options and end with an exit code."""
-SMALL = ("translator", "formats", "prompted", "startup", "upstream_client")
+SMALL = ("translator", "formats", "prompted", "startup", "upstream_client", "transport")
 """Print and end; all of them run when nothing is named."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from functools import partial
+from types import ModuleType
 
 import httpx
 import httpx2
@@ -14,7 +16,7 @@ import trio
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import AsyncClients
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream, Talk, Visit
 from support.sdk_streams import open_async_stream, open_stream, text_in
 from support.sdks import Clients
 from support.transport_clients import async_sdk_clients, sdk_clients, settings_for
@@ -66,13 +68,13 @@ def test_first_token_passes_before_the_second_is_sent(
 @LIBRARIES
 @each_pair
 def test_first_token_passes_in_asynchronous_clients(
-    client: str, dialect: str, upstream: FaultyUpstream, library: object
+    client: str, dialect: str, upstream: FaultyUpstream, library: ModuleType
 ) -> None:
     name = f"paced-async-{client}"
     pacer, texts = Pacer(upstream, name), list[str]()
 
     async def read() -> None:
-        async with async_sdk_clients(AsyncTransport(**settings_for(upstream.url)), library) as clients:  # type: ignore[arg-type]  # a module
+        async with async_sdk_clients(AsyncTransport(**settings_for(upstream.url)), library) as clients:
             async for event in await open_async_stream(client, clients, f"{dialect}/{name}"):
                 pacer.take(text_in(client, event), texts)
 
@@ -96,6 +98,14 @@ def test_closing_a_stream_ends_the_upstream_request(
     assert upstream.wait_for(lambda: visit.gone_at is not None), "the upstream's connection stayed open"
 
 
+def _came(upstream: FaultyUpstream, model: str) -> bool:
+    return bool(upstream.of(model))
+
+
+def _gone(visit: Visit) -> bool:
+    return visit.gone_at is not None
+
+
 async def read_until_text(client: str, clients: AsyncClients, model: str) -> None:
     """Shows its text and never ends by itself."""
     async for _ in await open_async_stream(client, clients, model):
@@ -111,13 +121,13 @@ def test_cancelling_a_task_ends_the_upstream_request(client: str, dialect: str, 
         async with async_sdk_clients(AsyncTransport(**settings_for(upstream.url))) as clients:
             for name in (model, early):
                 task = asyncio.create_task(read_until_text(client, clients, f"{dialect}/{name}"))
-                await asyncio.to_thread(upstream.wait_for, lambda name=name: bool(upstream.of(name)))
+                await asyncio.to_thread(upstream.wait_for, partial(_came, upstream, name))
                 await asyncio.sleep(0.05)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 (visit,) = upstream.of(name)
-                gone = await asyncio.to_thread(upstream.wait_for, lambda visit=visit: visit.gone_at is not None)
+                gone = await asyncio.to_thread(upstream.wait_for, partial(_gone, visit))
                 assert gone, f"the upstream's connection stayed open: {name}"
 
     asyncio.run(run())

@@ -7,6 +7,7 @@ and the chunks of `google-genai` are the wire's records. The helpers' streams (`
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -26,14 +27,25 @@ def wire_json(value: Any) -> bytes | None:
     """The record an SDK's object was made of; None for an event that only a helper's stream has."""
     if hasattr(value, "candidates"):
         # Not `model_dump_json`: it would write signatures in the URL's alphabet, which is not what the API sent.
-        return msgspec.json.encode(value.model_dump(by_alias=True, exclude_none=True, exclude=_ADDED_BY_GOOGLE))
+        return _encoded(value.model_dump(by_alias=True, exclude_none=True, exclude=_ADDED_BY_GOOGLE))
     kind = getattr(value, "type", "")
     if kind == "chunk" and hasattr(value, "chunk"):
         value = value.chunk
     elif kind in _HELPER_EVENTS or not (kind.startswith(_RECORD_TYPES) or hasattr(value, "object")):
         return None
-    text: str = value.model_dump_json(by_alias=True, exclude_unset=True, warnings=False)
-    return text.encode()
+    try:
+        text: str = value.model_dump_json(by_alias=True, exclude_unset=True, warnings=False)
+        return text.encode()
+    except ValueError:
+        return _encoded(value.model_dump(by_alias=True, exclude_unset=True, warnings=False))
+
+
+def _encoded(value: Any) -> bytes:
+    """JSON; with half of a surrogate pair somewhere in it, all beyond ASCII is escaped, as the wire had it."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, default=msgspec.to_builtins).encode()
 
 
 def dialect_of(record: bytes) -> str | None:
