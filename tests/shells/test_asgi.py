@@ -1,0 +1,82 @@
+"""The gateway behind ASGI: on uvicorn by `--server uvicorn`, and mounted by somebody else with `create_app`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from athena.dialects import dialect_names
+from support.athena_process import environment, serving
+from support.canonical import Piece
+from support.sdks import ask
+
+WANTED = Piece("call", "a", {"p": 1})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def behind_uvicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("uvicorn"), "--server", "uvicorn", "--demo") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def mounted(behind_uvicorn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`create_app` under plain uvicorn, before the demo gateway as its upstream."""
+    home: Path = tmp_path_factory.mktemp("mounted")
+    port = free_port()
+    settings = environment(home, ATHENA_BASE_URL=f"{behind_uvicorn}/v1", ATHENA_API_KEY="sk-none")
+    command = [sys.executable, "-m", "uvicorn", "--factory", "athena.asgi:create_app", "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--log-level", "warning"], env=settings, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/health")
+        yield url
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(10) in (0, -signal.SIGTERM)  # uvicorn repeats the signal when it is done
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("stream", (True, False))
+@pytest.mark.parametrize("client", dialect_names())
+@pytest.mark.parametrize("place", ("behind_uvicorn", "mounted"))
+def test_calls_arrive_through_asgi(request: pytest.FixtureRequest, place: str, client: str, stream: bool) -> None:
+    seen = ask(client, request.getfixturevalue(place), "athena-demo", stream=stream)
+    assert WANTED in seen.pieces
+
+
+def test_a_client_that_leaves_ends_its_request(behind_uvicorn: str) -> None:
+    """A stream broken off by its client: the next one on the same server is served."""
+    host, port = behind_uvicorn.removeprefix("http://").split(":")
+    body = b'{"model":"athena-demo","stream":true,"messages":[{"role":"user","content":"Tell me about the weather."}]}'
+    for _ in range(3):
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert client.recv(12) == b"HTTP/1.1 200"
+    assert ask("openai_chat", behind_uvicorn, "athena-demo", stream=True).pieces
