@@ -63,9 +63,9 @@ def wait_for(url: str) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("stream", (True, False))
+@pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", dialect_names())
-@pytest.mark.parametrize("place", ("behind_uvicorn", "mounted"))
+@pytest.mark.parametrize("place", ["behind_uvicorn", "mounted"])
 def test_calls_arrive_through_asgi(request: pytest.FixtureRequest, place: str, client: str, stream: bool) -> None:
     seen = ask(client, request.getfixturevalue(place), "athena-demo", stream=stream)
     assert WANTED in seen.pieces
