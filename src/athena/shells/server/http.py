@@ -230,6 +230,8 @@ class HttpConnection(asyncio.Protocol):
         self._reading = True
         self._writing_paused = False
         """More waits for the client than should; no further request is begun."""
+        self._unsent = 0
+        """How much that was when it was last looked at."""
         self._refusal: tuple[int, str, str] | None = None
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -262,6 +264,8 @@ class HttpConnection(asyncio.Protocol):
         self._writing_paused = True
         if self._running is not None:
             self._running.blocked = True
+        else:
+            self._next()  # told behind the last bytes of an answer: the time to take them runs
 
     def resume_writing(self) -> None:
         """The client took them."""
@@ -417,6 +421,7 @@ class HttpConnection(asyncio.Protocol):
         if self._deaf or transport is None or transport.is_closing():
             return
         if self._writing_paused:
+            self._unsent = transport.get_write_buffer_size()
             self.read_no_more()
         elif self._pipeline:
             self._run(self._pipeline.popleft())
@@ -531,11 +536,21 @@ class HttpConnection(asyncio.Protocol):
             self._watch()
         elif self._in_head:
             self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
-        elif self._transport is not None and self._transport.get_write_buffer_size():
+        elif self._transport is not None:
+            self._end_idle(self._transport)
+
+    def _end_idle(self, transport: asyncio.Transport) -> None:
+        """Nothing came for as long as may be: the end, but for a client that is still taking its answer, however slowly."""
+        unsent = transport.get_write_buffer_size()
+        if not unsent:
+            transport.close()
+        elif unsent < self._unsent:
+            self._unsent = unsent
+            self._since = self.loop.time()
+            self._watch()
+        else:
             LOG.info("a client did not take its answer; its connection is cut")
             self.abort()
-        elif self._transport is not None:
-            self._transport.close()
 
 
 def _status_line(status: int) -> bytes:
