@@ -22,7 +22,7 @@ from typing import Any, cast
 import uvloop
 
 CHUNKS = 200
-STREAMS, REQUESTS, ROUNDS = 5, 20, 7
+STREAMS, REQUESTS, ROUNDS = 1, 4, 15
 WORD = "word and so "
 OTHER = {
     "openai_chat": "anthropic_messages",

@@ -84,6 +84,7 @@ def ask(dialect: str, place: Place, model: str, *, stream: bool, tools: bool = T
 
 def question(dialect: str, model: str, *, tools: bool = True) -> dict[str, Any]:
     """The arguments of the SDK's own method for that question."""
+    functions: list[dict[str, Any]]
     if dialect == "openai_chat":
         functions = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOL_NAMES]
         return {"model": model, "messages": [{"role": "user", "content": "Hi"}], **({"tools": functions} if tools else {})}

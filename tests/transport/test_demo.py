@@ -14,7 +14,6 @@ import pytest
 from google import genai
 from google.genai import types as genai_types
 
-from athena.errors import ConfigError
 from athena.shells.demo_server import DemoServer
 from athena.transport import AsyncTransport, Transport
 
@@ -115,35 +114,3 @@ def test_errors_are_the_sdks_own() -> None:
             client.messages.create(model="m", max_tokens=5, messages=[nobody])
         with pytest.raises(anthropic.NotFoundError):
             client.beta.files.list()
-
-
-def test_no_upstream_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match="base_url"):
-        Transport()
-
-
-def test_the_first_token_passes_before_the_second_is_sent() -> None:
-    """The upstream waits for the client to have seen its first token before it sends the second."""
-    seen = threading.Event()
-
-    def upstream(request: httpx2.Request) -> httpx2.Response:
-        def body() -> Iterator[bytes]:
-            head = b'data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"delta":'
-            yield head + b'{"role":"assistant","content":"one"},"finish_reason":null}]}\n\n'
-            assert seen.wait(10), "the first token was held back"
-            yield head + b'{"content":" two"},"finish_reason":null}]}\n\n' + head + b'{},"finish_reason":"stop"}]}\n\n'
-            yield b"data: [DONE]\n\n"
-
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body())
-
-    transport = Transport(base_url="http://127.0.0.1:9/v1", inner=httpx2.MockTransport(upstream))
-    with anthropic.Anthropic(api_key="x", http_client=httpx2.Client(transport=transport)) as client:
-        texts = []
-        with client.messages.stream(model="m", max_tokens=5, messages=[{"role": "user", "content": "Hi"}]) as events:
-            for text in events.text_stream:
-                texts.append(text)
-                seen.set()
-        assert texts == ["one", " two"]

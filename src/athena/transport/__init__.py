@@ -10,8 +10,10 @@ asyncio and trio clients work wherever their library does, and a synchronous cli
 What is the SDK's stays the SDK's: its timeouts hold for the upstream (they travel with the request), its retries are the only
 ones, closing its stream or cancelling its task ends the upstream's request, and a failure arrives as the status or the network
 error that makes it raise its own classes. From the configuration come the routes with their fallbacks, formats and profiles and
-how tools are taught to models that have none; what only a server needs (keys, ports, logs, health, keep-alives, its own retries
-and timeouts) has no meaning here.
+how tools are taught to models that have none, asked once more where `reask` says so; what only a server needs (keys, ports,
+logs, health, keep-alives, its own retries and timeouts) has no meaning here. One thing differs: nothing here has a clock, so
+the window in which a prompted model may add a call (`collect_window_ms`) is looked at when the upstream says something or
+ends, not in between. An answer is never different for it, only later if the upstream falls silent after a call.
 """
 
 from __future__ import annotations
