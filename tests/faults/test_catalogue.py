@@ -69,7 +69,16 @@ ANSWERS: dict[str, Expected] = {name: msgspec.convert(value, Expected) for name,
     "in_thinking": Expected("stop", [{"thinking": MARKUP}, {"text": "so"}]),
     "redos": Expected("stop", [{"text": REDOS}]),
 }
-_TESTED_ELSEWHERE = {"flaky-midstream", "flaky-500", "flaky-500-twice", "always-500", "flaky-429", "flood"}
+_TESTED_ELSEWHERE = {
+    "flaky-midstream",
+    "flaky-500",
+    "flaky-500-twice",
+    "always-500",
+    "flaky-429",
+    "flood",
+    "echo",
+    "echo-slowly",
+}
 
 
 def _upstreams(fault: Fault) -> list[str]:

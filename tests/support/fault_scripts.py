@@ -914,7 +914,7 @@ _text("text-unclosed", 'I call <tool_call>\n{"name": "get_weather", "arguments":
 _text("text-unclosed-length", 'I call <tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', finish="length")
 _text("text-python", PYTHON)
 _text("text-redos", REDOS)
-_text("text-nested-open", "<tool_call>" * 2_000)
+_text("text-nested-open", "<tool_call>" * 20_000)
 
 
 # -- endless sending (row 48) ------------------------------------------------------------------------------------------------
@@ -929,3 +929,22 @@ async def _flood(talk: Talk) -> None:
         await talk.send(record)
     await talk.send(chunk({}, "stop"), DONE)
     await talk.end()
+
+
+# -- whose answer is it? (row 52) --------------------------------------------------------------------------------------------
+
+
+@fault("echo")
+async def _echo(talk: Talk) -> None:
+    """No fault: the answer names the request's own tag, so that another's answer is known for what it is."""
+    text = f"echo-of-{talk.visit.model.partition('.')[2]}."
+    await talk.say(chat_stream([{"content": text}], "stop"), chat_whole({"content": text}, "stop"))
+
+
+@fault("echo-slowly")
+async def _echo_slowly(talk: Talk) -> None:
+    """The same, word by word, so that there is time to leave; its client always does."""
+    await talk.head()
+    for _ in range(2000):
+        await talk.send(chunk({"content": f"echo-of-{talk.visit.model.partition('.')[2]}. "}) if talk.stream else b" ")
+        await asyncio.sleep(0.005)

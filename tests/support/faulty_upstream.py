@@ -144,6 +144,7 @@ class FaultyUpstream:
 
     def __init__(self) -> None:
         self.visits: list[Visit] = []
+        self._by_model: dict[str, list[Visit]] = {}
         self.canary = 0
         """Requests for paths that no dialect has: somebody followed a redirect."""
         self.open_connections = 0
@@ -172,7 +173,7 @@ class FaultyUpstream:
 
     def of(self, model: str) -> list[Visit]:
         """The visits for one model, in order."""
-        return [visit for visit in self.visits if visit.model == model]
+        return list(self._by_model.get(model, ()))
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 5.0) -> bool:
         """Until the condition holds; looked at whenever anything happened here."""
@@ -238,6 +239,7 @@ class FaultyUpstream:
         visit = Visit(model, dialect, stream, headers, body, time.monotonic(), connection, writer=writer)
         number = len(self.of(model))
         self.visits.append(visit)
+        self._by_model.setdefault(model, []).append(visit)
         self._notify()
         talk = Talk(visit, number, reader, writer)
         try:
