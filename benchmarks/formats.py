@@ -1,4 +1,4 @@
-"""Text formats: prose and calls through each format's parser, whole and four characters at a time; JSON lines per second."""
+"""Text formats: prose, calls and near misses through each format's parser, whole and in small pieces; JSON lines per second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from athena.formats import format_names, get_format
 from athena.formats.engine import TextParser
 from athena.formats.stage import FormatStage
-from athena.model.events import Event, TextDelta
+from athena.model.events import Event, TextDelta, ToolCallDelta
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
 from benchmarks.timing import best_ns
@@ -26,17 +27,41 @@ TOOLS = (
         name="write_file",
         schema={"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}},
     ),
+    Tool(
+        name="plot",
+        schema={
+            "type": "object",
+            "properties": {"title": {"type": "string"}, "points": {"type": "array"}, "style": {"type": "object"}},
+        },
+    ),
 )
 CALL = ToolCall(
     id="functions.write_file:0",
     name="write_file",
     arguments=json.dumps({"path": "src/main.py", "content": 'def main():\n    print("hello, world")\n' * 60}),
 )
+_FEED = 65536
+MIXED = ToolCall(
+    id="functions.plot:0",
+    name="plot",
+    arguments=json.dumps(
+        {
+            "title": "Rain",
+            "points": [[number, number * 1.5, None, True] for number in range(60)],
+            "style": {f"key_{number}": {"colour": "red", "size": number, "on": False} for number in range(20)},
+        }
+    ),
+)
+"""Numbers, words and brackets rather than text."""
 
 
 def main() -> None:
     """Print the figures."""
-    print(f"  {'format':<20}{'prose MB/s':>12}{'call MB/s':>12}{'call us per 4 characters':>26}")
+    print("  us: microseconds per piece of 4 characters on top of making its event (target: at most 3)")
+    print(
+        f"  {'format':<20}{'prose MB/s':>11}{'call MB/s':>11}{'text us':>9}{'mixed us':>10}"
+        f"{'near misses s/MiB':>19}{'nested, ms in 64 KiB':>22}"
+    )
     for name in (*format_names(), "auto"):
         _one(name)
     _stage()
@@ -54,24 +79,38 @@ def through(name: str, pieces: list[str]) -> None:
 def _one(name: str) -> None:
     prose = PROSE * 500
     found = get_format("hermes" if name == "auto" else name)
-    call = found.render_calls([CALL]) if found.inexpressible(CALL) is None else ""
-    pieces = [call[start : start + 4] for start in range(0, len(call), 4)]
+    text, mixed = (found.render_calls([call]) if found.inexpressible(call) is None else "" for call in (CALL, MIXED))
+    markers = [opener.marker for opener in found.openers if opener.marker]
+    misses = "".join(marker[:-1] + "~" + marker + " x" for marker in markers) or PROSE
+    nested = [marker * (_FEED // len(marker)) for marker in markers] or [PROSE]
 
-    timed = best_ns(
-        {
-            "prose": lambda: through(name, [prose]),
-            "call": lambda: through(name, [call]),
-            "cut": lambda: through(name, pieces),
-        },
-        per=1,
-        rounds=3,
-        batch_seconds=0.01,
+    def read(pieces: list[str]) -> None:
+        parser = TextParser(name, tools=TOOLS)
+        for piece in pieces:
+            parser.feed(piece)
+        parser.close()
+
+    work = {
+        "prose": [prose],
+        "call": [text],
+        "text": [text[start : start + 4] for start in range(0, len(text), 4)],
+        "mixed": [mixed[start : start + 4] for start in range(0, len(mixed), 4)],
+        "misses": [misses * (_FEED // len(misses) + 1)],
+    }
+    timed = best_ns({key: partial(read, pieces) for key, pieces in work.items()}, per=1, rounds=3, batch_seconds=0.01)
+    worst = max(best_ns({"nested": partial(read, [one])}, per=1, rounds=1, batch_seconds=0)["nested"] for one in nested)
+    making = best_ns({"event": lambda: [ToolCallDelta(0, piece) for piece in work["text"]]}, per=len(work["text"]) or 1)[
+        "event"
+    ]
+
+    def added(key: str) -> str:
+        return f"{(timed[key] / len(work[key]) - making) / 1000:.2f}" if work[key] else "-"
+
+    print(
+        f"  {name:<20}{len(prose) / timed['prose'] * 1000:>11.0f}"
+        f"{len(text) / timed['call'] * 1000 if text else 0:>11.1f}{added('text'):>9}{added('mixed'):>10}"
+        f"{timed['misses'] / len(work['misses'][0]) * 2**20 / 1e9:>19.2f}{worst / 1e6:>22.1f}"
     )
-    speed = len(prose) / timed["prose"] * 1000
-    if not call:
-        print(f"  {name:<20}{speed:>12.0f}{'-':>12}{'-':>26}")
-        return
-    print(f"  {name:<20}{speed:>12.0f}{len(call) / timed['call'] * 1000:>12.1f}{timed['cut'] / len(pieces) / 1000:>26.2f}")
 
 
 def _stage() -> None:

@@ -224,6 +224,7 @@ class Bench:
         stamps: int = -1,
         end: str = "",
         leave_percent: int = 0,
+        per_second: int = 0,
     ) -> list[str]:
         """The generator's command line, on its core."""
         command = [
@@ -241,6 +242,7 @@ class Bench:
         command += ["-n", str(requests), "-c", str(concurrent), "-e", str(stamps), "-t", str(self._patience_s)]
         command += ["-E", end] if end else []
         command += ["-x", str(leave_percent)] if leave_percent else []
+        command += ["-r", str(per_second)] if per_second else []
         for header in headers:
             command += ["-H", header]
         return command

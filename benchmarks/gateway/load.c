@@ -10,6 +10,7 @@
 //
 // usage: load -p PORT -u PATH -c CONCURRENT -n TOTAL -b BODY_FILE [-e STAMPS] [-E END_STRING] [-H 'Name: value']...
 //             [-t MOST_SECONDS] [-x PERCENT of answers left in the middle, after their first stamp]
+//             [-r STREAMS begun per second at the start; left out: all at once]
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +49,7 @@ typedef struct {
     long count, room;
 } Sample;
 
-static int port, concurrent = 1, total = 1, expected = -1, most_seconds = 120, leave_percent;
+static int port, concurrent = 1, total = 1, expected = -1, most_seconds = 120, leave_percent, per_second;
 static char *path = "/v1/chat/completions", *end_string, headers[8192], first_error[400];
 static char *request;
 static size_t request_length;
@@ -326,7 +327,7 @@ static void report(double seconds) {
 int main(int count, char **values) {
     signal(SIGPIPE, SIG_IGN);
     char *body = NULL;
-    for (int option; (option = getopt(count, values, "p:u:c:n:b:e:E:H:t:x:")) != -1;) switch (option) {
+    for (int option; (option = getopt(count, values, "p:u:c:n:b:e:E:H:t:x:r:")) != -1;) switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'u': path = optarg; break;
         case 'c': concurrent = atoi(optarg); break;
@@ -336,6 +337,7 @@ int main(int count, char **values) {
         case 'E': end_string = optarg; break;
         case 't': most_seconds = atoi(optarg); break;
         case 'x': leave_percent = atoi(optarg); break;
+        case 'r': per_second = atoi(optarg); break;
         case 'H':
             if (strlen(headers) + strlen(optarg) + 3 > sizeof headers) return 2;
             strcat(strcat(headers, optarg), "\r\n");
@@ -351,13 +353,15 @@ int main(int count, char **values) {
     Stream *streams = calloc(concurrent, sizeof *streams);
     for (int i = 0; i < concurrent; i++) {
         streams[i].head = calloc(1, HEAD_ROOM), streams[i].body = calloc(1, BODY_ROOM + 1), streams[i].fd = -1;
-        dial(&streams[i]);
+        if (!per_second) dial(&streams[i]);
     }
     uint64_t start = now();
-    for (int i = 0; i < concurrent; i++) begin(&streams[i]);
+    int begun = 0;
     static struct epoll_event events[512];
     while (done < total) {
-        int ready = epoll_wait(poll_fd, events, 512, 1000);
+        double allowed = per_second ? 1 + (now() - start) / 1e9 * per_second : concurrent;
+        while (begun < concurrent && begun < allowed) begin(&streams[begun++]);
+        int ready = epoll_wait(poll_fd, events, 512, begun < concurrent ? 5 : 1000);
         for (int i = 0; i < ready && done < total; i++) {
             Stream *s = events[i].data.ptr;
             if (events[i].events & EPOLLOUT && s->fd >= 0 && s->busy) send_rest(s);

@@ -199,7 +199,7 @@ def scale(run: Run) -> str:
     return "\n\n".join(
         [
             "## Scale",
-            origin(run),
+            f"{run.machine}. Each part when and at what commit: {'; '.join(sorted(run.notes))}.",
             "Median (range); bold: target missed.",
             table(["what", "figure", "measured", "at most"], rows),
         ]

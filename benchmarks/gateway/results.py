@@ -11,7 +11,10 @@ from statistics import median
 
 import msgspec
 
-FOLDER = Path(__file__).parents[1] / "results"
+import athena
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks" / "results"
 
 
 class Figure(msgspec.Struct, omit_defaults=True):
@@ -62,13 +65,21 @@ class Run(msgspec.Struct):
 
 
 def new_run(suite: str) -> Run:
-    """An empty run of this checkout on this machine."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=FOLDER.parent, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    """An empty run of now, on this machine. Made before measuring: others may commit meanwhile."""
     machine = f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}"
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return Run(suite, made, commit or "unknown", f"{machine}, Python {platform.python_version()}", [], [])
+    return Run(suite, made, measured_source(), f"{machine}, Python {platform.python_version()}", [], [])
+
+
+def measured_source() -> str:
+    """The commit of the source that is imported (PYTHONPATH may have put it elsewhere); `-dirty`: changed since."""
+    source = Path(athena.__file__).parents[1]
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=source, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    if source != ROOT / "src":
+        return f"a copy of the source at {found}" if found else "a copy of the source, of no known commit"
+    return found or "unknown"
 
 
 def _processor() -> str:

@@ -56,6 +56,7 @@ def chosen_cases(names: str) -> list[Case]:
 def measure(suite: str, systems: list[System], cases: list[Case], *, repeats: int, share: float) -> Run:
     """All systems through all cases, interleaved."""
     passes: Passes = defaultdict(list)
+    run = new_run(suite)
     quiet = Quiet()
     with Bench() as bench:
         running = _start_all(bench, systems)
@@ -67,9 +68,9 @@ def measure(suite: str, systems: list[System], cases: list[Case], *, repeats: in
                 for one in running if repeat % 2 == 0 else reversed(running):
                     passes[case.name, one.system.name].append(_pass(bench, one, case, share, quiet))
             print(f"  repetition {repeat + 1} of {repeats} done", file=sys.stderr)
-        run = new_run(suite)
         run.notes.append(f"{repeats} interleaved repetitions; medians")
         run.notes.append(_noise(passes))
+        run.notes += _failures(passes)
         run.figures += _start_figures(running)
     run.figures += figures(passes, systems, cases)
     return run
@@ -140,6 +141,11 @@ def _noise(passes: Passes) -> str:
     )
 
 
+def _failures(passes: Passes) -> list[str]:
+    found = {key: sum(one.load.errors for one in made) for key, made in passes.items()}
+    return [f"{system} in {case}: {errors} errors, so no figures" for (case, system), errors in found.items() if errors]
+
+
 def _start_figures(running: Iterable[Running]) -> list[Figure]:
     found = []
     for one in running:
@@ -166,11 +172,13 @@ def _case_figures(case: Case, system: System, made: list[Pass], passes: Passes) 
 
     loads = [one.load for one in made]
     found = [figure("errors", "", [float(load.errors) for load in loads])]
+    if any(load.errors for load in loads):
+        return found  # what failing costs is not what serving costs
     if system.launch is not None:
         costs = [_cost(case, one) for one in made]
         found.append(figure("cpu", "us", costs))
         reference = passes.get((case.name, system.reference), [])
-        if reference and system.reference != system.name:
+        if reference and system.reference != system.name and not any(base.load.errors for base in reference):
             ratios = [cost / _cost(case, base) for cost, base in zip(costs, reference, strict=True)]
             found.append(figure("cpu ratio", "x", ratios, judged=True, at_most=target(system, case)))
     if direct := passes.get((case.name, "direct"), []):

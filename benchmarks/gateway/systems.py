@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -115,6 +116,20 @@ def athena(*flags: str) -> Callable[[Place], Launch]:
     return launch
 
 
+def athena_many(*flags: str) -> Callable[[Place], Launch]:
+    """With more connections to the upstream than the 1,024 that are allowed unasked."""
+
+    def launch(place: Place) -> Launch:
+        upstream = {"base_url": place.upstream + "/v1", "api_key": CLIENT_KEY, "max_connections": 20_000}
+        file = place.folder / "many.yml"
+        file.write_text(json.dumps({"upstreams": {"fake": upstream}, "models": [{"match": "*", "use": "fake"}]}))
+        command = [sys.executable, "-m", "athena", "serve", "--config", str(file), "--port", str(place.port)]
+        home = {"HOME": str(place.folder), "XDG_CONFIG_HOME": str(place.folder)}
+        return Launch([*command, "--log-level", "error", *flags], home, (f"Authorization: Bearer {CLIENT_KEY}",))
+
+    return launch
+
+
 SAME_DIALECT = ("--dialect", "anthropic_messages")
 FAST = ("--server", "fast")
 
@@ -133,6 +148,8 @@ SYSTEMS = {
         System("athena-pass-fast", "messages", athena(*SAME_DIALECT, *FAST), reference="nginx-msg"),
         System("athena-msg-2w", "messages", athena("--workers", "2"), cores=2),
         System("athena-msg-2w-fast", "messages", athena("--workers", "2", *FAST), cores=2),
+        System("athena-msg-many", "messages", athena_many()),
+        System("athena-msg-many-fast", "messages", athena_many(*FAST)),
         System("athena-chat-2w", "chat", athena("--workers", "2"), cores=2),
     )
 }

@@ -54,10 +54,12 @@ def main(arguments: list[str]) -> int:
         print(f"\n{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
         for figure in found:
             print(f"  {line(figure)}")
-    run.notes.append(f"{effort.repeats} repetitions; medians")
+    measured = sorted({part_of(figure) for figure in run.figures})
+    run.notes += [f"{part}: {run.made}, {run.commit}" for part in measured]
     if (options.save or options.write_docs) and saved_file("scale").exists():
-        measured = {part_of(figure) for figure in run.figures}
-        run.figures += [figure for figure in load(saved_file("scale")).figures if part_of(figure) not in measured]
+        kept = load(saved_file("scale"))
+        run.figures += [figure for figure in kept.figures if part_of(figure) not in measured]
+        run.notes += [note for note in kept.notes if note.partition(":")[0] not in measured]
     deliver(run, options)
     return 1 if failed else 0
 
