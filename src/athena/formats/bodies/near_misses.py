@@ -8,30 +8,48 @@ a search over near misses stays one pass over the text.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 SPACE = r"[ \t\r\n]*+"
 _WORD_LIMIT = 200
+_LONGEST = 120
+"""Of one pattern: it stands behind every marker of its format, and compiling them all must not take longer than an answer."""
 
 
 def unlike(*options: str, behind: dict[str, str] | None = None) -> str:
-    """Behind white space: none of these texts. `behind`: what can not follow one of them."""
-    root: dict[str, dict] = {}  # type: ignore[type-arg]  # a trie: nested to any depth
+    """Behind white space: none of these texts. `behind`: what can not follow one of them.
+
+    Many options are told apart by as many of their first characters as a short pattern can hold; beyond, the reader decides.
+    """
+    root = _trie(options)
+    depth = max(map(len, options), default=0)
+    pattern = _unlike(root, "", behind or {}, depth)
+    while len(pattern) > _LONGEST and depth > 1:
+        depth = depth * 3 // 4
+        pattern = _unlike(root, "", behind or {}, depth)
+    return SPACE + pattern
+
+
+def _trie(options: Iterable[str]) -> dict[str, dict]:  # type: ignore[type-arg]  # nested to any depth
+    root: dict[str, dict] = {}  # type: ignore[type-arg]  # as above
     for option in options:
         node = root
         for character in option:
             node = node.setdefault(character, {})
         node[""] = {}
-    return SPACE + _unlike(root, "", behind or {})
+    return root
 
 
-def _unlike(node: dict[str, dict], path: str, behind: dict[str, str]) -> str:  # type: ignore[type-arg]  # a trie
+def _unlike(node: dict[str, dict], path: str, behind: dict[str, str], depth: int) -> str:  # type: ignore[type-arg]  # a trie
     if "" in node:
         return behind.get(path, r"(?!)")
+    if not depth:
+        return r"(?!)"
     others = "".join(re.escape(character) for character in node)
     space = "" if any(character in " \t\r\n" for character in node) or path else r" \t\r\n"
     branches = [f"[^{others}{space}]"]
     for character, child in node.items():
-        inner = _unlike(child, path + character, behind)
+        inner = _unlike(child, path + character, behind, depth - 1)
         if inner != r"(?!)":
             branches.append(re.escape(character) + inner)
     return f"(?:{'|'.join(branches)})"
@@ -39,8 +57,15 @@ def _unlike(node: dict[str, dict], path: str, behind: dict[str, str]) -> str:  #
 
 def repeated(openers: tuple[str, ...], options: tuple[str, ...], times: int) -> str:
     """Behind one of the openers: neither it again nor one of the options, or it again more often than `times`."""
-    again = "|".join(map(re.escape, openers))
-    return rf"(?:{unlike(*options, *openers)}|(?:{SPACE}(?:{again})){{{times + 1}}})" if openers else unlike(*options)
+    if not openers:
+        return unlike(*options)
+    return rf"(?:{unlike(*options, *openers)}|(?:{SPACE}{_one_of(_trie(openers))}){{{times + 1}}})"
+
+
+def _one_of(node: dict[str, dict]) -> str:  # type: ignore[type-arg]  # a trie
+    """Any of the texts of a trie, none of which goes on where another ends."""
+    branches = [re.escape(character) + _one_of(child) for character, child in node.items() if character]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
 
 
 NO_OBJECT = rf"{SPACE}\{{?+{SPACE}[^ \t\r\n\"'\w]"
