@@ -12,7 +12,7 @@ import pytest
 
 from athena.dialects.base import DecodeContext, EncodeContext, Target
 from athena.dialects.openai_chat import DIALECT
-from athena.errors import UnsupportedFeature
+from athena.errors import ErrorKind, UnsupportedFeature
 from athena.model.events import (
     Done,
     Error,
@@ -1070,3 +1070,28 @@ def test_results_of_the_older_role_carry_the_tools_name() -> None:
         profile="qwen_agent",
     )
     assert translated.body["messages"][-1] == {"role": "function", "name": "get_time", "content": "noon"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "shown"),
+    [
+        ("context_length", "string_above_max_length", "context_length_exceeded"),
+        ("auth", "bad_key", "invalid_api_key"),
+        ("billing", "1113", "insufficient_quota"),
+        ("not_found", "NotFoundError", "model_not_found"),
+        ("too_large", "413", "request_too_large"),
+        ("rate_limit", "1302", "rate_limit_exceeded"),
+        ("overloaded", "engine_overloaded_error", "server_is_overloaded"),
+        ("timeout", "idle_timeout", "timeout"),
+        ("content_policy", "content_filter", "content_policy_violation"),
+        # Where the table has no name to look for, the exact word is worth more than none.
+        ("invalid", "unsupported_value", "unsupported_value"),
+        ("invalid", "invalid_request", None),
+        ("permission", "country_blocked", "country_blocked"),
+        ("upstream", "upstream_closed", "upstream_closed"),
+    ],
+)
+def test_error_codes_are_those_that_clients_look_for(kind: ErrorKind, given: str, shown: str | None) -> None:
+    """The names of `dialects.md` 3.13, whatever the upstream called it."""
+    body = msgspec.json.decode(DIALECT.encode_error(Error("x", kind=kind, code=given)).body)
+    assert body["error"]["code"] == shown

@@ -64,6 +64,9 @@ _TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
     "server": ("server_error", "server_error"),
 }
 
+_LOOSE_KINDS = frozenset({"invalid", "permission", "conflict", "cancelled", "upstream", "server"})
+"""Kinds for which the table has no name that clients look for: here a more exact code, the upstream's or ours, is shown. All
+others go by the names of `dialects.md` 3.13, whatever the upstream called it."""
 _PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
 
@@ -116,7 +119,7 @@ def _words(body: bytes) -> list[str]:
 def encode_error_value(error: Error) -> dict[str, Any]:
     """The object under `error`."""
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in _PLAIN_CODES and error.kind not in ("context_length", "auth", "rate_limit"):
+    if error.code and error.code not in _PLAIN_CODES and error.kind in _LOOSE_KINDS:
         code = error.code
     return {"message": error.message, "type": kind, "param": error.param, "code": code}
 
