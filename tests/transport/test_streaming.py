@@ -44,7 +44,7 @@ class Pacer:
     async def _answer(self, talk: Talk) -> None:
         await talk.head()
         await talk.send(*talk.speech.frames[: talk.speech.in_text])
-        self.held_back = not await asyncio.to_thread(self.seen.wait, 10)
+        self.held_back = not await asyncio.to_thread(self.seen.wait, 30)
         await talk.send(*talk.speech.frames[talk.speech.in_text :])
         await talk.end()
 
