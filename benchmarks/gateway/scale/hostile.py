@@ -51,8 +51,8 @@ def _requests(speaks: bodies.Dialect) -> dict[str, dict[str, Any]]:
         return bodies.request(speaks, model, streamed=streamed) | changes
 
     sixteen = f"fake-n{16 * MEBIBYTE_CHUNKS}-s1000"
-    schema = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(90)}}
-    tools = [{"name": f"tool_{number}", "description": "does it " * 20, "input_schema": schema} for number in range(1000)]
+    schema = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(40)}}
+    tools = [{"name": f"tool_{number}", "description": "does it " * 20, "input_schema": schema} for number in range(900)]
     deep: Any = "x"
     for _ in range(100):
         deep = {"a": deep, "b": [deep] if isinstance(deep, str) else []}
@@ -60,8 +60,8 @@ def _requests(speaks: bodies.Dialect) -> dict[str, dict[str, Any]]:
     return {
         "20 MB image": large_body(speaks, "20 MB image")[0],
         "20 MB of text": asking("fake-p0", messages=[{"role": "user", "content": 'a "b"\n' * 2_500_000}]),
-        "20,000 parts": asking("fake-p0", messages=[turn, {"role": "assistant", "content": "ok"}] * 1250 + [turn]),
-        "1,000 tools": asking("fake-p0", tools=tools[:900], messages=[turn]),
+        "10,000 parts": asking("fake-p0", messages=[turn, {"role": "assistant", "content": "ok"}] * 1250 + [turn]),
+        "900 tools of 40 fields": asking("fake-p0", tools=tools, messages=[turn]),
         "deep schema": asking("fake-p0", tools=[{"name": "deep", "input_schema": {"type": "object", "default": deep}}]),
         "16 MiB whole answer": asking(sixteen, streamed=False),
         "16 MiB of text": asking(sixteen),

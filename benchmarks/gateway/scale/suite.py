@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 
@@ -55,7 +56,8 @@ def main(arguments: list[str]) -> int:
         for figure in found:
             print(f"  {line(figure)}")
     measured = sorted({part_of(figure) for figure in run.figures})
-    run.notes += [f"{part}: {run.made}, {run.commit}" for part in measured]
+    busy = f"load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores"
+    run.notes += [f"{part}: {run.made}, {run.commit}, {busy}" for part in measured]
     if (options.save or options.write_docs) and saved_file("scale").exists():
         kept = load(saved_file("scale"))
         run.figures += [figure for figure in kept.figures if part_of(figure) not in measured]
@@ -71,7 +73,7 @@ def part_of(figure: Figure) -> str:
 
 def line(figure: Figure) -> str:
     """A figure, its spread, and how it stands to its target."""
-    text = f"{figure.case:<26}{figure.system:<18}{figure.metric:<30}{figure.middle:>10.2f} {figure.unit}"
+    text = f"{figure.case:<48}{figure.system:<18}{figure.metric:<30}{figure.middle:>10.2f} {figure.unit}"
     if len(figure.values) > 1:
         text += f" ({min(figure.values):.2f}-{max(figure.values):.2f})"
     if figure.at_most is not None:
