@@ -121,26 +121,6 @@ def test_no_prefix_of_a_case_raises(format_id: str) -> None:
                 folded(events_of(format_id, [case.text[:end]]))
 
 
-@pytest.mark.parametrize("format_id", format_names())
-def test_work_is_linear(format_id: str) -> None:
-    known = get_format(format_id)
-    named = known.tool_openers(("f", "get_time")) if known.tool_openers is not None else ()
-    markers = [opener.marker for opener in (*known.openers, *named) if opener.marker]
-    near_misses = [marker[:-1] + "~" for marker in markers] + [marker + " x" for marker in markers]
-    arguments = '{"s": "' + "x\\n<" * 500 + '", "l": [' + "1, " * 500 + "2]}"
-    call = known.render_calls([ToolCall(id="", name="f", arguments=arguments)])
-    for sample in ("".join(near_misses), "<" * 50 + "[" * 50 + "{" * 50 + "`" * 50, call, call[: len(call) // 2]):
-        sample = sample * (2000 // len(sample) + 1)
-        spent = []
-        for times in (4, 8):
-            parser = TextParser(format_id, tools=TOOLS)
-            for chunk in chunked(sample * times, 7):
-                parser.feed(chunk)
-            parser.close()
-            spent.append(parser.work / (len(sample) * times))
-        assert spent[1] < spent[0] * 1.3 + 1, f"{spent} characters moved per character of {sample[:60]!r}"
-
-
 def test_feeding_after_the_end_is_an_error_and_closing_twice_is_not() -> None:
     parser = TextParser("kimi_k2")
     parser.feed("x")

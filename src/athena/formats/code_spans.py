@@ -1,7 +1,8 @@
 """Is this place inside inline code or a code fence? Markup quoted there is text (`design.md` 3.4).
 
-A fence opens with three or more backticks at the start of a line and closes with as many at the start of another. Inline code
-ends at the latest with its line, so a stray backtick silences at most the rest of one line.
+A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
+another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
+that stands right behind a backtick may be quoted over several lines (the engine looks ahead for the other backtick).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ class CodeSpans:
     __slots__ = ("_fence", "_inline", "blank_line", "last")
 
     def __init__(self) -> None:
-        self._fence = 0
+        self._fence = ""
         self._inline = 0
         self.blank_line = True
         """Is there nothing but blanks on this line so far?"""
@@ -23,7 +24,7 @@ class CodeSpans:
     @property
     def in_fence(self) -> bool:
         """Inside a code fence?"""
-        return self._fence > 0
+        return bool(self._fence)
 
     @property
     def in_inline(self) -> int:
@@ -43,17 +44,18 @@ class CodeSpans:
         elif self.blank_line and not text.isspace():
             self.blank_line = False
 
-    def ticks(self, count: int) -> None:
-        """A run of backticks was said."""
+    def ticks(self, run: str) -> None:
+        """A run of backticks or tildes was said."""
+        count = len(run)
         if self._fence:
-            if count >= self._fence and self.blank_line:
-                self._fence = 0
+            if self.blank_line and run.startswith(self._fence):
+                self._fence = ""
         elif count >= 3 and self.blank_line:
-            self._fence = count
+            self._fence = run
             self._inline = 0
-        elif not self._inline:
+        elif run[0] == "`" and not self._inline:
             self._inline = count
-        elif count == self._inline:
+        elif run[0] == "`" and count == self._inline:
             self._inline = 0
         self.blank_line = False
-        self.last = "`"
+        self.last = run[0]

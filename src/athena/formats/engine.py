@@ -7,6 +7,7 @@ beginning of one, until a format's reader takes over. A reader that declines giv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from typing import Literal
 
@@ -26,6 +27,11 @@ Channel = Literal["text", "reasoning"]
 
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
+_LINES_AHEAD = 2048
+"""The same where the marker stands right behind the backtick, so that the code may have several lines."""
+_WORD = re.compile(r"\S")
+_LINE_END = re.compile(r"\n")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 _READ_AGAIN = 4096
 """Longer declined text is not searched for other markers: the work stays linear."""
 
@@ -298,7 +304,7 @@ class TextParser:
         if not piece:
             return
         if ticks:
-            self._spans.ticks(len(piece))
+            self._spans.ticks(piece)
         else:
             self._spans.advance(piece)
         if not self._visible and not piece.isspace():
@@ -380,22 +386,21 @@ class TextParser:
         if not spans.in_inline:
             return False
         scanner = self._scanner
-        ahead = scanner.text[scanner.at + len(marker) : scanner.at + len(marker) + _QUOTE_AHEAD]
-        line, newline, _ = ahead.partition("\n")
-        if "`" * spans.in_inline in line:
+        limit = _LINES_AHEAD if spans.last == "`" else _QUOTE_AHEAD
+        ahead = scanner.text[scanner.at + len(marker) : scanner.at + len(marker) + limit]
+        end = _PARAGRAPH_END.search(ahead) if spans.last == "`" else _LINE_END.search(ahead)
+        if ahead.find("`" * spans.in_inline, 0, end.start() if end is not None else limit) >= 0:
             return True
-        if newline or (scanner.final and len(ahead) < _QUOTE_AHEAD):
+        if end is not None or (scanner.final and len(ahead) < limit):
             return False
-        return True if len(ahead) >= _QUOTE_AHEAD else None
+        return "\n" not in ahead if len(ahead) >= limit else None
 
     def _try_starters(self) -> bool:
         scanner = self._scanner
-        ahead = scanner.text[scanner.at :]
-        if (not ahead or ahead.isspace()) and not scanner.final:
-            return False
+        if _WORD.search(scanner.text, scanner.at) is None:
+            self._starters_left = not scanner.final
+            return scanner.final
         self._starters_left = False
-        if not ahead or ahead.isspace():
-            return True
         self._begin("", list(self._recognizer.starters))
         return True
 
@@ -472,6 +477,8 @@ class TextParser:
         scanner.put_back(raw)
         if len(raw) > len(self._longest):
             self._longest = raw
+        # What can not be a call was not cut either, however much of it had come when the reader began.
+        cut = cut and not self._candidates[0].is_excluded(scanner.text, scanner.at + len(self._marker))
         self._cut_head = self._cut_head or (cut and self.writer.reserved and self.writer.malformed_policy != "text")
         if len(self._candidates) > 1:
             self._candidates = self._candidates[1:]

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.near_misses import NO_OBJECT
-from athena.formats.bodies.python_tag import CODE_TOOLS
 from athena.formats.bodies.raw_text import read_code
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.formats.scanner import Cut, Declined, Scanner, Steps

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.arguments import end_of_block, json_value
 from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_OBJECTS, unlike
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
@@ -32,6 +34,7 @@ FIELDS = Fields(
     name_is_key=True,
 )
 _FENCE_END = Lexer(("```",))
+_RESPONSE = '"response"'
 
 
 def read_fenced(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -49,6 +52,24 @@ def read_bare(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     scan.put_back_taken(len(opener))
     if not (yield from read_named_calls(scan, calls, (), FIELDS)):
         raise Declined
+
+
+def read_response(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The whole answer is llama.cpp's wrapper around text: an object with nothing but `response`. Shown when it ends."""
+    yield from scan.space()
+    if not (yield from scan.found(_RESPONSE)) or (yield from scan.head()) != ":":
+        raise Declined
+    scan.take(1)
+    if (yield from scan.head()) != '"':
+        raise Declined
+    text = yield from json_value(scan, calls)
+    if text is None or (yield from scan.head()) != "}":
+        raise Declined
+    scan.take(1)
+    if (yield from scan.head()) != "":
+        raise Declined
+    calls.say(msgspec.json.decode(text, type=str), thinking=False)
+    calls.settle()
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -77,6 +98,7 @@ FORMAT = Format(
     id="json_generic",
     openers=(
         *(Opener(fence + "\n", read_fenced, where="line", auto=False, never=unlike("{", "[")) for fence in FENCES),
+        Opener("{", read_response, where="start", auto=False, rank=-1, never=unlike(_RESPONSE)),
         Opener("{", read_bare, where="line", auto=False, never=NO_OBJECT),
         Opener("[", read_bare, where="line", auto=False, never=NO_OBJECTS),
     ),

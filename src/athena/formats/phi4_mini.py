@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
-from athena.formats.bodies.near_misses import NO_OBJECT, no_json, unlike
+from athena.formats.bodies.near_misses import no_json, unlike
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.formats.scanner import Declined, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -67,7 +67,7 @@ FORMAT = Format(
     openers=(
         Opener(TOKEN, _read, rank=1, never=no_json()),
         Opener(WORD + "[", read_bracket, where="word", plain=True, never=unlike("{", "]")),
-        Opener(WORD + "{", read_bracket, where="word", plain=True, never=NO_OBJECT),
+        Opener(WORD + "{", read_bracket, where="word", plain=True),
         Opener(WORD, read_word, where="word", auto=False, plain=True, never=unlike("{", "[")),
     ),
     closers=(TOKEN_END,),

@@ -85,7 +85,7 @@ class Table:
             )
             for marker in markers
         }
-        self.lexer = Lexer(markers, ticks=True, never=_never(self.meanings))
+        self.lexer = Lexer(markers, ticks=True, tildes=True, never=_never(self.meanings))
         self.any = self.lexer.any.search
         self.final = self.lexer.final.search
 

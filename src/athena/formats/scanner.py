@@ -47,15 +47,18 @@ class Lexer:
 
     A trie of the markers as one regular expression: one branch per character, no repeats, so a search is linear and runs in C.
     Each complete marker ends in an empty group of its own; a match without a group is a possible beginning at the text's end.
-    `never`: patterns of what makes a marker none when it follows.
+    `ticks`, `tildes`: the runs that code fences are made of are markers too. `never`: what makes a marker none when it follows.
     """
 
-    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "any", "final", "longest")
+    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "_with_tildes", "any", "final", "longest")
 
-    def __init__(self, markers: Iterable[str], *, ticks: bool = False, never: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, markers: Iterable[str], *, ticks: bool = False, tildes: bool = False, never: Mapping[str, str] | None = None
+    ) -> None:
         self._markers = tuple(dict.fromkeys(markers))
         self._never = never or {}
         self._with_ticks = ticks
+        self._with_tildes = tildes
         self._names: list[str] = [""]
         self.longest = max(map(len, self._markers), default=0)
 
@@ -76,7 +79,7 @@ class Lexer:
         return found.start(), None if found.lastindex is None else self.name(found)
 
     def name(self, found: re.Match[str]) -> str:
-        """The marker of a complete match; a run of backticks is its own text."""
+        """The marker of a complete match; a run of backticks or tildes is its own text."""
         index = found.lastindex or 0
         return self._names[index] or found.group()
 
@@ -91,6 +94,9 @@ class Lexer:
         if self._with_ticks:
             self._names.append("")
             branches.append(f"`(`{{0,{TICKS_AT_ONCE - 1}}})")
+        if self._with_tildes:
+            self._names.append("")
+            branches.append(f"~~~(~{{0,{TICKS_AT_ONCE - 3}}})" + (r"|~~?\Z" if partial else ""))
         return "|".join(branches) if branches else r"(?!)"
 
     def _branch(self, node: _Node, partial: bool) -> str:
@@ -234,6 +240,8 @@ class Scanner:
     def space(self) -> Steps[str]:
         """Take white space."""
         taken = ""
+        if self.at < len(self.text) and self.text[self.at] not in " \t\r\n":
+            return taken
         while True:
             end = _end_of_space(self.text, self.at)
             if end > self.at:

@@ -12,18 +12,60 @@ tags (`minimax_m1`): an array is this format's, lines of objects are M1's, and e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from textwrap import dedent
 
 from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
-from athena.formats.bodies.near_misses import no_json
+from athena.formats.bodies.json_text import quoted
+from athena.formats.bodies.near_misses import no_json, unlike
+from athena.formats.element_xml import yaml_values
 from athena.formats.render import json_calls, result_text, tool_lines
+from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.value_types import typed_json
+from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
 BEGIN, END = "<tool_calls>", "</tool_calls>"
 _read_array = json_block_reader((END,), (BEGIN,), heads="[")
+_END = Lexer((END,))
+_ITEM = re.compile(r"^- ", re.MULTILINE)
+_NAME = re.compile(r"""name: *["']?([^\s"']+)["']?""")
 _read_objects = json_block_reader((END,), (BEGIN,), heads="{")
+
+
+def read_yaml(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A YAML list of calls, Apriel's other mode: a name, and arguments as lines or as one JSON object. Shown when it ends."""
+    pieces: list[str] = []
+    if not (yield from scan.flow(_END, calls.keeper(pieces))):
+        raise Cut
+    items = [_yaml_call(item) for item in _ITEM.split(dedent("".join(pieces)).strip("\n"))[1:]]
+    if not items or not all(name and calls.admits(name) for name, _ in items):
+        raise Declined
+    scan.take(len(END))
+    for name, given in items:
+        calls.open(name)
+        if isinstance(given, str):
+            calls.write(given)
+        else:
+            typed = {key: typed_json(text, calls.value_type(key)) for key, text in given.items()}
+            calls.write("{" + ",".join(f"{quoted(key)}:{value}" for key, value in typed.items() if value is not None) + "}")
+        calls.close()
+    calls.settle()
+
+
+def _yaml_call(item: str) -> tuple[str, str | dict[str, str]]:
+    """The name and the arguments of one item, as text by key or as JSON; no name when it is no call."""
+    head, _, body = item.partition("arguments:")
+    name = _NAME.fullmatch(head.rstrip())
+    if name is None:
+        return "", {}
+    if body.strip().startswith("{"):
+        return name.group(1), body.strip()
+    given = yaml_values(dedent(body.strip("\n")))
+    return (name.group(1), given) if given is not None else ("", {})
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -49,7 +91,11 @@ def render_tools(tools: Sequence[Tool]) -> str:
 FORMAT = Format(
     id="tool_calls_array",
     models=("jamba*", "ai21-jamba*", "hunyuan-a13b*", "apriel-1.5*", "apriel-1.6*"),
-    openers=(Opener(BEGIN, _read_array, never=no_json("[")), Opener(BEGIN, _read_objects, auto=False, never=no_json("{"))),
+    openers=(
+        Opener(BEGIN, _read_array, never=no_json("[")),
+        Opener(BEGIN, _read_objects, auto=False, never=no_json("{")),
+        Opener(BEGIN, read_yaml, auto=False, rank=1, never=unlike("-")),
+    ),
     thinking=(*THINK, ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")),
     answer=(("<answer>", "</answer>"), ("助手：", "[END FINAL RESPONSE]")),
     closers=(END,),

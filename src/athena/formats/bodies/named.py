@@ -7,6 +7,8 @@ it.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
@@ -32,10 +34,20 @@ class Fields(msgspec.Struct, frozen=True):
     """Names by which the model says that it calls nothing: their objects are left out."""
     lists: tuple[str, ...] = ()
     """Keys under which an array of calls may stand."""
+    code_behind: bool = False
+    """The code of an interpreter may stand in `<code>` behind its object, with a placeholder in the arguments (Qwen-Agent)."""
 
 
 ANY_FIELDS = Fields()
 _KEY_END = Lexer((":",))
+_WHOLE_STRING = re.compile(r'"[^"\\\x00-\x1f]*+"(?=[\s\S])')
+_WHOLE_KEY = re.compile(r'"[^"\\\x00-\x1f]*+"[ \t\r\n]*+:[ \t\r\n]*+(?=[^ \t\r\n])')
+"""What is there as a rule, and needs no reader that waits."""
+_PLACEHOLDER = '{"code":""}'
+_CODE = "<code>"
+_CODE_END = Lexer(("</code>", "\n</code>", "\r\n</code>"))
+CODE_TOOLS = ("python", "code_interpreter", "ipython")
+"""Names under which an interpreter is declared."""
 
 
 class _Unreadable(Exception):
@@ -43,7 +55,7 @@ class _Unreadable(Exception):
 
 
 class _Call:
-    __slots__ = ("arguments", "by_key", "closed", "failed", "id", "name", "nothing", "seen")
+    __slots__ = ("arguments", "by_key", "closed", "code_follows", "failed", "id", "name", "nothing", "seen")
 
     def __init__(self) -> None:
         self.name = ""
@@ -51,6 +63,7 @@ class _Call:
         self.arguments: str | None = None
         self.by_key = False
         self.closed = False
+        self.code_follows = False
         self.failed = False
         self.nothing = False
         self.seen = False
@@ -83,6 +96,9 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
             try:
                 yield from _object(scan, calls, fields, ends)
             except _Unreadable:
+                if fields.others is not None:
+                    # Ordinary JSON, where only some keys make a call of it.
+                    raise Declined from None
                 calls.bad_head("a tool call that can not be read", scan.recorded)
                 yield from skip_to(scan, calls, lexer_of(ends))
                 return found + 1
@@ -113,6 +129,10 @@ def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, .
         yield from skip_to(scan, calls, lexer_of(ends))
     elif call.closed:
         calls.settle()
+    elif call.code_follows and (yield from scan.follows(0, (_CODE,), end=False)) is not None:
+        yield from scan.space()
+        scan.take(len(_CODE))
+        yield from _code(scan, calls, call)
     else:
         _late(calls, fields, call)
 
@@ -161,6 +181,10 @@ def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends:
 
 
 def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
+    """A key and its colon."""
+    whole = scan.whole(_WHOLE_KEY)
+    if whole:
+        return whole[1 : whole.index('"', 1)]
     if calls.lenient and (yield from scan.peek(1)) not in ("", '"', "'"):
         return (yield from _bare_key(scan, calls))
     text = yield from json_value(scan, calls)
@@ -198,16 +222,16 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
         call.closed = True
         return
     if key in fields.arguments and not call.closed:
-        yield from _arguments(scan, calls, call, ends)
+        yield from _arguments(scan, calls, fields, call, ends)
         return
     if head == "{" and _names_a_call(calls, fields, call, key):
         call.name = key
         call.by_key = True
-        yield from _arguments(scan, calls, call, ends)
+        yield from _arguments(scan, calls, fields, call, ends)
         return
     if fields.others is not None and key not in (*fields.name, *fields.id, *fields.arguments, *fields.others):
         raise _Unreadable
-    text = yield from json_value(scan, calls)
+    text = scan.whole(_WHOLE_STRING) or (yield from json_value(scan, calls))
     if text is None:
         raise _Unreadable
     if key in fields.name and not call.name:
@@ -226,9 +250,11 @@ def _names_a_call(calls: CallWriter, fields: Fields, call: _Call, key: str) -> b
     return fields.name_is_key and (call.by_key or not call.name) and key not in fields.name and calls.admits(key)
 
 
-def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+def _arguments(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     call.seen = True
-    if not call.name or call.nothing:
+    if fields.code_behind and call.name in CODE_TOOLS and _takes_code(calls, call.name):
+        call.code_follows = yield from _goes_on_with(scan, _PLACEHOLDER)
+    if not call.name or call.nothing or call.code_follows:
         call.arguments = yield from json_value(scan, calls)
         if call.arguments is None:
             raise _Unreadable
@@ -238,6 +264,34 @@ def _arguments(scan: Scanner, calls: CallWriter, call: _Call, ends: tuple[str, .
         call.closed = True
     else:
         call.failed = True
+
+
+def _takes_code(calls: CallWriter, name: str) -> bool:
+    return calls.book.open or "code" in calls.book.parameters(name)
+
+
+def _goes_on_with(scan: Scanner, words: str) -> Steps[bool]:
+    """Does the text go on with these words, white space aside? Nothing is taken."""
+    while True:
+        ahead = "".join((yield from scan.peek(min(LOOK_AHEAD, len(scan.text) - scan.at))).split())
+        if ahead.startswith(words):
+            return True
+        if not words.startswith(ahead) or scan.final or len(scan.text) - scan.at >= LOOK_AHEAD:
+            return False
+        yield
+
+
+def _code(scan: Scanner, calls: CallWriter, call: _Call) -> Steps[None]:
+    """The code as it arrives; one line break at each end belongs to the tags."""
+    yield from scan.found("\n", "\r\n")
+    calls.open(call.name, call.id)
+    calls.write('{"code": "')
+    marker = yield from scan.flow(_CODE_END, calls.write_text)
+    if not marker:
+        raise Cut
+    scan.take(len(marker))
+    calls.write('"}')
+    calls.close()
 
 
 def _string(text: str) -> str:

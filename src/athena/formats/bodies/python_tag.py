@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 
 from athena.formats.bodies.arguments import end_of_block, json_value
-from athena.formats.bodies.named import read_named_calls
+from athena.formats.bodies.named import CODE_TOOLS, read_named_calls
 from athena.formats.bodies.pythonic import read_python_arguments
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
 TAG = "<|python_tag|>"
 TURN_ENDS = ("<|eom_id|>", "<|eot_id|>")
-CODE_TOOLS = ("python", "code_interpreter", "ipython")
-"""Names under which an interpreter is declared."""
 
 _ENDS = (*TURN_ENDS, TAG)
 _CLOSERS = Lexer(_ENDS)

@@ -194,10 +194,11 @@ class TaggedArguments:
 
     def _ends_by_implication(self, scan: Scanner, calls: CallWriter, values: _Values, marker: str, tag: str) -> Steps[bool]:
         tags = self._tags
-        if tag in tags.call_end:
-            return (yield from scan.follows(len(marker), self._after_call)) is not None
-        if tag in tags.section_end:
-            return (yield from scan.follows(len(marker), tags.next_call)) is not None
+        if tag in tags.call_end or tag in tags.section_end:
+            after = self._after_call if tag in tags.call_end else tags.next_call
+            found = yield from scan.follows(len(marker), after)
+            # At the end of a text that may be cut, the tag may as well be part of a value that is text.
+            return found is not None and (found != "" or scan.ended_well or not values.may_be_text)
         if tag in tags.next_call:
             return False
         ahead = yield from scan.peek(len(marker) + LOOK_AHEAD * 2)
@@ -242,6 +243,11 @@ class _Values:
         if self._streaming:
             self._write_key()
             self._calls.write('"')
+
+    @property
+    def may_be_text(self) -> bool:
+        """May the open parameter hold any text, tags too?"""
+        return self._type.types is None or "string" in self._type.types
 
     def end(self) -> None:
         if self._streaming:

@@ -9,7 +9,7 @@ import re
 
 from athena.formats.base import Opener
 from athena.formats.bodies.arguments import end_of_block
-from athena.formats.bodies.named import read_named_calls
+from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import no_json, no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -25,6 +25,7 @@ _PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=]+")
 _JSON_ENDS = (END, BEGIN, "</function_call>", "</tool_calls>", "</tools>")
 _JSON_CLOSERS = Lexer(_JSON_ENDS)
 _JSON_TAKEN = (END, "</function_call>", "</tool_calls>", "</tools>")
+_JSON_FIELDS = Fields(code_behind=True)
 _FENCE_LINE = Lexer(("\n",))
 
 
@@ -39,7 +40,7 @@ def read_json_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None
     head = yield from scan.peek(1)
     if not head:
         raise Cut
-    if head not in "{[" or not (yield from read_named_calls(scan, calls, _JSON_ENDS)):
+    if head not in "{[" or not (yield from read_named_calls(scan, calls, _JSON_ENDS, _JSON_FIELDS)):
         raise Declined
     yield from end_of_block(scan, calls, _JSON_CLOSERS, _JSON_TAKEN)
 

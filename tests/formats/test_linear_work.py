@@ -1,0 +1,25 @@
+"""Parsing is linear in the text: counted in characters searched, matched and copied (`counted_work`), not in seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from athena.formats import format_names
+
+_GROUPS = [format_names()[start::4] for start in range(4)]
+
+
+@pytest.mark.parametrize("names", _GROUPS, ids=[names[0] for names in _GROUPS])
+def test_three_times_the_text_costs_three_times_the_work(names: tuple[str, ...]) -> None:
+    counted = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("counted_work.py")), *names], capture_output=True, text=True, check=True
+    )
+    rows = [json.loads(line) for line in counted.stdout.splitlines()]
+    assert {row["format"] for row in rows} == set(names)
+    growing = [row for row in rows if row["long"] > row["short"] * 1.5 + 1]
+    assert not growing, f"work per character grows with the text: {growing}"
