@@ -34,6 +34,7 @@ LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
+_OBJECTS_BEFORE_COLLECTION = 10_000
 
 
 class ServerProcess:
@@ -80,9 +81,7 @@ class ServerProcess:
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
-        gc.collect()
-        gc.freeze()
-        loop.run_in_executor(None, warm_up, self.gateway.config)
+        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(_settle_memory)
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
@@ -227,6 +226,13 @@ class ServerProcess:
         empty.cancel()
         hasty.cancel()
         return self._front.empty.is_set()
+
+
+def _settle_memory(_: object) -> None:
+    """What was built until now stays: the collector need not look at it again, nor after every few hundred new objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
 def warm_up(config: Config) -> None:
