@@ -13,6 +13,8 @@ from athena.model.profile import IdStyle
 from athena.model.request import Turn
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_62_SQUARED, _62_TO_THE_8 = 62**2, 62**8
+_PAIRS = tuple(low + high for high in _BASE62 for low in _BASE62)
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _MISTRAL = re.compile(r"[A-Za-z0-9]{9}")
 _PRINTABLE = re.compile(r"[!-~]+")
@@ -22,10 +24,13 @@ def hashed(text: str, length: int = 24) -> str:
     """`length` base62 characters that depend on all of `text`."""
     number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     digits: list[str] = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        digits.append(_BASE62[digit])
-    return "".join(digits)
+    while len(digits) * 2 < length:
+        # Eight digits at a time: what is left to divide is then a number of the machine's own size.
+        number, part = divmod(number, _62_TO_THE_8)
+        for _ in range(4):
+            part, pair = divmod(part, _62_SQUARED)
+            digits.append(_PAIRS[pair])
+    return "".join(digits)[:length]
 
 
 def synthesized_id(seed: str, number: int, prefix: str = "call_") -> str:

@@ -34,8 +34,10 @@ class Fields:
 
     def any(self, key: str) -> Any:
         """The value as it is; None when absent."""
-        self._read.add(key)
-        return self.value.get(key)
+        value = self.value.get(key)
+        if value is not None:  # most keys of most requests are absent
+            self._read.add(key)
+        return value
 
     def has(self, key: str) -> bool:
         """Is the key present and not null?"""

@@ -34,6 +34,7 @@ SERVER_FIELDS = (
     "thread",
 )
 """Settings of the provider's own services: no other provider has their counterpart."""
+_SERVER_FIELDS = frozenset(SERVER_FIELDS)
 
 
 def decode_request(
@@ -254,7 +255,8 @@ def _metadata(fields: Fields) -> tuple[str | None, dict[str, Any] | None]:
 
 
 def _server(fields: Fields, output_config: Fields | None) -> dict[str, Any] | None:
-    server = {key: value for key in SERVER_FIELDS if (value := fields.any(key)) is not None}
+    present = SERVER_FIELDS if not _SERVER_FIELDS.isdisjoint(fields.value) else ()
+    server = {key: fields.any(key) for key in present if fields.has(key)}
     rest = output_config.rest() if output_config is not None else None
     if rest:
         server["output_config"] = rest
