@@ -6,6 +6,7 @@ reload; requests under way keep the one they began with.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -25,7 +26,7 @@ from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
-from athena.shells.config import Config, Router, verify
+from athena.shells.config import Config, Limits, Router, verify
 from athena.shells.gateway import record as records
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
 from athena.shells.gateway.client import Client, ClientGone, Headers
@@ -44,6 +45,8 @@ from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
+LARGE_BODY = 256 * 1024
+"""Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
 _TARGETS_REMEMBERED = 4096
 
@@ -201,12 +204,12 @@ class Gateway:
         limits = self.config.limits
         body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
         log_body("client request", record.request_id, body)
-        value = read_json(body, limits.request_depth, limits.request_keys)
-        request = dialect.decode_request(
-            value, model=door.model, stream=door.stream, version=client.headers.get("anthropic-version")
-        )
-        if len(request.tools) > limits.tools:
-            raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
+        decode = partial(_decode, body, door, dialect, limits, client.headers.get("anthropic-version"))
+        if len(body) <= LARGE_BODY:
+            return decode()
+        record.large = True
+        request = await asyncio.to_thread(decode)
+        client.take_body()  # it may have left meanwhile
         return request
 
     def targets(self, model: str) -> tuple[Target, ...]:
@@ -359,6 +362,14 @@ class Gateway:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
+    value = read_json(body, limits.request_depth, limits.request_keys)
+    request = dialect.decode_request(value, model=door.model, stream=door.stream, version=version)
+    if len(request.tools) > limits.tools:
+        raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
+    return request
 
 
 def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:

@@ -78,6 +78,7 @@ class AsgiClient:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._gone = True
         if not self._finished and self.on_gone is not None:
             self.on_gone()
 

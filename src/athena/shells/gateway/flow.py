@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from athena.errors import AthenaError, ClientError, UpstreamError
@@ -171,7 +172,8 @@ class Flow:
         try:
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
-            exchange = Exchange(request, gateway.tool_modes.route(target), options)
+            build = partial(Exchange, request, gateway.tool_modes.route(target), options)
+            exchange = await asyncio.to_thread(build) if record.large else build()
             self._check_size(exchange, target)
         except ClientError as error:
             return self._refuse(error)

@@ -14,6 +14,7 @@ from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
 
+_SHORT = 16 * 1024
 _SLOWEST = 512
 """Bytes per second below which a body is given up, once the pause it may make has passed."""
 
@@ -84,8 +85,8 @@ def _too_large(limit: int) -> LimitExceeded:
 def read_json(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     """The body as an object, not nested deeper than `depth` and without more than `keys` keys."""
     value = decode_json_object(body)
-    # Brackets and colons in the text bound what is inside: most bodies need no walk.
-    if body.count(b"{") + body.count(b"[") > depth or body.count(b":") > keys:
+    # Brackets and colons bound what is inside: a short text is counted sooner than its values are walked.
+    if len(body) > _SHORT or body.count(b"{") + body.count(b"[") > depth or body.count(b":") > keys:
         _check_shape(value, depth, keys)
     return value
 

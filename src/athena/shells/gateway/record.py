@@ -30,6 +30,8 @@ class Record(msgspec.Struct):
     bad_calls: int = 0
     warnings: int = 0
     bad_records: int = 0
+    large: bool = False
+    """The request is handled in a thread."""
     attempts: int = 0
     status: int = 0
     outcome: str = ""
