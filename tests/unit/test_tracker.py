@@ -234,6 +234,18 @@ def test_call_that_never_got_a_name_is_an_error() -> None:
 # -- D5: separate tables -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("names", [("", ""), ("", "b"), ("a", "")])
+def test_the_first_fatal_error_is_the_last_word(names: tuple[str, str]) -> None:
+    tracker = ToolCallTracker()
+    out: list[Event] = []
+    for index, name in enumerate(names):
+        tracker.open(out, tracker.start_call(f"call_{index}", name, index))
+        tracker.append(out, index, '{"p":')
+    tracker.close_all(out, cut=False)
+    fatal = [isinstance(event, Error) and event.fatal for event in out]
+    assert fatal.index(True) == len(out) - 1
+
+
 def test_call_id_zero_and_index_zero_do_not_meet() -> None:
     tracker = ToolCallTracker()
     tracker.start_call("1", "first", provider_id=0)

@@ -250,7 +250,8 @@ class ToolCallTracker:
     def close_all(self, out: list[Event], *, cut: bool) -> None:
         """End, in `out`, every open call: well if its arguments are whole, else as an error of that call.
 
-        `cut` says that the upstream stopped for length: a cut call is then expected and its error not fatal.
+        An error that ends the answer is the last thing said. `cut` says that the upstream stopped for length: a cut call is
+        then expected and its error not fatal.
         """
         for call in self._calls:
             if call.complete:
@@ -258,6 +259,8 @@ class ToolCallTracker:
             if not call.started:
                 if not call.name:
                     out.append(_fail(call, "a tool call without a name", "unnamed_call", fatal=not cut))
+                    if not cut:
+                        return
                     continue
                 self._name_it(call)
                 self.open(out, self._begin(call))
@@ -266,6 +269,8 @@ class ToolCallTracker:
                 out.append(_fail(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
                 continue
             self._write_end(out, call)
+            if out and isinstance(last := out[-1], Error) and last.fatal:
+                return
 
     def write_complete(self, out: list[Event], id: Hashable) -> None:  # noqa: A002
         """Write the end of the call `id` to `out`, for upstreams that say when a call ends."""
