@@ -131,7 +131,7 @@ def athena_many(*flags: str) -> Callable[[Place], Launch]:
 
 
 SAME_DIALECT = ("--dialect", "anthropic_messages")
-FAST = ("--server", "fast")
+UVICORN = ("--server", "uvicorn")
 
 SYSTEMS = {
     system.name: system
@@ -143,13 +143,13 @@ SYSTEMS = {
         System("athena-msg", "messages", athena()),
         System("athena-chat", "chat", athena()),
         System("athena-pass", "messages", athena(*SAME_DIALECT), reference="nginx-msg"),
-        System("athena-msg-fast", "messages", athena(*FAST)),
-        System("athena-chat-fast", "chat", athena(*FAST)),
-        System("athena-pass-fast", "messages", athena(*SAME_DIALECT, *FAST), reference="nginx-msg"),
+        System("athena-msg-uvicorn", "messages", athena(*UVICORN)),
+        System("athena-chat-uvicorn", "chat", athena(*UVICORN)),
+        System("athena-pass-uvicorn", "messages", athena(*SAME_DIALECT, *UVICORN), reference="nginx-msg"),
         System("athena-msg-2w", "messages", athena("--workers", "2"), cores=2),
-        System("athena-msg-2w-fast", "messages", athena("--workers", "2", *FAST), cores=2),
+        System("athena-msg-2w-uvicorn", "messages", athena("--workers", "2", *UVICORN), cores=2),
         System("athena-msg-many", "messages", athena_many()),
-        System("athena-msg-many-fast", "messages", athena_many(*FAST)),
+        System("athena-msg-many-uvicorn", "messages", athena_many(*UVICORN)),
         System("athena-chat-2w", "chat", athena("--workers", "2"), cores=2),
     )
 }
