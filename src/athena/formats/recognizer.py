@@ -7,7 +7,7 @@ first that does not decline has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 
 import msgspec
@@ -17,6 +17,9 @@ from athena.formats.scanner import Lexer
 
 _CONTROL = ("<|", "<｜")
 """How control tokens begin, which mean the same in every family."""
+
+
+Search = Callable[..., re.Match[str] | None]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -86,8 +89,14 @@ class Table:
             for marker in markers
         }
         self.lexer = Lexer(markers, ticks=True, tildes=True, never=_never(self.meanings))
-        self.any = self.lexer.any.search
-        self.final = self.lexer.final.search
+
+    def __getattr__(self, name: str) -> Search:
+        # Compiled on first use, a tenth of a second each: most answers need two of the four searches of a recognizer.
+        if name not in ("any", "final"):
+            raise AttributeError(name)
+        search: Search = getattr(self.lexer, name).search
+        setattr(self, name, search)
+        return search
 
 
 def _never(meanings: dict[str, Meaning]) -> dict[str, str]:
@@ -127,6 +136,11 @@ class Recognizer:
         """Readings of the answer's beginning."""
         self.text = Table(marked, formats, named=named, thinking=False)
         self.reasoning = Table([one for one in marked if _in_reasoning(one)], formats, named=named, thinking=True)
+
+    def compile(self) -> None:
+        """Build every search now, for those who can not wait for it later."""
+        for table in (self.text, self.reasoning):
+            _ = table.any, table.final
 
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""

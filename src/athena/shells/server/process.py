@@ -35,6 +35,8 @@ _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
 _OBJECTS_BEFORE_COLLECTION = 10_000
+_READY_AT_ONCE = 8
+"""Formats whose tables are built before they are needed; nobody serves many more at once."""
 
 
 class ServerProcess:
@@ -236,15 +238,16 @@ def _settle_memory(_: object) -> None:
 
 
 def warm_up(config: Config) -> None:
-    """Build the tables that the first answers would wait for: those of listed models, and the one for any other model."""
-    recognizer("auto")
+    """Build the tables that the first answers would wait for: those of the first listed models, and that of any other model."""
+    recognizers = {recognizer("auto"): None}
     router = Router(config)
-    names = {"", *(entry.id for entry in router.listed_models())}
-    for name in names:
+    for name in ("", *(entry.id for entry in router.listed_models())):
         with contextlib.suppress(AthenaError):
             for target in ready_targets(router, name):
                 if target.route.format is not None:
-                    target.route.format.recognizer()
+                    recognizers[target.route.format.recognizer()] = None
+    for ready in tuple(recognizers)[:_READY_AT_ONCE]:
+        ready.compile()
 
 
 def _reason(error: Exception) -> str:
