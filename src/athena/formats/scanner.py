@@ -66,8 +66,10 @@ class Lexer:
         # Compiled on first use: a process that reads two formats does not pay for the lexers of fifty.
         if name not in ("any", "final"):
             raise AttributeError(name)
-        self._names = [""]
-        compiled = re.compile(self._pattern(partial=name == "any"))
+        names = [""]
+        compiled = re.compile(self._pattern(names, partial=name == "any"))
+        # Both patterns name the same markers in the same order; another thread may be searching with the other one.
+        self._names = names
         setattr(self, name, compiled)
         return compiled
 
@@ -83,28 +85,28 @@ class Lexer:
         index = found.lastindex or 0
         return self._names[index] or found.group()
 
-    def _pattern(self, *, partial: bool) -> str:
+    def _pattern(self, names: list[str], *, partial: bool) -> str:
         root = _Node()
         for marker in self._markers:
             node = root
             for character in marker:
                 node = node.children.setdefault(character, _Node())
             node.marker = marker
-        branches = [re.escape(character) + self._branch(child, partial) for character, child in root.children.items()]
+        branches = [re.escape(character) + self._branch(child, names, partial) for character, child in root.children.items()]
         if self._with_ticks:
-            self._names.append("")
+            names.append("")
             branches.append(f"`(`{{0,{TICKS_AT_ONCE - 1}}})")
         if self._with_tildes:
-            self._names.append("")
+            names.append("")
             branches.append(f"~~~(~{{0,{TICKS_AT_ONCE - 3}}})" + (r"|~~?\Z" if partial else ""))
         return "|".join(branches) if branches else r"(?!)"
 
-    def _branch(self, node: _Node, partial: bool) -> str:
-        options = [re.escape(character) + self._branch(child, partial) for character, child in node.children.items()]
+    def _branch(self, node: _Node, names: list[str], partial: bool) -> str:
+        options = [re.escape(character) + self._branch(child, names, partial) for character, child in node.children.items()]
         if partial and options:
             options.append(r"\Z")
         if node.marker:
-            self._names.append(node.marker)
+            names.append(node.marker)
             never = self._never.get(node.marker)
             options.append(f"(?!{never})()" if never else "()")
         return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
