@@ -16,6 +16,7 @@ that can wait no longer calls `commit()` and sends keep-alives.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -85,6 +86,8 @@ class Exchange:
         self.request = request
         self.route = route
         self._options = options
+        # A function of the options, not of this exchange: its request must go when its last user does, without the collector.
+        self._visible = partial(_shown_error, options)
         self._client = get_dialect(request.dialect)
         self._upstream = get_dialect(route.dialect)
         target = Target(route.model, route.profile, route.strict)
@@ -306,31 +309,6 @@ class Exchange:
         headers = {"content-type": "application/json", **answer.headers}
         return Step(Head(answer.status, headers), answer.body, True, tuple(events or (error,)))
 
-    def _visible(self, error: Error) -> Error:
-        """What a client may know of an error: no secret, no endless wait, and whose key it was that was refused."""
-        options = self._options
-        if error.status in (401, 403) and options.hide_auth_errors:
-            return Error(
-                "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
-                kind=kind_of_status(502),
-                code="upstream_auth",
-                status=502,
-                fatal=error.fatal,
-            )
-        message = error.message
-        if error.status in (401, 403) and options.upstream:
-            name = options.upstream
-            message = f"the upstream {name} refused its credentials (upstreams.{name}.api_key): {message}"
-        wait = error.retry_after
-        return msgspec.structs.replace(
-            error,
-            message=_without(message, options.secrets),
-            code=_without(error.code, options.secrets),
-            param=_without(error.param, options.secrets) if error.param else error.param,
-            raw=_without(error.raw, options.secrets),
-            retry_after=wait if wait is None else min(wait, options.retry_after_max),
-        )
-
     def _take_head(self) -> Head:
         self._head_sent = True
         if self.prompted is not None:
@@ -345,6 +323,31 @@ class Exchange:
         held = b"".join(self._held)
         self._held.clear()
         return held
+
+
+def _shown_error(options: Options, error: Error) -> Error:
+    """What a client may know of an error: no secret, no endless wait, and whose key it was that was refused."""
+    if error.status in (401, 403) and options.hide_auth_errors:
+        return Error(
+            "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
+            kind=kind_of_status(502),
+            code="upstream_auth",
+            status=502,
+            fatal=error.fatal,
+        )
+    message = error.message
+    if error.status in (401, 403) and options.upstream:
+        name = options.upstream
+        message = f"the upstream {name} refused its credentials (upstreams.{name}.api_key): {message}"
+    wait = error.retry_after
+    return msgspec.structs.replace(
+        error,
+        message=_without(message, options.secrets),
+        code=_without(error.code, options.secrets),
+        param=_without(error.param, options.secrets) if error.param else error.param,
+        raw=_without(error.raw, options.secrets),
+        retry_after=wait if wait is None else min(wait, options.retry_after_max),
+    )
 
 
 def _without(text: str, secrets: tuple[str, ...]) -> str:

@@ -76,15 +76,7 @@ class Restore:
         """Text needs no look right now: nothing waits for it and nothing is searched in it."""
         self.stopped = False
         """A stop sequence was found: the upstream has nothing more to say."""
-        self._steps: dict[type, Callable[[Any, list[Event]], None]] = {
-            ThinkingDelta: self._thinking,
-            ToolCallStart: self._start,
-            ToolCallDelta: self._delta,
-            ToolCallComplete: self._complete,
-            Done: self._done,
-        }
-        if stops:
-            self._steps[TextDelta] = self._text
+        self._steps = _STEPS_WITH_STOPS if stops else _STEPS
 
     @property
     def idle(self) -> bool:
@@ -104,7 +96,7 @@ class Restore:
             if step is None:
                 out.append(event)
             else:
-                step(event, out)
+                step(self, event, out)
         return out
 
     # -- thinking ----------------------------------------------------------------------------------------------------------
@@ -240,6 +232,17 @@ class Restore:
         if matcher is not None and (rest := matcher.close()):
             out.append(TextDelta(rest, event.choice))
         out.append(event)
+
+
+# By function, not by bound method: an object that holds its own methods is left to the collector.
+_STEPS: dict[type, Callable[[Restore, Any, list[Event]], None]] = {
+    ThinkingDelta: Restore._thinking,
+    ToolCallStart: Restore._start,
+    ToolCallDelta: Restore._delta,
+    ToolCallComplete: Restore._complete,
+    Done: Restore._done,
+}
+_STEPS_WITH_STOPS: dict[type, Callable[[Restore, Any, list[Event]], None]] = {**_STEPS, TextDelta: Restore._text}
 
 
 def _free_text(arguments: str) -> str:

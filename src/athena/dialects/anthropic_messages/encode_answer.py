@@ -136,17 +136,6 @@ class MessagesStreamEncoder:
         self._held_kind = False
         self._finish: Finish | None = None
         self._extras: dict[str, Any] = {}
-        self._steps: dict[type, Callable[[Any, list[bytes]], None]] = {
-            TextDelta: self._text,
-            ThinkingDelta: self._thinking,
-            ToolCallStart: self._call_start,
-            ToolCallDelta: self._call_delta,
-            ToolCallComplete: self._call_complete,
-            WholePart: self._whole,
-            Extra: self._extra,
-            Done: self._done,
-            Error: self._error,
-        }
 
     def feed(self, events: list[Event]) -> bytes:
         """The bytes these events bring."""
@@ -164,9 +153,9 @@ class MessagesStreamEncoder:
                 continue
             if not self._started and not (isinstance(event, Error) and event.fatal):
                 self._begin(event, out)
-            step = self._steps.get(kind)
+            step = _STEPS.get(kind)
             if step is not None:
-                step(event, out)
+                step(self, event, out)
             if self._is_over():
                 break
         return b"".join(out)
@@ -363,6 +352,20 @@ class MessagesStreamEncoder:
         else:
             self._start_block(part.raw, out)
         self._stop_block(out)
+
+
+# By function, not by bound method: an object that holds its own methods is left to the collector.
+_STEPS: dict[type, Callable[[MessagesStreamEncoder, Any, list[bytes]], None]] = {
+    TextDelta: MessagesStreamEncoder._text,
+    ThinkingDelta: MessagesStreamEncoder._thinking,
+    ToolCallStart: MessagesStreamEncoder._call_start,
+    ToolCallDelta: MessagesStreamEncoder._call_delta,
+    ToolCallComplete: MessagesStreamEncoder._call_complete,
+    WholePart: MessagesStreamEncoder._whole,
+    Extra: MessagesStreamEncoder._extra,
+    Done: MessagesStreamEncoder._done,
+    Error: MessagesStreamEncoder._error,
+}
 
 
 class MessagesWholeEncoder:

@@ -57,6 +57,19 @@ from athena.model.events import (
 from athena.model.parts import Audio, Base64, Foreign, Opaque
 
 
+class _CallIds:
+    """Makes ids for calls without one, of the answer's own id as soon as that is known."""
+
+    __slots__ = ("_seed", "answer")
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self.answer = ""
+
+    def __call__(self, number: int) -> str:
+        return synthesized_id(f"{self._seed}\0{self.answer}", number)
+
+
 class _Choice:
     """What is known of one choice."""
 
@@ -81,9 +94,8 @@ class AnswerReader:
         self._keep_extras = context.keep_extras
         self._constant: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
-        self._calls = CallReader(
-            context, whole=whole, new_id=lambda number: synthesized_id(f"{context.seed}\0{self._id}", number)
-        )
+        self._call_ids = _CallIds(context.seed)
+        self._calls = CallReader(context, whole=whole, new_id=self._call_ids)
         self._usage: Usage | None = None
         self._timings: object = None
         self._id = ""
@@ -136,7 +148,7 @@ class AnswerReader:
 
     def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
         self._started = True
-        self._id = chunk.id if isinstance(chunk.id, str) else ""
+        self._id = self._call_ids.answer = chunk.id if isinstance(chunk.id, str) else ""
         created = chunk.created
         start = Start(
             self._id,

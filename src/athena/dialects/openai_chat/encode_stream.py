@@ -98,29 +98,17 @@ class ChatStreamEncoder:
         self._tail = b'},"finish_reason":null}]%b}\n\n' % (b',"usage":null' if self._usage_wanted else b"")
         self._prefix = b""
         self._start(Start())
-        self._steps: dict[type, Callable[[Any, list[bytes]], None]] = {
-            TextDelta: self._text,
-            ThinkingDelta: self._thinking,
-            ToolCallStart: self._call_start,
-            ToolCallDelta: self._call_delta,
-            ToolCallComplete: self._call_complete,
-            WholePart: self._part,
-            Extra: self._keep,
-            Done: self._done,
-            Error: self._error,
-            Start: lambda event, out: self._start(event),
-        }
 
     def feed(self, events: list[Event]) -> bytes:
         """The bytes these events bring."""
         out: list[bytes] = []
-        steps = self._steps
+        steps = _STEPS
         for event in events:
             if self._ended:
                 break
             step = steps.get(type(event))
             if step is not None:
-                step(event, out)
+                step(self, event, out)
         return b"".join(out)
 
     # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -335,6 +323,21 @@ class ChatStreamEncoder:
         out.append(b"data: %b\n\n" % json_bytes({"error": encode_error_value(event)}))
         out.append(DONE)
         self._ended = True
+
+
+# By function, not by bound method: an object that holds its own methods is left to the collector.
+_STEPS: dict[type, Callable[[ChatStreamEncoder, Any, list[bytes]], None]] = {
+    TextDelta: ChatStreamEncoder._text,
+    ThinkingDelta: ChatStreamEncoder._thinking,
+    ToolCallStart: ChatStreamEncoder._call_start,
+    ToolCallDelta: ChatStreamEncoder._call_delta,
+    ToolCallComplete: ChatStreamEncoder._call_complete,
+    WholePart: ChatStreamEncoder._part,
+    Extra: ChatStreamEncoder._keep,
+    Done: ChatStreamEncoder._done,
+    Error: ChatStreamEncoder._error,
+    Start: lambda encoder, event, out: encoder._start(event),
+}
 
 
 def is_legacy(raw: dict[str, Any] | None) -> bool:

@@ -349,43 +349,15 @@ class ResponsesStreamDecoder(StreamDecoder):
         self._reader = ItemReader(context)
         self._last: tuple[int | None, str | None] | None = None
         self._place: tuple[int, _Item] = (0, _Item("", None))
-        self._handlers: dict[str, Callable[[_Record, list[Event]], None]] = {
-            "response.output_text.delta": self._text_delta,
-            "response.output_text.done": self._text_done,
-            "response.refusal.delta": self._refusal_delta,
-            "response.refusal.done": self._refusal_done,
-            "response.reasoning_summary_text.delta": self._summary_delta,
-            "response.reasoning_summary_text.done": self._summary_done,
-            "response.reasoning_text.delta": self._reasoning_delta,
-            "response.reasoning_text.done": self._reasoning_done,
-            "response.reasoning.delta": self._reasoning_delta,
-            "response.function_call_arguments.delta": self._arguments_delta,
-            "response.function_call_arguments.done": self._arguments_done,
-            "response.custom_tool_call_input.delta": self._input_delta,
-            "response.custom_tool_call_input.done": self._arguments_done,
-            "response.output_text.annotation.added": self._annotation,
-            "response.output_item.added": self._item_added,
-            "response.output_item.done": self._item_done,
-            "response.created": self._begin,
-            "response.in_progress": self._begin,
-            "response.queued": self._wait,
-            "keepalive": self._wait,
-            "ping": self._wait,
-            "response.completed": self._completed,
-            "response.done": self._completed,
-            "response.incomplete": self._completed,
-            "response.failed": self._completed,
-            "response.cancelled": self._completed,
-        }
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         if payload == b"[DONE]":
             return
         record = _DECODER.decode(payload)
         kind = record.type or name
-        handler = self._handlers.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler is not None:
-            handler(record, out)
+            handler(self, record, out)
             if out and is_failed(out):
                 self.ended = True
         elif kind == "error" or bytes(record.error) not in (b"null", b""):
@@ -480,6 +452,37 @@ class ResponsesStreamDecoder(StreamDecoder):
         status = record.type.removeprefix("response.").replace("done", "completed")
         self._reader.finish(response if isinstance(response, dict) else {}, status, out)
         self.ended = True
+
+
+# By function, not by bound method: an object that holds its own methods is left to the collector.
+_HANDLERS: dict[str, Callable[[ResponsesStreamDecoder, _Record, list[Event]], None]] = {
+    "response.output_text.delta": ResponsesStreamDecoder._text_delta,
+    "response.output_text.done": ResponsesStreamDecoder._text_done,
+    "response.refusal.delta": ResponsesStreamDecoder._refusal_delta,
+    "response.refusal.done": ResponsesStreamDecoder._refusal_done,
+    "response.reasoning_summary_text.delta": ResponsesStreamDecoder._summary_delta,
+    "response.reasoning_summary_text.done": ResponsesStreamDecoder._summary_done,
+    "response.reasoning_text.delta": ResponsesStreamDecoder._reasoning_delta,
+    "response.reasoning_text.done": ResponsesStreamDecoder._reasoning_done,
+    "response.reasoning.delta": ResponsesStreamDecoder._reasoning_delta,
+    "response.function_call_arguments.delta": ResponsesStreamDecoder._arguments_delta,
+    "response.function_call_arguments.done": ResponsesStreamDecoder._arguments_done,
+    "response.custom_tool_call_input.delta": ResponsesStreamDecoder._input_delta,
+    "response.custom_tool_call_input.done": ResponsesStreamDecoder._arguments_done,
+    "response.output_text.annotation.added": ResponsesStreamDecoder._annotation,
+    "response.output_item.added": ResponsesStreamDecoder._item_added,
+    "response.output_item.done": ResponsesStreamDecoder._item_done,
+    "response.created": ResponsesStreamDecoder._begin,
+    "response.in_progress": ResponsesStreamDecoder._begin,
+    "response.queued": ResponsesStreamDecoder._wait,
+    "keepalive": ResponsesStreamDecoder._wait,
+    "ping": ResponsesStreamDecoder._wait,
+    "response.completed": ResponsesStreamDecoder._completed,
+    "response.done": ResponsesStreamDecoder._completed,
+    "response.incomplete": ResponsesStreamDecoder._completed,
+    "response.failed": ResponsesStreamDecoder._completed,
+    "response.cancelled": ResponsesStreamDecoder._completed,
+}
 
 
 class ResponsesWholeDecoder(WholeDecoder):

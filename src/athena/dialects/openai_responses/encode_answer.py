@@ -10,6 +10,7 @@ say the same. Frames of deltas are prepared when their part opens: one delta is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -99,27 +100,14 @@ class OutputWriter:
         self._finish = Finish()
         self.final: dict[str, Any] | None = None
         self.error: Error | None = None
-        self._steps: dict[type, Any] = {
-            Start: self._start,
-            TextDelta: self._text,
-            ThinkingDelta: self._thinking,
-            ToolCallStart: self._call_start,
-            ToolCallDelta: self._call_delta,
-            ToolCallComplete: self._call_complete,
-            WholePart: self._whole,
-            Extra: self._extra,
-            Error: self._error,
-            Done: self._done,
-            KeepAlive: self._keep_alive,
-        }
 
     def feed(self, events: list[Event]) -> bytes:
         """The frames of these events; nothing after the terminal one."""
-        steps = self._steps
+        steps = _STEPS
         for event in events:
             if self.final is not None:
                 break
-            steps[type(event)](event)
+            steps[type(event)](self, event)
         frames = b"".join(self._frames)
         self._frames.clear()
         return frames
@@ -458,6 +446,22 @@ class OutputWriter:
         self._output[index] = whole
         self._frame("response.output_item.added", {"output_index": index, "item": whole})
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
+
+
+# By function, not by bound method: an object that holds its own methods is left to the collector.
+_STEPS: dict[type, Callable[[OutputWriter, Any], None]] = {
+    Start: OutputWriter._start,
+    TextDelta: OutputWriter._text,
+    ThinkingDelta: OutputWriter._thinking,
+    ToolCallStart: OutputWriter._call_start,
+    ToolCallDelta: OutputWriter._call_delta,
+    ToolCallComplete: OutputWriter._call_complete,
+    WholePart: OutputWriter._whole,
+    Extra: OutputWriter._extra,
+    Error: OutputWriter._error,
+    Done: OutputWriter._done,
+    KeepAlive: OutputWriter._keep_alive,
+}
 
 
 class WholeEncoder:

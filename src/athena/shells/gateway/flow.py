@@ -108,7 +108,7 @@ class Flow:
             self._drop_response()
             self._settle()
             # Everything an answer held is free now, not when the collector next looks at old cycles.
-            self._exchange = None
+            self._exchange = self._relay = self._task = self._timer = None
 
     async def _try_targets(self, targets: tuple[Target, ...]) -> None:
         gateway = self._gateway

@@ -69,6 +69,7 @@ class Relay:
         finally:
             client.on_drained = None
             self._silence.stop()
+            self._silence = None
             if self._timer is not None:
                 self._timer.cancel()
             self._recorder.close()

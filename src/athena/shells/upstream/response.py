@@ -145,7 +145,7 @@ class UpstreamResponse:
             return
         self._closed = True
         self._framing.pieces.clear()
-        self._on_end = None
+        self._on_data = self._on_end = None
         if self._failure is None and not self._framing.complete:
             self._fail(UpstreamClosed("the response was closed before its end", code="response_closed"))
 
