@@ -12,12 +12,13 @@ SUITES = {
     "gateway": "benchmarks.gateway.suite",
     "peers": "benchmarks.gateway.peers_suite",
     "scale": "benchmarks.gateway.scale.suite",
+    "batch": "benchmarks.batch",
     "compare": "benchmarks.gateway.compare",
     "report": "benchmarks.gateway.report",
     "all": "benchmarks.gateway.everything",
 }
 """Take options and end with an exit code."""
-SMALL = ("translator", "formats", "prompted", "startup", "upstream_client", "transport")
+SMALL = ("translator", "formats", "peer_parsers", "prompted", "startup", "upstream_client", "transport")
 """Print and end; all of them run when nothing is named."""
 
 
