@@ -20,13 +20,12 @@ from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.shells.config import Config, Router, Sources, load
 from athena.shells.gateway.app import kept_envelope_key
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
-from athena.shells.gateway.targets import Target, ready_targets
+from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
 from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
-_TARGETS_REMEMBERED = 1024
 _BELOW_ANY_PREFIX = (
     "/chat/completions",
     "/responses",
@@ -46,7 +45,7 @@ class Engine:
         self._envelope = Envelope(kept_envelope_key(self.config))
         self._store = _SharedStore(self.config.reasoning_store) if self.config.reasoning_store else None
         self._tokens = TokenCounter()
-        self._targets: dict[str, tuple[Target, ...]] = {}
+        self._targets = KnownTargets(self._router)
         self._lock = threading.Lock()
         self.tool_modes = ToolModes()
 
@@ -68,12 +67,7 @@ class Engine:
 
     def targets(self, model: str) -> tuple[Target, ...]:
         """Where requests for a model go, the first meant and the others its fallbacks. Raises UnknownModel."""
-        known = self._targets.get(model)
-        if known is None:
-            known = ready_targets(self._router, model)
-            if len(self._targets) < _TARGETS_REMEMBERED:
-                self._targets[model] = known
-        return known
+        return self._targets.of(model)
 
     def options(self, request: Request, target: Target, seed: str, *, array: bool) -> Options:
         """What the exchange is told about this transport."""

@@ -38,7 +38,7 @@ from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
-from athena.shells.gateway.targets import Target, ready_targets
+from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
 from athena.shells.logs import log_body
@@ -48,7 +48,6 @@ LOG = logging.getLogger("athena")
 LARGE_BODY = 256 * 1024
 """Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
-_TARGETS_REMEMBERED = 4096
 
 
 class Gateway:
@@ -69,7 +68,7 @@ class Gateway:
         """Serve by this configuration from now on; requests under way are not touched."""
         self.config = config
         self._router = Router(config)
-        self._targets: dict[str, tuple[Target, ...]] = {}
+        self._targets = KnownTargets(self._router)
         self.health = UpstreamHealth(config.health, time.monotonic)
         self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(lambda upstream: self.metrics.tool_switches.labels(upstream).inc())
@@ -214,12 +213,7 @@ class Gateway:
 
     def targets(self, model: str) -> tuple[Target, ...]:
         """The targets of a model name. Raises UnknownModel."""
-        known = self._targets.get(model)
-        if known is None:
-            known = ready_targets(self._router, model)
-            if len(self._targets) < _TARGETS_REMEMBERED:
-                self._targets[model] = known
-        return known
+        return self._targets.of(model)
 
     def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
         """What the exchange is told about this gateway."""

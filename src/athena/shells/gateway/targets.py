@@ -16,6 +16,7 @@ from athena.model.request import Loss, Request
 from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
 from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
 
+_REMEMBERED = 4096
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
 _FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
 _NEAR_LIMIT = 0.8
@@ -75,6 +76,23 @@ def _request_target(base_url: str, path: str, own_path: str | None) -> str:
 def ready_targets(router: Router, model: str) -> tuple[Target, ...]:
     """The targets for a client's model name, ready for use. Raises UnknownModel."""
     return tuple(_ready(route) for route in router.resolve(model))
+
+
+class KnownTargets:
+    """The targets of the model names that were asked for under one configuration; bounded, since clients choose the names."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._known: dict[str, tuple[Target, ...]] = {}
+
+    def of(self, model: str) -> tuple[Target, ...]:
+        """The targets of a model name. Raises UnknownModel."""
+        known = self._known.get(model)
+        if known is None:
+            known = ready_targets(self._router, model)
+            if len(self._known) < _REMEMBERED:
+                self._known[model] = known
+        return known
 
 
 def _ready(resolved: ResolvedRoute) -> Target:
