@@ -7,8 +7,6 @@ change of model the state is gone and everything readable is there.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,14 +19,10 @@ from athena.profiles import default_profiles
 from support.loopback import Loopback, Script
 from support.tool_loops import (
     CALL_IDS,
-    CHAT_DETAILS,
-    FINAL,
     STATE,
     TEXT,
     THOUGHT,
-    WEATHER,
     ChatConversation,
-    Conversation,
     Entry,
     calling_answer,
     chat_answer,
@@ -37,20 +31,19 @@ from support.tool_loops import (
     final_answer,
     history,
 )
+from support.turn_judge import (
+    SENTINEL,
+    TAKES_ID,
+    TURN,
+    UPSTREAMS,
+    check_state_came_home,
+    check_state_stayed_home,
+    check_turn,
+    readable,
+    run_loop,
+    states,
+)
 
-UPSTREAMS = {
-    "anthropic_messages": ("anthropic", "claude-sonnet-4-5"),
-    "openai_chat": ("openrouter", "x-ai/grok-4"),
-    "openai_responses": ("openai_responses", "gpt-5"),
-    "gemini": ("gemini", "gemini-3-pro"),
-}
-SENTINEL = "skip_thought_signature_validator"
-TAKES_ID: dict[str, Callable[[str], object]] = {
-    "anthropic_messages": re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch,
-    "openai_chat": re.compile(r"[!-~]{1,40}").fullmatch,
-    "openai_responses": re.compile(r"[!-~]{1,64}").fullmatch,
-    "gemini": lambda call_id: True,
-}
 PAIRS = [(client, upstream) for client in dialect_names() for upstream in dialect_names()]
 MODES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
@@ -62,54 +55,6 @@ def script_for(dialect: str, stream: bool, **fields: Any) -> Script:
     return Script(
         dialect=dialect, stream=stream, model=model, profile=default_profiles().get(name, model), exchanges=[], **fields
     )
-
-
-def run_loop(talk: Conversation, model: str) -> None:
-    """A question, two results, the final answer."""
-    talk.say("Weather and time?")
-    talk.ask(model)
-    assert [name for _, name in talk.calls] == ["get_weather", "get_time"]
-    talk.give_results("sunny", "12:00")
-    talk.ask(model)
-    assert talk.calls == []
-
-
-def readable(entries: list[Entry]) -> list[tuple[str, str, str]]:
-    """Everything but thinking, without ids and state."""
-    found: list[tuple[str, str, str]] = []
-    for entry in entries:
-        if entry.kind == "thinking" or (entry.kind == "text" and not entry.text):
-            continue
-        if entry.kind == "text" and found and found[-1][0] == "text":
-            # Clients of Gemini streams replay each piece as a part of its own.
-            found[-1] = ("text", found[-1][1] + entry.text, "")
-        else:
-            found.append((entry.kind, entry.text, entry.name if entry.kind == "call" else ""))
-    return found
-
-
-TURN = [
-    ("user", "Weather and time?", ""),
-    ("text", TEXT, ""),
-    ("call", WEATHER, "get_weather"),
-    ("call", "{}", "get_time"),
-    ("result", "sunny", ""),
-    ("result", "12:00", ""),
-]
-
-
-def check_turn(dialect: str, entries: list[Entry], *, ids: bool = True) -> None:
-    """All of the turn is there, in order, its ids paired and as the dialect takes them."""
-    assert readable(entries)[: len(TURN)] == TURN
-    calls = [entry.id for entry in entries if entry.kind == "call"]
-    results = [entry.id for entry in entries if entry.kind == "result"]
-    assert calls == results
-    assert len(set(calls)) == 2 or not ids
-    assert all(TAKES_ID[dialect](call_id) for call_id in calls)
-
-
-def states(entries: list[Entry]) -> list[str]:
-    return [entry.state for entry in entries if entry.state]
 
 
 @MODES
@@ -126,48 +71,11 @@ def test_loop_then_another_model(client: str, upstream: str, stream: bool, loopb
 
     talk.say("And now?")
     for other in dialect_names():
-        if other == upstream:
-            continue
-        away = f"{home}-to-{other}"
-        loopback.scripts[away] = switched = script_for(other, stream, body=final_answer(other, stream))
-        before = _length(talk)
-        talk.ask(away)
-        _forget(talk, before)
-        sent = switched.sent()[0]
-        entries = history(other, sent)
-        check_turn(other, entries)
-        assert readable(entries)[len(TURN) :] == [("text", FINAL, ""), ("user", "And now?", "")]
-        text = str(sent)
-        assert STATE[upstream] not in text, "state of another family was sent"
-        assert "gw1." not in text, "an envelope was sent to an upstream"
-        assert set(states(entries)) <= {SENTINEL}
-
-
-def check_state_came_home(upstream: str, body: dict[str, Any], entries: list[Entry]) -> None:
-    """The state is where its family looks for it, byte for byte, once."""
-    assert str(body).count(STATE[upstream]) == 1
-    if upstream == "anthropic_messages":
-        assert entries[1] == Entry("thinking", THOUGHT, state=STATE[upstream])
-    elif upstream == "openai_responses":
-        assert entries[1] == Entry("thinking", THOUGHT, "rs_1", state=STATE[upstream])
-    elif upstream == "openai_chat":
-        assert body["messages"][1]["reasoning_details"] == CHAT_DETAILS
-    else:
-        signed = [entry for entry in entries if entry.state]
-        assert [(entry.name, entry.state) for entry in signed] == [("get_weather", STATE[upstream])]
-
-
-def _length(talk: Conversation) -> int:
-    return len(_kept(talk))
-
-
-def _forget(talk: Conversation, length: int) -> None:
-    del _kept(talk)[length:]
-
-
-def _kept(talk: Conversation) -> list[Any]:
-    kept: list[Any] = getattr(talk, "messages", None) or getattr(talk, "items", None) or getattr(talk, "contents", None) or []
-    return kept
+        if other != upstream:
+            away = f"{home}-to-{other}"
+            loopback.scripts[away] = switched = script_for(other, stream, body=final_answer(other, stream))
+            talk.ask_aside(away)
+            check_state_stayed_home(upstream, other, switched.sent()[0])
 
 
 @MODES

@@ -843,7 +843,7 @@ def test_a_failing_callback_is_reported_and_harms_no_other(run: Run) -> None:
 
 @both_loops
 def test_closing_the_client_ends_everything(run: Run) -> None:
-    with RawServer([Request(), chunked_head(), chunk(b"a"), Hold()]) as server:
+    with RawServer([Request(), chunked_head() + chunk(b"a"), Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
             response = await send(client, server)

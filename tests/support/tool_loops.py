@@ -365,12 +365,19 @@ class Conversation:
 
     def __init__(self, url: Place, *, stream: bool) -> None:
         self.url, self.stream = url, stream
+        self.said: list[Any] = []
         self.calls: list[tuple[str, str]] = []
         """(id, name) of the last answer's calls."""
 
     def say(self, text: str) -> None: ...
 
     def ask(self, model: str) -> None: ...
+
+    def ask_aside(self, model: str) -> None:
+        """Ask, and go on as if nobody had."""
+        before = len(self.said)
+        self.ask(model)
+        del self.said[before:]
 
     def give_results(self, *texts: str) -> None: ...
 
@@ -379,18 +386,14 @@ TOOLS = ("get_weather", "get_time")
 
 
 class ClaudeConversation(Conversation):
-    def __init__(self, url: Place, *, stream: bool) -> None:
-        super().__init__(url, stream=stream)
-        self.messages: list[Any] = []
-
     def say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        self.said.append({"role": "user", "content": text})
 
     def ask(self, model: str) -> None:
         arguments: dict[str, Any] = {
             "model": model,
             "max_tokens": 4000,
-            "messages": self.messages,
+            "messages": self.said,
             "tools": [{"name": name, "input_schema": SCHEMA} for name in TOOLS],
             "thinking": {"type": "enabled", "budget_tokens": 2000},
         }
@@ -400,13 +403,13 @@ class ClaudeConversation(Conversation):
                 message: Any = events.get_final_message()
         else:
             message = client.messages.create(**arguments)
-        self.messages.append({"role": "assistant", "content": message.content})
+        self.said.append({"role": "assistant", "content": message.content})
         self.calls = [(block.id, block.name) for block in message.content if block.type == "tool_use"]
 
     def give_results(self, *texts: str) -> None:
         results = zip(self.calls, texts, strict=True)
         content = [{"type": "tool_result", "tool_use_id": call[0], "content": text} for call, text in results]
-        self.messages.append({"role": "user", "content": content})
+        self.said.append({"role": "user", "content": content})
 
 
 class ChatConversation(Conversation):
@@ -414,16 +417,15 @@ class ChatConversation(Conversation):
 
     def __init__(self, url: Place, *, stream: bool, plain: bool = False) -> None:
         super().__init__(url, stream=stream)
-        self.messages: list[Any] = []
         self.plain = plain
 
     def say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        self.said.append({"role": "user", "content": text})
 
     def ask(self, model: str) -> None:
         arguments: dict[str, Any] = {
             "model": model,
-            "messages": self.messages,
+            "messages": self.said,
             "tools": [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOLS],
         }
         client = openai_client(self.url)
@@ -445,27 +447,23 @@ class ChatConversation(Conversation):
                     }
                     for call in calls
                 ]
-            self.messages.append(kept)
+            self.said.append(kept)
         else:
-            self.messages.append(message)
+            self.said.append(message)
 
     def give_results(self, *texts: str) -> None:
         for (call_id, _), text in zip(self.calls, texts, strict=True):
-            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+            self.said.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
 
 class ResponsesConversation(Conversation):
-    def __init__(self, url: Place, *, stream: bool) -> None:
-        super().__init__(url, stream=stream)
-        self.items: list[Any] = []
-
     def say(self, text: str) -> None:
-        self.items.append({"role": "user", "content": text})
+        self.said.append({"role": "user", "content": text})
 
     def ask(self, model: str) -> None:
         arguments: dict[str, Any] = {
             "model": model,
-            "input": self.items,
+            "input": self.said,
             "tools": [{"type": "function", "name": name, "parameters": SCHEMA, "strict": False} for name in TOOLS],
             "include": ["reasoning.encrypted_content"],
             "reasoning": {"effort": "high", "summary": "auto"},
@@ -479,21 +477,17 @@ class ResponsesConversation(Conversation):
                 response: Any = events.get_final_response()
         else:
             response = client.responses.create(**arguments)
-        self.items += response.output
+        self.said += response.output
         self.calls = [(item.call_id, item.name) for item in response.output if item.type == "function_call"]
 
     def give_results(self, *texts: str) -> None:
         for (call_id, _), text in zip(self.calls, texts, strict=True):
-            self.items.append({"type": "function_call_output", "call_id": call_id, "output": text})
+            self.said.append({"type": "function_call_output", "call_id": call_id, "output": text})
 
 
 class GeminiConversation(Conversation):
-    def __init__(self, url: Place, *, stream: bool) -> None:
-        super().__init__(url, stream=stream)
-        self.contents: list[Any] = []
-
     def say(self, text: str) -> None:
-        self.contents.append(genai_types.Content(role="user", parts=[genai_types.Part(text=text)]))
+        self.said.append(genai_types.Content(role="user", parts=[genai_types.Part(text=text)]))
 
     def ask(self, model: str) -> None:
         declarations = [{"name": name, "parameters_json_schema": SCHEMA} for name in TOOLS]
@@ -506,14 +500,14 @@ class GeminiConversation(Conversation):
         )
         models = genai_client(self.url).models
         if self.stream:
-            chunks = list(models.generate_content_stream(model=model, contents=self.contents, config=settings))
+            chunks = list(models.generate_content_stream(model=model, contents=self.said, config=settings))
         else:
-            chunks = [models.generate_content(model=model, contents=self.contents, config=settings)]
+            chunks = [models.generate_content(model=model, contents=self.said, config=settings)]
         parts: list[Any] = []
         for chunk in chunks:
             for candidate in chunk.candidates or ():
                 parts += (candidate.content.parts if candidate.content else None) or []
-        self.contents.append(genai_types.Content(role="model", parts=parts))
+        self.said.append(genai_types.Content(role="model", parts=parts))
         called = [part.function_call for part in parts if part.function_call is not None]
         self.calls = [(call.id or "", call.name) for call in called]
 
@@ -522,7 +516,7 @@ class GeminiConversation(Conversation):
             genai_types.Part(function_response=genai_types.FunctionResponse(id=call_id, name=name, response={"output": text}))
             for (call_id, name), text in zip(self.calls, texts, strict=True)
         ]
-        self.contents.append(genai_types.Content(role="user", parts=parts))
+        self.said.append(genai_types.Content(role="user", parts=parts))
 
 
 _CONVERSATIONS: dict[str, type[Conversation]] = {

@@ -1,27 +1,5 @@
-"""One scripted upstream for all tests of the transport, and no configuration but what a test gives."""
+"""What the tests of the transport share."""
 
-from __future__ import annotations
+from support.way_fixtures import own_home, upstream
 
-from collections.abc import Iterator
-
-import pytest
-
-from support.faulty_upstream import FaultyUpstream
-
-
-@pytest.fixture(scope="session")
-def upstream() -> Iterator[FaultyUpstream]:
-    with FaultyUpstream() as server:
-        yield server
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Neither a developer's athena.yml nor the machine's kept keys."""
-    home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        patch.setenv("HOME", str(home))
-        for name in ("ATHENA_CONFIG", "OPENROUTER_API_KEY"):
-            patch.delenv(name, raising=False)
-        yield
+__all__ = ["own_home", "upstream"]

@@ -1,6 +1,6 @@
-"""Every upstream answer of every dialect, read by every official SDK over the transport, from a real socket.
+"""Every upstream answer of every dialect, read by every official SDK, over either way in, from a real socket.
 
-The cases and their judge are those of `tests/dialects/test_matrix.py`; here nothing of ours stands between but the transport.
+The cases and their judge are those of `tests/dialects/test_matrix.py`; here nothing of ours stands between but what users run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import partial
 import pytest
 
 from athena.dialects import dialect_names
-from athena.transport import AsyncTransport, Transport
+from athena.transport import AsyncTransport
 from support.async_sdks import AsyncClients, ask_async
 from support.canonical import Seen
 from support.case_judge import check_case
 from support.cases import Mode, answer_modes, case_bytes
 from support.faulty_upstream import FaultyUpstream, Talk
 from support.sdks import Clients, ask
-from support.transport_clients import async_sdk_clients, sdk_clients, settings_for
+from support.transport_clients import async_sdk_clients, settings_for
+from ways_in.conftest import Way
 
 CASES = [
     (dialect, number, case, mode) for dialect in dialect_names() for number, (case, mode) in enumerate(answer_modes(dialect))
@@ -50,8 +51,8 @@ def scripted(upstream: FaultyUpstream) -> FaultyUpstream:
 
 
 @pytest.fixture(scope="module")
-def clients(scripted: FaultyUpstream) -> Iterator[Clients]:
-    with sdk_clients(Transport(**settings_for(scripted.url, QUIRKS))) as ready:
+def clients(way: Way, scripted: FaultyUpstream) -> Iterator[Clients]:
+    with way(settings_for(scripted.url, QUIRKS)) as ready:
         yield ready
 
 
@@ -68,7 +69,7 @@ def test_every_answer(client: str, upstream_dialect: str, clients: Clients) -> N
 
 
 @pytest.mark.parametrize(("client", "upstream_dialect"), PAIRS, ids=IDS)
-def test_every_answer_with_asynchronous_clients(client: str, upstream_dialect: str, scripted: FaultyUpstream) -> None:
+def test_every_answer_over_the_asynchronous_transport(client: str, upstream_dialect: str, scripted: FaultyUpstream) -> None:
     cases = answer_modes(upstream_dialect)
 
     async def outcome(clients: AsyncClients, number: int, mode: Mode) -> Seen | Exception:
