@@ -195,9 +195,9 @@ def test_logs_command_follows(home: Path) -> None:
     directory = home / ".athena"
     directory.mkdir()
     (directory / "athena.log").write_text("first\n")
-    with subprocess.Popen(
-        [*COMMAND, "logs", "-f", "-n", "1"], stdout=subprocess.PIPE, text=True, cwd=home, env=environment(home)
-    ) as process:
+    # Tests that run in the background of a shell have the signal ignored, and so would what they start.
+    command = ["env", "--default-signal=INT", *COMMAND, "logs", "-f", "-n", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=home, env=environment(home)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "first\n"
         seen = ""
