@@ -16,7 +16,7 @@ from athena.formats.base import Format
 from athena.formats.code_spans import CodeSpans
 from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Candidate, Meaning, Recognizer, recognizer
-from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner, Straight
+from athena.formats.scanner import TICKS_AT_ONCE, Cut, Declined, Scanner
 from athena.formats.value_types import ToolBook
 from athena.formats.writer import CallWriter, Output
 from athena.model.events import Error, Event, error_event
@@ -125,7 +125,11 @@ class TextParser:
         """The events that `text` brought."""
         straight = self._scanner.straight
         if straight is not None:
-            self._feed_straight(straight, text)
+            try:
+                if not straight(text):
+                    self._run()
+            except AthenaError as error:
+                self._fail(error)
             return self._output.drain()
         if self._closed:
             raise UsageError("feed() after close()")
@@ -137,15 +141,6 @@ class TextParser:
         self._scanner.push(text)
         self._run()
         return self._output.drain()
-
-    def _feed_straight(self, straight: Straight, text: str) -> None:
-        try:
-            if straight(text):
-                return
-        except AthenaError as error:
-            self._fail(error)
-            return
-        self._run()
 
     def close(self, *, ended_well: bool = False) -> list[Event]:
         """The text has ended. Idempotent.

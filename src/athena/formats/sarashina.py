@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import msgspec
 
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.arguments import pump
 from athena.formats.bodies.near_misses import NO_OBJECTS, unlike
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.bodies.pythonic import INSIDE
+from athena.formats.bodies.python_span import PythonSpan
 from athena.formats.render import python_value, result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Run, Scanner, Steps
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Scanner, Steps
 from athena.formats.value_types import is_json
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
@@ -29,7 +30,6 @@ TURN_END = "</s>"
 
 _NAME_FIRST = re.compile(r"""\{\s*(['"])name\1\s*:\s*(['"])([^'"\\]+)\2""")
 _CALL_FIRST = re.compile(r"""\s*\{\s*['"](?:name|arguments)['"]""")
-_OUTSIDE = Run(r"""[^"'\[\](){}]*+""")
 
 
 def read_token(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -102,20 +102,8 @@ def _string(raw: msgspec.Raw | None) -> str | None:
 def _bracketed(scan: Scanner, calls: CallWriter) -> Steps[str]:
     """A bracket and everything to its closing one."""
     pieces: list[str] = []
-    keep = calls.keeper(pieces)
-    depth = 0
-    while True:
-        character = yield from scan.run(_OUTSIDE, keep)
-        keep(scan.take(1))
-        if character in "'\"":
-            while (yield from scan.run(INSIDE[character], keep)) != character:
-                # An escape that was cut.
-                keep(scan.take(len((yield from scan.peek(2)))))
-            keep(scan.take(1))
-            continue
-        depth += 1 if character in "[({" else -1
-        if not depth:
-            return "".join(pieces)
+    yield from pump(scan, PythonSpan(bracketed=True), calls.keeper(pieces))
+    return "".join(pieces)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:

@@ -212,6 +212,13 @@ class Scanner:
                 raise LimitExceeded("too much text is held back while its meaning is open", code="held_text_too_large")
         return piece
 
+    def take_to(self, end: int) -> None:
+        """Consume what stands before `end`."""
+        if self._raw is None:
+            self.at = end
+        elif end > self.at:
+            self.take(end - self.at)
+
     def put_back_taken(self, count: int) -> None:
         """Undo the taking of the last `count` characters: an opener that is part of what its reader reads."""
         self.at -= count
@@ -306,21 +313,21 @@ class Scanner:
                 return None
             yield
 
-    def _passes(self, stops: Callable[[str], object | None], sink: Sink) -> Straight:
-        """Inside a value: a piece goes to `sink` as it is, unless `stops` finds in it what may matter."""
-
-        def straight(text: str) -> bool:
-            if not self.is_used_up or stops(text) is not None:
-                self.push(text)
-                return False
-            sink(text)
-            return True
-
-        return straight
-
     def flow(self, lexer: Lexer, sink: Sink) -> Steps[str]:
         """Pass all text before the next marker to `sink` as it arrives. The marker stays; "" is the end."""
-        straight = self._passes(lexer.any.search, sink)
+        search = lexer.any.search
+
+        def straight(text: str) -> bool:
+            if self.is_used_up and search(text) is None:
+                sink(text)
+                return True
+            self.push(text)
+            found = search(self.text, self.at)
+            start = len(self.text) if found is None else found.start()
+            if start > self.at:
+                sink(self.take(start - self.at))
+            return found is None or found.lastindex is None
+
         while True:
             start, marker = lexer.find(self.text, self.at, self.final)
             if start < 0:
@@ -330,20 +337,6 @@ class Scanner:
                 sink(self.take(start - self.at))
             if marker is not None:
                 return marker
-            self.straight = straight
-            yield
-
-    def run(self, plain: Run, sink: Sink) -> Steps[str]:
-        """Pass all plain text to `sink` as it arrives. Answers the next character, which stays; `Cut` at the end."""
-        straight = self._passes(plain.leaves, sink)
-        while True:
-            stop = plain.end(self.text, self.at)
-            if stop > self.at:
-                sink(self.take(stop - self.at))
-            if stop < len(self.text):
-                return self.text[stop]
-            if self.final:
-                raise Cut
             self.straight = straight
             yield
 

@@ -186,7 +186,8 @@ class CallWriter:
             )
         self._pieces.append(piece)
         if self._shows:
-            self._output.event(ToolCallDelta(self._number, piece, self._output.choice))
+            # No text stands before it: the call has begun.
+            self._output.events.append(ToolCallDelta(self._number, piece, self._output.choice))
         elif self._probing:
             self._probe()
 
@@ -198,15 +199,17 @@ class CallWriter:
         """Collects the pieces of a value that waits for its end."""
 
         def keep(piece: str) -> None:
-            self.hold(len(piece))
             pieces.append(piece)
+            self._waiting += len(piece)
+            if self._waiting > self._most:
+                self.hold(0)
 
         return keep
 
     def hold(self, size: int) -> None:
         """A reader keeps `size` more characters of a value until its end."""
         self._waiting += size
-        if self._waiting > self.limits.argument_chars:
+        if self._waiting > self._most:
             raise LimitExceeded(
                 f"arguments of one call are longer than {self.limits.argument_chars} characters", code="arguments_too_large"
             )

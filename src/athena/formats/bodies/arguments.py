@@ -6,6 +6,8 @@ The scanner inside `JsonPipe`, not an end marker, decides where they end: a mark
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from athena.formats.bodies.json_text import JsonPipe, strict_json
@@ -17,22 +19,32 @@ from athena.wire.json_span import is_json_object
 _FENCE_END = Lexer(("\n", "{"))
 
 
-def pump(scan: Scanner, pipe: JsonPipe, sink: Sink) -> Steps[None]:
-    """Let one JSON value through, until the pipe is done or stuck."""
+class Pipe(Protocol):
+    """Reads one value as it arrives and knows where it ends."""
+
+    done: bool
+    stuck: bool
+    quote: str
+    """Of the open string, in which plain text of JSON's strings passes as it is if it is a double one."""
+
+    def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
+        """Read from `at`, write to `out`; the answer is where the unread text begins."""
+        ...
+
+
+def pump(scan: Scanner, pipe: Pipe, sink: Sink) -> Steps[None]:
+    """Let one value through, until the pipe is done or stuck."""
     out: list[str] = []
 
     def straight(text: str) -> bool:
         if text:
-            if pipe.in_string and scan.is_used_up and STRING.leaves(text) is None:
+            if pipe.quote == '"' and scan.is_used_up and STRING.leaves(text) is None:
                 sink(text)
                 return True
             scan.push(text)
-        start = scan.at
-        stop = pipe.feed(scan.text, start, scan.final, out)
-        if stop > start:
-            scan.take(stop - start)
+        scan.take_to(pipe.feed(scan.text, scan.at, scan.final, out))
         if out:
-            sink("".join(out))
+            sink(out[0] if len(out) == 1 else "".join(out))
             out.clear()
         return not (pipe.done or pipe.stuck)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_value, skip_to
 from athena.formats.bodies.json_text import quoted
+from athena.formats.bodies.json_tokens import NUMBER
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.value_types import ANYTHING, ValueType, typed_json
 from athena.formats.writer import CallWriter
@@ -24,6 +25,16 @@ _CLOSERS = {"{": "}", "[": "]"}
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|True|False|None")
 _WHOLE_SCALAR = re.compile(rf"(?:{_SCALAR.pattern})(?=[,}}\]])")
 _NAME = re.compile(r"[^\s{}<>\"']+")
+_S = r"[ \t\r\n]*+"
+_BEFORE = rf"{_S},?+{_S}"
+_PLAIN_VALUE = rf"(?:({NUMBER}|true|false|null)(?=[,}}\]])|([\[{{]))"
+_CUT = rf"([\w.+:-]{{0,{LOOK_AHEAD}}}+\Z)"
+_SIMPLE = {
+    "{": re.compile(rf"{_BEFORE}(?:([A-Za-z_]\w{{0,63}}+):{_PLAIN_VALUE}|(\}})|{_CUT})").match,
+    "[": re.compile(rf"{_BEFORE}(?:((?!))?{_PLAIN_VALUE}|(\])|{_CUT})").match,
+}
+"""By the open bracket: a member, the closing bracket, or what may become one of these. The groups are numbered:"""
+_KEY, _WORD, _OPENS, _CLOSES, _IS_CUT = range(1, 6)
 
 
 class Syntax(msgspec.Struct, frozen=True):
@@ -48,6 +59,7 @@ class GemmaCalls:
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self._stops = (*syntax.ends, *syntax.begins)
+        self._behind_values = (",", "}", "]", *self._stops)
         self._stop_heads = "".join(stop[0] for stop in self._stops)
         self._name = Lexer(("{", "\n", *self._stops))
         self._quote = Lexer((syntax.quote,))
@@ -99,7 +111,17 @@ class GemmaCalls:
         """Everything behind the first brace, which was taken, to the brace that closes it."""
         calls.write("{")
         levels = [_Level("{")]
+
+        def straight(text: str) -> bool:
+            if text:
+                scan.push(text)
+            return self._simple_members(scan, calls, levels)
+
         while levels:
+            if straight("") and not scan.final:
+                scan.straight = straight
+                yield
+                continue
             head = yield from scan.head()
             level = levels[-1]
             if not head:
@@ -119,6 +141,36 @@ class GemmaCalls:
             else:
                 key = (yield from self._read_key(scan, calls)) if level.bracket == "{" else None
                 yield from self._value(scan, calls, levels, key)
+
+    def _simple_members(self, scan: Scanner, calls: CallWriter, levels: list[_Level]) -> bool:
+        """Take as many members as are simple and whole. May what stands there become another?"""
+        text, at, level = scan.text, scan.at, levels[-1]
+        end, simple = len(text), True
+        written: list[str] = []
+        while at < end:
+            found = _SIMPLE[level.bracket](text, at)
+            kind = found.lastindex or 0 if found is not None else 0
+            if found is None or kind == _IS_CUT or (kind != _OPENS and len(levels) == 1):
+                # The first level's values have types, and its end is the call's.
+                simple = kind == _IS_CUT
+                break
+            if kind == _CLOSES:
+                written.append(found[_CLOSES])
+                levels.pop()
+                level = levels[-1]
+            elif kind == _OPENS and len(levels) >= calls.limits.json_depth:
+                simple = False
+                break
+            else:
+                written.append(level.before(found[_KEY]) + found[kind])
+                if kind == _OPENS:
+                    level = _Level(found[_OPENS])
+                    levels.append(level)
+            at = found.end()
+        if written:
+            scan.take_to(at)
+            calls.write("".join(written))
+        return simple
 
     def _stops_here(self, scan: Scanner, head: str) -> Steps[bool]:
         return head in self._stop_heads and (yield from scan.follows(0, self._stops, end=False)) is not None
@@ -221,7 +273,7 @@ class GemmaCalls:
 
     def _value_ends(self, scan: Scanner, level: _Level, offset: int) -> Steps[bool]:
         """May a value end `offset` characters ahead? Behind a comma in an object a key must follow."""
-        after = yield from scan.follows(offset, (",", "}", "]", *self._stops))
+        after = yield from scan.follows(offset, self._behind_values)
         if after != "," or level.bracket == "[":
             return after is not None
         while True:
@@ -255,14 +307,14 @@ class GemmaCalls:
 class _Level:
     """One open bracket."""
 
-    __slots__ = ("_filled", "bracket")
+    __slots__ = ("bracket", "lead")
 
     def __init__(self, bracket: str) -> None:
         self.bracket = bracket
-        self._filled = False
+        self.lead = ""
+        """The comma before the next member, if there is one before it."""
 
     def before(self, key: str | None) -> str:
         """What stands before the next member's value."""
-        comma = "," if self._filled else ""
-        self._filled = True
+        comma, self.lead = self.lead, ","
         return comma if key is None else f"{comma}{quoted(key)}:"

@@ -17,26 +17,31 @@ import msgspec
 from athena.formats.bodies.json_tokens import (
     AFTER_ITEM,
     AFTER_MEMBER,
-    CLOSES,
+    AFTER_TOP,
+    BEGINS,
     COLON,
-    COMMA,
     FIRST_ITEM,
     FIRST_KEY,
-    IS_COLON,
+    IN_MEMBER,
+    INSIDE,
     ITEM,
     KEY,
-    MEANINGS,
+    MEMBER,
+    MORE,
+    MORE_ITEMS,
+    MORE_MEMBERS,
     NOTHING,
     NUMBER,
     NUMBER_LIMIT,
     OPENS,
     QUOTE,
+    ROWS,
     SCALAR,
-    SCALAR_BEGINS,
-    SIMPLE,
+    SCALAR_CHARACTERS,
     SPACE,
     STRING,
-    VALUE,
+    TOP,
+    WIDE,
 )  # fmt: skip
 from athena.formats.scanner import Run
 
@@ -51,8 +56,9 @@ _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _COMMENT = re.compile(rf"//[^\n]{{0,{_BARE_LIMIT}}}\n|/\*[\s\S]{{0,{_BARE_LIMIT}}}?\*/")
 
 _MANY = 64
-"""With so much text it pays to look for many members at once."""
+"""With so much text it pays to look for whole values, and for many members at once."""
 
+_MAY_FOLLOW_COMMA = SPACE + ","
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _WORDS = frozenset({"true", "false", "null"})
 
@@ -61,8 +67,8 @@ class JsonPipe:
     """One JSON value. `done` when it ended, `stuck` when the next character can not belong to it."""
 
     __slots__ = (
-        "_comma", "_depth_limit", "_double", "_in_key", "_lenient", "_quote", "_stack", "_state", "done", "repairs", "stuck",
-        "too_deep",
+        "_after", "_comma", "_depth_limit", "_double", "_lenient", "_stack", "_state", "_undecided", "done", "quote",
+        "repairs", "stuck", "too_deep",
     )  # fmt: skip
 
     def __init__(self, *, lenient: bool = True, depth_limit: int = 512) -> None:
@@ -73,34 +79,35 @@ class JsonPipe:
         self._lenient = lenient
         self._depth_limit = depth_limit
         self._stack: list[str] = []
-        self._state = VALUE
-        self._quote = ""
-        self._in_key = False
+        self._state = TOP
+        self.quote = ""
+        """Of the open string."""
+        self._after = AFTER_TOP
+        """Where the end of the open string leads."""
         self._comma = ""
+        """A comma and the white space behind it, held until something follows."""
         self._double = False
-
-    @property
-    def in_string(self) -> bool:
-        """Is a string of JSON's own kind open?"""
-        return self._quote == '"'
+        self._undecided = False
+        """What has arrived ends in a number or a word that may go on."""
 
     def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
         """Read from `at`, write to `out`; the answer is where the unread text begins."""
+        if self.done or self.stuck:
+            return at
+        at = self._strict(text, at, out)
         end = len(text)
-        while at < end and not self.done and not self.stuck:
-            at = self._strict(text, at, out)
-            if at == end or self.done or self.stuck:
-                break
+        while at < end and not self.done and not self.stuck and (final or not self._undecided):
             before = at
-            at = self._string(text, at, final, out) if self._quote else self._odd_token(text, at, final, out)
-            if at == before:
+            at = self._string(text, at, final, out) if self.quote else self._odd_token(text, at, final, out)
+            if at == before or self.done or self.stuck:
                 # Undecided: a token at the end of what has arrived.
                 break
+            at = self._strict(text, at, out)
         return at
 
     def close_open(self, out: list[str]) -> bool:
         """Write the missing closing brackets, where nothing else is missing; False when more is."""
-        if self._quote or not self._lenient or self._state in (VALUE, COLON, NOTHING):
+        if self.quote or not self._lenient or self._state in (TOP, MEMBER, COLON, NOTHING):
             return False
         if not self._stack:
             return False
@@ -115,81 +122,96 @@ class JsonPipe:
 
     def _strict(self, text: str, at: int, out: list[str]) -> int:
         """Strict JSON as far as it goes, written as it is. A comma at its end is held, with the white space behind it."""
-        start, end, comma = at, len(text), -1
-        if self._quote:
+        start, end, state = at, len(text), self._state
+        if self.quote:
             at = self._rest_of_string(text, at)
-            if self._quote or self.done:
+            state = self._state
+            if self.quote or self.done:
                 end = at
-        meaning = MEANINGS[self._state].get
+        rows = ROWS if end - at <= _MANY else WIDE
         while at < end:
-            token = meaning(text[at])
-            if token is None:
+            step = rows[state].get(text[at])
+            if step is None:
                 break
-            if token == SPACE:
+            if step < OPENS:
+                state = step
                 at += 1
-                continue
-            if token == COMMA:
-                simple = SIMPLE[self._state](text, at) if end - at > _MANY else None
-                if simple is not None:
-                    at = simple.end()
-                    continue
-                comma = at
-                at += 1
-                self._state = KEY if self._state == AFTER_MEMBER else ITEM
-                meaning = MEANINGS[self._state].get
-                continue
-            if token == SCALAR_BEGINS:
-                found = SCALAR(text, at)
-                if found is None:
+            elif step >= QUOTE:
+                self.quote = '"'
+                self._after = step - QUOTE
+                at = self._rest_of_string(text, at + 1)
+                if self.quote or self.done:
                     break
-                at = found.end()
-                self._ended()
-            elif token == OPENS and len(self._stack) >= self._depth_limit:
-                self.too_deep = True
-                self._stop(at)
-                break
+                state = self._state
+            elif step < MORE:
+                state = self._bracket(step, text[at])
+                if self.stuck:
+                    break
+                at += 1
+                if self.done or not self._stack:
+                    break
             else:
-                at = self._structure(token, text, at)
-            comma = -1
-            if self._comma:
-                out.append(self._comma)
-                self._comma = ""
-            if self._quote or self.done:
-                break
-            meaning = MEANINGS[self._state].get
-        if comma >= 0:
-            out.append(text[start:comma])
-            self._comma = text[comma:at]
-        elif self._comma:
-            self._comma += text[start:at]
-        elif at > start:
-            out.append(text[start:at])
+                found = self._whole_values(step, state, text, at) if end - at > _MANY else None
+                if found is not None:
+                    at = found.end()
+                    state = self._behind()
+                elif step == BEGINS and end - at > _MANY:
+                    break
+                else:
+                    state = ROWS[state][text[at]]
+                    at += 1
+        if state >= INSIDE:
+            # Not over, or nothing that strict JSON has: it is read again from its beginning.
+            self._undecided = at == end
+            at = start + len(text[start:at].rstrip(SCALAR_CHARACTERS))
+            state = MEMBER if state >= IN_MEMBER else ITEM
+        else:
+            self._undecided = False
+        self._state = state
+        self._pass(text[start:at], out)
         return at
 
-    def _structure(self, token: int, text: str, at: int) -> int:
-        """A quote, a colon or a bracket, and with a quote the string behind it."""
-        if token == QUOTE:
-            self._quote = '"'
-            self._in_key = self._state in (KEY, FIRST_KEY)
-            return self._rest_of_string(text, at + 1)
-        if token == IS_COLON:
-            self._state = VALUE
-        elif token == CLOSES:
-            self._stack.pop()
-            self._ended()
-        else:
-            bracket = text[at]
+    def _whole_values(self, step: int, state: int, text: str, at: int) -> re.Match[str] | None:
+        """A number or a word, or as many items or members behind a comma as are simple, where much text is there."""
+        if step == BEGINS:
+            return SCALAR(text, at)
+        return (MORE_MEMBERS if state == AFTER_MEMBER else MORE_ITEMS)(text, at)
+
+    def _bracket(self, step: int, bracket: str) -> int:
+        """Where an opening or a closing bracket leads."""
+        if step == OPENS:
+            if len(self._stack) >= self._depth_limit:
+                self.too_deep = self.stuck = True
+                return self._state
             self._stack.append(bracket)
-            self._state = FIRST_KEY if bracket == "{" else FIRST_ITEM
-        return at + 1
+            return FIRST_KEY if bracket == "{" else FIRST_ITEM
+        self._stack.pop()
+        self._ended()
+        return self._state
+
+    def _pass(self, piece: str, out: list[str]) -> None:
+        """Write strict JSON, but not yet a comma that it ends with."""
+        if not piece:
+            return
+        if piece[-1] in _MAY_FOLLOW_COMMA and not self.quote:
+            stripped = piece.rstrip(SPACE)
+            if stripped[-1:] == ",":
+                if len(stripped) > 1:
+                    self._write(stripped[:-1], out)
+                self._comma = piece[len(stripped) - 1 :]
+                return
+            if not stripped and self._comma:
+                self._comma += piece
+                return
+        self._write(piece, out)
 
     def _rest_of_string(self, text: str, at: int) -> int:
         """Behind an opening quote: strict text, and the closing quote if it stands there."""
-        if self._quote != '"':
+        if self.quote != '"':
             return at
         at = STRING.end(text, at)
         if at < len(text) and text[at] == '"':
-            self._quote = ""
+            self.quote = ""
             self._string_ended()
             return at + 1
         return at
@@ -204,7 +226,7 @@ class JsonPipe:
             return self._comment(text, at, final)
         if state in (FIRST_KEY, KEY):
             return self._key(text, at, final, out)
-        if state in (VALUE, FIRST_ITEM, ITEM):
+        if state in (TOP, MEMBER, FIRST_ITEM, ITEM):
             return self._value(text, at, final, out)
         if state == NOTHING:
             # The text had its braces doubled: the second closing one belongs to the first opening one.
@@ -288,8 +310,8 @@ class JsonPipe:
 
     def _open_string(self, quote: str, at: int, out: list[str], *, key: bool) -> int:
         self._write('"', out)
-        self._quote = quote
-        self._in_key = key
+        self.quote = quote
+        self._after = COLON if key else self._behind()
         return at + 1
 
     def _write(self, text: str, out: list[str]) -> None:
@@ -298,16 +320,22 @@ class JsonPipe:
             self._comma = ""
         out.append(text)
 
+    def _behind(self) -> int:
+        """Where the end of a value leads."""
+        if not self._stack:
+            return AFTER_TOP
+        return AFTER_MEMBER if self._stack[-1] == "{" else AFTER_ITEM
+
     def _ended(self) -> None:
-        if self._stack:
-            self._state = AFTER_MEMBER if self._stack[-1] == "{" else AFTER_ITEM
-        elif self._double:
-            self._state = NOTHING
-        else:
-            self.done = True
+        self._state = self._behind()
+        if not self._stack:
+            if self._double:
+                self._state = NOTHING
+            else:
+                self.done = True
 
     def _string_ended(self) -> None:
-        if self._in_key:
+        if self._after == COLON:
             self._state = COLON
         else:
             self._ended()
@@ -319,14 +347,14 @@ class JsonPipe:
     # -- inside strings ------------------------------------------------------------------------------------------------------
 
     def _string(self, text: str, at: int, final: bool, out: list[str]) -> int:
-        stop = (_SINGLE if self._quote == "'" else STRING).end(text, at)
+        stop = (_SINGLE if self.quote == "'" else STRING).end(text, at)
         if stop > at:
             out.append(text[at:stop])
             at = stop
             if at == len(text):
                 return at
         character = text[at]
-        if character == self._quote:
+        if character == self.quote:
             return self._close_string(text, at, final, out)
         if character == "\\":
             return self._escape(text, at, final, out)
@@ -338,7 +366,7 @@ class JsonPipe:
         return at + 1
 
     def _close_string(self, text: str, at: int, final: bool, out: list[str]) -> int:
-        if self._quote == "'":
+        if self.quote == "'":
             # O'Reilly: a single quote ends the string only where the value may end.
             after = _BLANKS.end(text, at + 1)
             if after >= len(text) and not final:
@@ -347,7 +375,7 @@ class JsonPipe:
                 out.append("'")
                 return at + 1
         out.append('"')
-        self._quote = ""
+        self.quote = ""
         self._string_ended()
         return at + 1
 

@@ -1,4 +1,4 @@
-"""Strict JSON (RFC 8259) as a table: what may stand where a reader waits, and what it means there.
+"""Strict JSON (RFC 8259) as a table: by where a reader stands, what each character leads to.
 
 Every repeat in the patterns is possessive: what was matched is never tried again, so a text is read once, however it is nested.
 """
@@ -19,34 +19,90 @@ NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _SCALAR = rf"(?:true|false|null|(?![-+.0-9eE]{{{NUMBER_LIMIT}}}){NUMBER})(?=[ \t\r\n,\]}}])"
 SCALAR = re.compile(_SCALAR).match
 """A number or a word, whole only where something stands behind it that can not belong to it."""
+SCALAR_CHARACTERS = "+-.0123456789Eaeflnrstu"
+"""What numbers and words are made of; nothing that may stand before them is."""
 
-VALUE, FIRST_ITEM, ITEM, FIRST_KEY, KEY, COLON, AFTER_ITEM, AFTER_MEMBER, NOTHING = range(9)
-"""What a reader waits for."""
+SPACE = " \t\r\n"
+_DIGITS = "0123456789"
 
-SPACE, QUOTE, SCALAR_BEGINS, COMMA, CLOSES, IS_COLON, OPENS = range(7)
-"""What a character means there."""
+TOP, FIRST_ITEM, ITEM, FIRST_KEY, KEY, COLON, MEMBER, AFTER_ITEM, AFTER_MEMBER, AFTER_TOP, NOTHING, INSIDE = range(12)
+"""Where a reader stands: what it waits for, or what it is behind. From INSIDE on: in a number or a word."""
 
-_ALWAYS = dict.fromkeys(" \t\r\n", SPACE)
-_VALUE = {**_ALWAYS, '"': QUOTE, **dict.fromkeys("-0123456789tfn", SCALAR_BEGINS), "{": OPENS, "[": OPENS}
-_KEY = {**_ALWAYS, '"': QUOTE}
+OPENS, CLOSES, MORE, BEGINS, QUOTE = range(1000, 1005)
+"""What a character does where it leads nowhere by itself. To QUOTE is added where the string's end leads."""
 
-MEANINGS: tuple[dict[str, int], ...] = (
-    _VALUE,
-    {**_VALUE, "]": CLOSES},
-    _VALUE,
-    {**_KEY, "}": CLOSES},
-    _KEY,
-    {**_ALWAYS, ":": IS_COLON},
-    {**_ALWAYS, ",": COMMA, "]": CLOSES},
-    {**_ALWAYS, ",": COMMA, "}": CLOSES},
-    _ALWAYS,
+_ENDS = "$"
+# Inside a number or a word: the part behind the sign, and so on. `_ENDS`: the value may end there.
+_PARTS: dict[str, dict[str, str]] = {
+    "-": {"0": "0", "123456789": "1"},
+    "0": {".": ".", "eE": "e", _ENDS: ""},
+    "1": {_DIGITS: "1", ".": ".", "eE": "e", _ENDS: ""},
+    ".": {_DIGITS: ".5"},
+    ".5": {_DIGITS: ".5", "eE": "e", _ENDS: ""},
+    "e": {"+-": "e+", _DIGITS: "e5"},
+    "e+": {_DIGITS: "e5"},
+    "e5": {_DIGITS: "e5", _ENDS: ""},
+}
+for _word in ("true", "false", "null"):
+    for _length in range(1, len(_word)):
+        _PARTS[_word[:_length]] = {_word[_length]: _word[: _length + 1]}
+    _PARTS[_word] = {_ENDS: ""}
+_FIRST = {"-": "-", "0": "0", **dict.fromkeys("123456789", "1"), "t": "t", "f": "f", "n": "n"}
+
+
+def _inside(first: int, after: int, following: int, closer: str) -> list[dict[str, int]]:
+    """The rows of numbers and words in one kind of container, the first of them being row `first`."""
+    number = {part: first + index for index, part in enumerate(_PARTS)}
+    rows = []
+    for ways in _PARTS.values():
+        row = {character: number[way] for characters, way in ways.items() if way for character in characters}
+        if _ENDS in ways:
+            row |= {**dict.fromkeys(SPACE, after), ",": following, closer: CLOSES}
+        rows.append(row)
+    return rows
+
+
+def _row(state: int, more: dict[str, int]) -> dict[str, int]:
+    return {**dict.fromkeys(SPACE, state), **more}
+
+
+_ITEMS = {part: INSIDE + index for index, part in enumerate(_PARTS)}
+IN_MEMBER = INSIDE + len(_PARTS)
+
+
+def _value(first: int, after: int) -> dict[str, int]:
+    begins = {character: first + _ITEMS[part] - INSIDE for character, part in _FIRST.items()}
+    return {'"': QUOTE + after, "{": OPENS, "[": OPENS, **begins}
+
+
+ROWS: tuple[dict[str, int], ...] = (
+    _row(TOP, {'"': QUOTE + AFTER_TOP, "{": OPENS, "[": OPENS}),
+    _row(FIRST_ITEM, {**_value(INSIDE, AFTER_ITEM), "]": CLOSES}),
+    _row(ITEM, _value(INSIDE, AFTER_ITEM)),
+    _row(FIRST_KEY, {'"': QUOTE + COLON, "}": CLOSES}),
+    _row(KEY, {'"': QUOTE + COLON}),
+    _row(COLON, {":": MEMBER}),
+    _row(MEMBER, _value(IN_MEMBER, AFTER_MEMBER)),
+    _row(AFTER_ITEM, {",": ITEM, "]": CLOSES}),
+    _row(AFTER_MEMBER, {",": KEY, "}": CLOSES}),
+    {},
+    _row(NOTHING, {}),
+    *_inside(INSIDE, AFTER_ITEM, ITEM, "]"),
+    *_inside(IN_MEMBER, AFTER_MEMBER, KEY, "}"),
 )
-"""By what is waited for: the characters that strict JSON may have there."""
+"""By where the reader stands: the characters that strict JSON may have there, and where each leads or what it does."""
+
+
+def _widened(row: dict[str, int]) -> dict[str, int]:
+    begins = dict.fromkeys((character for character in _FIRST if character in row), BEGINS)
+    return {**row, **begins, **({",": MORE} if "," in row else {})}
+
+
+WIDE = (*map(_widened, ROWS[:INSIDE]), *ROWS[INSIDE:])
+"""The same for a text that is long enough to look for whole values in, and for many of them at once."""
 
 _S = r"[ \t\r\n]*+"
 _SIMPLE = rf'(?:"{_PLAIN}"|{_SCALAR})'
-SIMPLE = {
-    AFTER_ITEM: re.compile(rf"(?:,{_S}{_SIMPLE}{_S})++").match,
-    AFTER_MEMBER: re.compile(rf'(?:,{_S}"{_PLAIN}"{_S}:{_S}{_SIMPLE}{_S})++').match,
-}
+MORE_ITEMS = re.compile(rf"(?:,{_S}{_SIMPLE}{_S})++").match
+MORE_MEMBERS = re.compile(rf'(?:,{_S}"{_PLAIN}"{_S}:{_S}{_SIMPLE}{_S})++').match
 """Many items or members at once, as long as they are simple ones."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from athena.formats.bodies.json_text import quoted
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*\n)*")
@@ -26,6 +28,7 @@ _STRINGS = {
     for quote in ("'", '"', "'''", '"""')
 }
 """What stands between two quotes."""
+_DIFFERS = re.compile(r"""\"[^\"\\]*+\"|'([^'\"\\]*+)'|\b(True|False|None)\b""")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _DEPTH_LIMIT = 100
 _LAST_CHARACTER = 0x10FFFF
@@ -46,6 +49,9 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def python_to_json(text: str) -> str | None:
     """The JSON text of one Python literal; None when it is none."""
+    common = _common_literal(text)
+    if common is not None:
+        return common
     reader = _Reader(text)
     try:
         value = reader.value(0)
@@ -62,6 +68,23 @@ def python_string(text: str) -> str | None:
     except _NotALiteral:
         return None
     return value if reader.at_end() else None
+
+
+def _common_literal(text: str) -> str | None:
+    """The same for literals that differ from JSON in their words and quotes at most: most of them, and quickly."""
+    if "\\" in text:
+        return None
+    try:
+        # Whatever else differs is no JSON, and found out here.
+        return msgspec.json.format(_DIFFERS.sub(_as_json, text), indent=-1)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _as_json(found: re.Match[str]) -> str:
+    if found.lastindex is None:
+        return found.group()
+    return _WORDS[found.group(2)] if found.lastindex == 2 else f'"{found.group(1)}"'
 
 
 class _Reader:

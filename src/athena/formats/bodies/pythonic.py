@@ -1,26 +1,23 @@
 """Calls written as Python: `name(key=literal, ...)`, one or a list of them (`formats.md` 2.17).
 
-Values are shown one by one, each when the comma or bracket behind it has come. A quote ends a string only where a value may
-end, because models forget to escape quotes inside shell commands.
+Values are shown one by one, each when the comma or bracket behind it has come.
 """
 
 from __future__ import annotations
 
 import re
 
+from athena.formats.bodies.arguments import pump
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Run, Scanner, Sink, Steps
+from athena.formats.bodies.python_span import PythonSpan
+from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _HEAD_END = Lexer(("(",))
 _KEY_END = Lexer(("=", ",", ")", "'", '"', "[", "{", "("))
-_LIVE = re.compile(r"[\"'\[\](){},]")
-INSIDE = {quote: Run(rf"(?:[^{quote}\\]++|\\[\s\S])*+") for quote in "'\""}
-"""By the quote that ends it: the inside of a string, escapes and all."""
-_VALUE_MAY_END = ",)]}:"
 
 
 def read_python_calls(scan: Scanner, calls: CallWriter, *, end: str = "") -> Steps[int]:
@@ -111,77 +108,8 @@ def _key(scan: Scanner) -> Steps[tuple[str | None, str]]:
     return None, text
 
 
-class _Outside:
-    """The part of a value that is outside strings: follows its brackets."""
-
-    __slots__ = ("_open",)
-
-    def __init__(self) -> None:
-        self._open = 0
-
-    def end(self, text: str, at: int) -> int:
-        """Where a string begins or the value ends; the text's end when that is still to come."""
-        for found in _LIVE.finditer(text, at):
-            character = found.group()
-            if character in "'\"" or (not self._open and character in ",)"):
-                return found.start()
-            if character in "[({":
-                self._open += 1
-            elif self._open and character != ",":
-                self._open -= 1
-        return len(text)
-
-
 def _value(scan: Scanner, calls: CallWriter) -> Steps[str]:
     """The text of one value, up to the comma or bracket behind it, which stays."""
     pieces: list[str] = []
-    keep = calls.keeper(pieces)
-    outside = _Outside()
-
-    def straight(text: str) -> bool:
-        if text:
-            scan.push(text)
-        stop = outside.end(scan.text, scan.at)
-        if stop > scan.at:
-            keep(scan.take(stop - scan.at))
-        return stop == len(scan.text)
-
-    while True:
-        while straight(""):
-            if scan.final:
-                raise Cut
-            scan.straight = straight
-            yield
-        character = scan.text[scan.at]
-        if character not in "'\"":
-            return "".join(pieces)
-        keep(scan.take(1))
-        yield from _string(scan, character, keep)
-
-
-def _string(scan: Scanner, quote: str, keep: Sink) -> Steps[None]:
-    """The rest of a string whose opening quote was taken, closing quote included."""
-    if (yield from scan.peek(2)) == quote * 2 and (yield from scan.follows(2, tuple(_VALUE_MAY_END))) is None:
-        keep(scan.take(2))
-        quote *= 3
-    inside = INSIDE[quote[0]]
-    while True:
-        if (yield from scan.run(inside, keep)) == "\\":
-            keep(scan.take(len((yield from scan.peek(2)))))
-            continue
-        run = yield from scan.peek(len(quote))
-        if run == quote and (len(quote) == 3 or (yield from _closes(scan))):
-            keep(scan.take(len(quote)))
-            return
-        # A quote the model forgot to escape: written as an escape, so that the literal can be read.
-        scan.take(1)
-        keep("\\" + quote[0] if len(quote) == 1 else quote[0])
-
-
-def _closes(scan: Scanner) -> Steps[bool]:
-    """May the value end behind this quote? Another string may follow too: Python joins them."""
-    after = yield from scan.follows(1, (*_VALUE_MAY_END, "'", '"'))
-    if after in ("'", '"'):
-        ahead = yield from scan.peek(2)
-        return ahead[1:2] in (" ", "\n", "\t")
-    return after is not None
+    yield from pump(scan, PythonSpan(), calls.keeper(pieces))
+    return "".join(pieces)
