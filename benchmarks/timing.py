@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def best_ns(
-    functions: dict[str, Callable[[], object]], *, per: int, rounds: int = 9, batch_seconds: float = 0.03
+    functions: Mapping[str, Callable[[], object]], *, per: int, rounds: int = 9, batch_seconds: float = 0.03
 ) -> dict[str, float]:
     """CPU nanoseconds per unit of each function; `per` units are done by one call."""
     repeats: dict[str, int] = {}
