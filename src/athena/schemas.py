@@ -94,7 +94,7 @@ def for_openai(
     if schema is None:
         return dict(_EMPTY)
     walk = _Walk(schema, losses)
-    result = _dropped(walk, schema, drops, path, 0) if drops else schema
+    result = _dropped(walk, schema, drops, path, 0) if _mentions(schema, drops) else schema
     if strict:
         result = _openai_strict(_Walk(result, losses), _object_root(walk, result, path, flatten=True), path, 0)
     return _object_root(walk, result, path, flatten=strict)
@@ -161,6 +161,17 @@ def _deeper(depth: int, path: str) -> int:
     if depth >= _DEPTH:
         raise InvalidRequest(f"{path[:80]}: schema is nested deeper than {_DEPTH} levels", path=path[:80])
     return depth + 1
+
+
+def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
+    """May any of these keywords stand somewhere in the schema? Most often none does, and the walk through it is dear."""
+    if not drops:
+        return False
+    try:
+        written = msgspec.json.encode(schema)
+    except RecursionError:
+        return True
+    return any(f'"{drop.rpartition(":")[2]}"'.encode() in written for drop in drops)
 
 
 def _dropped(walk: _Walk, schema: Schema, drops: tuple[str, ...], path: str, depth: int) -> Schema:
