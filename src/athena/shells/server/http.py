@@ -10,198 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from http import HTTPStatus
 from typing import cast
-from urllib.parse import unquote
 
 import httptools
 
 from athena.shells.gateway.app import Gateway
-from athena.shells.gateway.client import ClientGone, Headers
+from athena.shells.gateway.client import Headers
 from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
+from athena.shells.server.http_request import HttpRequest, status_line
 
 LOG = logging.getLogger("athena.server")
-_BODY_WAITING = 64 * 1024
-"""Bytes of a request's body that may wait for the gateway before the socket is no longer read."""
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CHUNKED = (b"transfer-encoding", b"chunked")
-_CLOSE = (b"connection", b"close")
-
-
-class HttpRequest:
-    """One request and its answer: what the gateway knows as its client."""
-
-    __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_body_complete",
-        "_chunked",
-        "_connection",
-        "_expects_continue",
-        "_head",
-        "_takes_chunks",
-        "_waiter",
-        "answered",
-        "blocked",
-        "complete",
-        "gone",
-        "headers",
-        "keep_alive",
-        "method",
-        "on_drained",
-        "on_gone",
-        "path",
-        "query",
-    )
-
-    def __init__(
-        self, connection: HttpConnection, method: str, url: bytes, fields: Headers, *, keep_alive: bool, version: str
-    ) -> None:
-        self.method = method
-        self.path, self.query = _split(url)
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in fields:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        self.headers = headers
-        self.keep_alive = keep_alive
-        self._takes_chunks = version == "1.1"
-        self.blocked = False
-        self.on_gone: Callable[[], None] | None = None
-        self.on_drained: Callable[[], None] | None = None
-        self.answered = False
-        """The head of the answer is out, or about to."""
-        self.complete = False
-        """The last byte of the answer is written."""
-        self.gone = False
-        self._connection = connection
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._body_complete = False
-        self._expects_continue = headers.get("expect", "").lower() == "100-continue"
-        self._waiter: asyncio.Future[None] | None = None
-        self._head = b""
-        self._chunked = False
-
-    # -- the request -------------------------------------------------------------------------------------------------------
-
-    def take_body(self) -> tuple[bytes, bool]:
-        """What came of the body since the last call, and whether that was all of it."""
-        if self.gone:
-            raise ClientGone
-        pieces = self._body
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if pieces:
-            self._body = []
-            if self._body_bytes > _BODY_WAITING:
-                self._connection.read_on()
-            self._body_bytes = 0
-        return data, self._body_complete
-
-    async def more_body(self) -> None:
-        """Wait for the next piece of the body."""
-        if self._body or self._body_complete or self.gone:
-            return
-        if self._expects_continue:
-            self._expects_continue = False
-            self._connection.write(_CONTINUE)
-        self._waiter = self._connection.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    @property
-    def wholly_read(self) -> bool:
-        """Has all of the request come?"""
-        return self._body_complete
-
-    def body_came(self, data: bytes) -> None:
-        """The next piece of the body."""
-        if self.complete:
-            return
-        self._body.append(data)
-        self._body_bytes += len(data)
-        if self._body_bytes > _BODY_WAITING:
-            self._connection.read_no_more()
-        self._wake()
-
-    def body_ended(self) -> None:
-        """The request is complete."""
-        self._body_complete = True
-        self._wake()
-
-    def left(self) -> None:
-        """The client is gone, or given up."""
-        self.gone = True
-        self._wake()
-        if not self.complete and self.on_gone is not None:
-            on_gone, self.on_gone = self.on_gone, None
-            on_gone()
-
-    def drained(self) -> None:
-        """The client took what waited for it."""
-        self.blocked = False
-        if self.on_drained is not None:
-            self.on_drained()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # -- the answer --------------------------------------------------------------------------------------------------------
-
-    def start(self, status: int, headers: Headers, length: int | None) -> None:
-        """The head of the answer."""
-        self.answered = True
-        connection = self._connection
-        lines = [_status_line(status), connection.front.date_line]
-        lines += [b"%b: %b\r\n" % field for field in headers]
-        if length is not None:
-            lines.append(b"content-length: %d\r\n" % length)
-        elif self._takes_chunks:
-            self._chunked = True
-            lines.append(b"%b: %b\r\n" % _CHUNKED)
-        else:
-            self.keep_alive = False
-        if connection.front.draining or not self._body_complete:
-            self.keep_alive = False
-        if not self.keep_alive:
-            lines.append(b"%b: %b\r\n" % _CLOSE)
-        lines.append(b"\r\n")
-        self._head = b"".join(lines)
-
-    def write(self, data: bytes) -> None:
-        """The next bytes of the body, each write one chunk."""
-        if self.gone or self.complete or not data:
-            return
-        if self.method == "HEAD":
-            data = b""
-        elif self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._head:
-            data, self._head = self._head + data, b""
-        self._connection.write(data)
-
-    def finish(self, data: bytes = b"") -> None:
-        """The last bytes of the body."""
-        if self.complete:
-            return
-        if not self.gone:
-            if self.method == "HEAD":
-                data = b""
-            elif self._chunked:
-                data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-            self._connection.write(self._head + data if self._head else data)
-            self._head = b""
-        self.complete = True
-        self._connection.answered(self)
-
-    def cut_off(self) -> None:
-        """The client is given up: what waits for it is thrown away."""
-        self._connection.abort()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -467,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
             # Words of ours inside somebody's answer would become part of it.
             transport.abort()
             return
-        transport.write(_status_line(status) + self.front.date_line + refusal_bytes(status, code, message))
+        transport.write(status_line(status) + self.front.date_line + refusal_bytes(status, code, message))
         self._linger()
 
     def cut(self) -> None:
@@ -551,19 +369,3 @@ class HttpConnection(asyncio.Protocol):
         else:
             LOG.info("a client did not take its answer; its connection is cut")
             self.abort()
-
-
-def _status_line(status: int) -> bytes:
-    """The first line of an answer; upstreams use statuses that nobody registered (529)."""
-    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
-
-
-def _split(url: bytes) -> tuple[str, str]:
-    """Path, percent-decoded, and query of a request's target."""
-    if not url.startswith(b"/"):
-        parsed = httptools.parse_url(url)
-        path, query = (parsed.path or b"/").decode("ascii"), (parsed.query or b"").decode("latin-1")
-    else:
-        head, _, tail = url.partition(b"?")
-        path, query = head.decode("ascii"), tail.decode("latin-1")
-    return unquote(path) if "%" in path else path, query
