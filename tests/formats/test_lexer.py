@@ -21,3 +21,13 @@ def test_a_search_goes_on_while_another_thread_compiles_the_other_one() -> None:
     found = lexer.any.search("<b>")
     assert found is not None
     assert lexer.find("<b>", 0, True) == (0, "<b>")
+
+
+def test_the_beginning_of_a_marker_that_is_none_is_none_either() -> None:
+    lexer = Lexer(["<a", "<a>", "<a>b"], never={"<a>": "x", "<a>b": "y"})
+    for final in (False, True):
+        assert lexer.find("<a>x", 0, final) == (-1, None)
+        assert lexer.find("<a>by", 0, final) == (-1, None)
+        assert lexer.find("<a>bx", 0, final) == (0, "<a>b")
+        assert lexer.find("<a>c", 0, final) == (0, "<a>")
+        assert lexer.find("<ac", 0, final) == (0, "<a")

@@ -11,7 +11,7 @@ character. Text once taken is never copied again, so the work stays linear while
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
@@ -108,8 +108,18 @@ class Lexer:
         if node.marker:
             names.append(node.marker)
             never = self._never.get(node.marker)
-            options.append(f"(?!{never})()" if never else "()")
+            # A longer marker that is none makes no marker of its beginning: its reader would give back all of it as text.
+            behind = [*([never] if never else ()), *(re.escape(rest) for rest in self._excluded_rests(node))]
+            options.append(f"(?!{'|'.join(behind)})()" if behind else "()")
         return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+
+    def _excluded_rests(self, node: _Node) -> Iterator[str]:
+        """How longer markers go on from here that are none when something follows them."""
+        for character, child in node.children.items():
+            if child.marker and self._never.get(child.marker):
+                yield character
+            for rest in self._excluded_rests(child):
+                yield character + rest
 
 
 class Run:
