@@ -146,8 +146,8 @@ class AnswerPath:
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
         self._ended = False
         self._decode, self._encode = self._decoder.feed, self._encoder.feed
-        self._direct = self._accepted is None and self._junk is None and self.formats is None and self.prompted is None
-        """No stage stands between decoder and encoder but `restore`, which may let text pass."""
+        self._direct = self._accepted is None and self._junk is None and self.prompted is None
+        """No stage stands between decoder and encoder but those that may let text pass."""
 
     @property
     def passes_through(self) -> bool:
@@ -175,8 +175,10 @@ class AnswerPath:
         if self._ended:
             return [], b""
         events = self._decode(data)
-        if self._direct and len(events) == 1 and type(events[0]) is TextDelta and self._restore.lets_text_pass:
-            return events, self._encode(events)
+        if len(events) == 1 and self._direct and self._restore.lets_text_pass:
+            only = events[0]
+            if type(only) is TextDelta and (self.formats is None or self.formats.is_plain(only)):
+                return events, self._encode(events)
         if self._accepted is not None:
             return self._pass(events)
         if self.formats is not None and events:

@@ -25,7 +25,7 @@ from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
 from athena.dialects.base import Target, kind_of_status
 from athena.errors import AthenaError, UsageError
-from athena.model.events import Done, Error, Event, Usage, error_event
+from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.request import Loss, Request
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
@@ -275,6 +275,8 @@ class Exchange:
         if stage is not None and stage.correction is not None and self._correction is None:
             return self._ask_again(stage.correction)
         terminal = events[-1] if events else None
+        if type(terminal) is TextDelta and self._head_sent and not self._held and self.request.stream:
+            return Step(None, output, False, tuple(events))
         ended = isinstance(terminal, Done) and terminal.last
         failed = isinstance(terminal, Error) and terminal.fatal
         if failed:

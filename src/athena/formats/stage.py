@@ -161,6 +161,14 @@ class FormatStage:
 
     # -- text ----------------------------------------------------------------------------------------------------------------
 
+    def is_plain(self, event: TextDelta) -> bool:
+        """Would this text come out as it is, by itself? If so it counts as fed."""
+        choice = self._choices.get(event.choice)
+        if choice is None or len(choice.parsers) != 1 or choice.queue or event.refusal or self._ended:
+            return False
+        parser = choice.parsers.get("text")
+        return parser is not None and parser.is_plain(event.text)
+
     def _text(self, event: TextDelta | ThinkingDelta, out: list[Event]) -> None:
         choice = self._choices.get(event.choice)
         if choice is None:
