@@ -7,6 +7,7 @@ import gzip
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +22,7 @@ from athena.shells.upstream import (
     UpstreamResponse,
     parse_base_url,
 )
+from athena.shells.upstream.response import PORTION
 from support.event_loops import Run, both_loops
 from support.raw_server import (
     Flood,
@@ -792,6 +794,118 @@ def test_callbacks_can_pause_and_resume(run: Run) -> None:
             await until(lambda: bool(collector.ends))
             assert sum(map(len, collector.pieces)) == total
             assert collector.ends == [None]
+
+        with_client(run, main)
+
+
+class Turns:
+    """Counts the turns of the loop."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._loop = asyncio.get_running_loop()
+        self._count()
+
+    def _count(self) -> None:
+        self.now += 1
+        self._handle = self._loop.call_soon(self._count)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@both_loops
+def test_a_callback_gets_one_portion_in_a_turn_of_the_loop(run: Run, encoding: str) -> None:
+    text = bytes(range(256)) * 4096
+    wire = gzip.compress(text) if encoding == "gzip" else text
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\ncontent-length: %d\r\n\r\n" % (encoding.encode(), len(wire))
+    with RawServer([Request(), head + wire, Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector, turns_of_data = Collector(), []
+            response = await send(client, server)
+            turns = Turns()
+
+            def on_data(data: bytes) -> None:
+                turns_of_data.append(turns.now)
+                collector.on_data(data)
+
+            response.deliver_to(on_data, collector.on_end)
+            await until(lambda: bool(collector.ends))
+            turns.stop()
+            assert b"".join(collector.pieces) == text
+            assert collector.ends == [None]
+            assert max(map(len, collector.pieces)) <= PORTION
+            # One of what waits, and one of what the socket brings in the same turn.
+            assert max(Counter(turns_of_data).values()) <= 2
+
+        with_client(run, main)
+
+
+@both_loops
+def test_portions_that_wait_come_before_the_failure_behind_them(run: Run) -> None:
+    text = b"0123456789abcdef" * 8192
+    with RawServer([Request(), chunked_head() + chunk(text)]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            (await send(client, server)).deliver_to(collector.on_data, collector.on_end)
+            await until(lambda: bool(collector.ends))
+            assert b"".join(collector.pieces) == text
+            assert isinstance(collector.ends[0], UpstreamClosed)
+
+        with_client(run, main)
+
+
+@both_loops
+def test_a_pause_holds_between_portions(run: Run) -> None:
+    text = b"0123456789abcdef" * 8192
+    with RawServer([Request(), answer(text), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector = Collector()
+            response = await send(client, server)
+
+            def on_data(data: bytes) -> None:
+                collector.on_data(data)
+                response.pause()
+
+            response.deliver_to(on_data, collector.on_end)
+            while not collector.ends:
+                before = len(collector.pieces)
+                await asyncio.sleep(0.002)
+                assert len(collector.pieces) == before
+                response.resume()
+            assert b"".join(collector.pieces) == text
+            assert collector.ends == [None]
+
+        with_client(run, main)
+
+
+@both_loops
+def test_no_portion_comes_behind_a_close(run: Run) -> None:
+    with RawServer([Request(), answer(b"x" * (1 << 20)), Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            collector, seen = Collector(), []
+            response = await send(client, server)
+            loop = asyncio.get_running_loop()
+
+            def close() -> None:
+                seen.append(len(collector.pieces))
+                response.close()
+
+            def on_data(data: bytes) -> None:
+                collector.on_data(data)
+                if len(collector.pieces) == 2:
+                    loop.call_soon(close)
+
+            response.deliver_to(on_data, collector.on_end)
+            await until(lambda: bool(seen))
+            await asyncio.sleep(0.05)
+            assert [len(collector.pieces)] == seen
+            assert collector.ends == []
 
         with_client(run, main)
 

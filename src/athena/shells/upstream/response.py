@@ -1,7 +1,8 @@
 """One answer of an upstream: its head, then its body, by `read` or by callback.
 
-What `data_received` brings is appended to a list and wakes at most one future; a read takes all of it. Time limits cost one
-timer per response, which is moved lazily: it fires, looks at when data came last, and is set anew.
+What `data_received` brings is appended to a list and wakes at most one future. It is handed out in portions, to a callback one
+in each turn of the loop: whatever a consumer makes of an upstream's bytes, other connections get their turn in between. Time
+limits cost one timer per response, which is moved lazily: it fires, looks at when data came last, and is set anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.settings import ClientSettings, Timeouts
 
 _NEXT_ROUND = 0.001
-_PORTION = 64 * 1024
+PORTION = 16 * 1024
+"""The most bytes of a body, decoded, that one callback gets. What a model writes in one go is far less."""
 
 
 class UpstreamResponse:
@@ -38,14 +40,17 @@ class UpstreamResponse:
         "_held_back",
         "_last_data",
         "_loop",
+        "_next_turn",
         "_on_data",
         "_on_end",
         "_paused",
         "_settings",
+        "_taken",
         "_timeouts",
         "_timer",
         "_total_deadline",
         "_waiter",
+        "_waiting",
         "ended_at",
         "first_byte_at",
         "headers",
@@ -82,8 +87,12 @@ class UpstreamResponse:
         self._on_data: Callable[[bytes], None] | None = None
         self._on_end: Callable[[UpstreamError | None], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._next_turn: asyncio.Handle | None = None
         self._last_data = 0.0
         self._buffered = 0
+        self._waiting = b""
+        """What is handed out in portions, from `_taken` on; later bytes are in the framing's pieces."""
+        self._taken = 0
         self._paused = False
         self._held_back = False
         self._closed = False
@@ -92,7 +101,7 @@ class UpstreamResponse:
     # -- for the consumer --------------------------------------------------------------------------------------------------
 
     async def read(self) -> bytes:
-        """All of the body that came since the last read, waiting if nothing did; b"" at the end. One reader at a time."""
+        """The next of the body that came, at most a portion, waiting if nothing did; b"" at the end. One reader at a time."""
         if self._on_data is not None:
             raise UsageError("read() beside deliver_to()")
         while True:
@@ -111,9 +120,10 @@ class UpstreamResponse:
         """Call back instead of `read`: no task wakes up between the socket and the consumer.
 
         `on_data` gets what one read of the socket brought, from inside the event loop's callback, beginning now with what has
-        already come; it must be quick. `on_end` comes once, last: None at the end of the body, else what went wrong. Both
-        may call `close`, after which neither is called again, and `pause` and `resume` for back-pressure. An exception they
-        raise closes the response and goes to the loop's exception handler.
+        already come; it must be quick. Of more than a portion it gets the rest in later turns of the loop. `on_end` comes once,
+        last: None at the end of the body, else what went wrong. Both may call `close`, after which neither is called again, and
+        `pause` and `resume` for back-pressure. An exception they raise closes the response and goes to the loop's exception
+        handler.
         """
         if self._on_data is not None or self._waiter is not None:
             raise UsageError("deliver_to() beside another reader")
@@ -126,18 +136,18 @@ class UpstreamResponse:
         self._pause()
 
     def resume(self) -> None:
-        """Callback mode: undo `pause`; data that waited is delivered from inside this call."""
+        """Callback mode: undo `pause`; the first portion of data that waited is delivered from inside this call."""
         if self._held_back:
             self._held_back = False
             if self._on_data is not None:
                 self._deliver()
-            if not self._held_back:
+            if not self._held_back and not self._has_bytes():
                 self._resume()
 
     @property
     def has_backlog(self) -> bool:
         """Did bytes come that nobody has taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
-        return bool(self._framing.pieces) or self._held_back or self._connection.has_unread()
+        return self._has_bytes() or self._held_back or self._connection.has_unread()
 
     def close(self) -> None:
         """No more is wanted. A connection whose response is not complete dies with it."""
@@ -145,6 +155,10 @@ class UpstreamResponse:
             return
         self._closed = True
         self._framing.pieces.clear()
+        self._waiting = b""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
         self._on_data = self._on_end = None
         if self._failure is None and not self._framing.complete:
             self._fail(UpstreamClosed("the response was closed before its end", code="response_closed"))
@@ -192,7 +206,7 @@ class UpstreamResponse:
             self._last_data = now
             if first:
                 self._watch_again()
-            if self._buffered > self._settings.buffer_bytes and self._on_data is None:
+            if self._buffered > self._settings.buffer_bytes:
                 self._pause()
         elif not self.status:
             return
@@ -230,7 +244,7 @@ class UpstreamResponse:
                     encoding,
                     max_bytes=settings.max_decoded_bytes,
                     max_ratio=settings.max_decoded_ratio,
-                    step=settings.buffer_bytes,
+                    step=PORTION,
                 )
             except UpstreamProtocol as failure:
                 return failure
@@ -249,22 +263,36 @@ class UpstreamResponse:
             waiter.set_result(None)
 
     def _deliver(self) -> None:
+        """A portion now, the rest in later turns of the loop; the end behind the last byte."""
+        if self._next_turn is not None or self._held_back:
+            return
         on_data = self._on_data
         assert on_data is not None
         try:
-            while not self._held_back:
-                data = self._take()
-                if not data:
-                    break
+            data = self._take()
+            if data:
                 on_data(data)
+            if self._held_back or self._closed:
+                return
+            if data and (self._has_bytes() or self._decoder is not None):
+                self._next_turn = self._loop.call_soon(self._deliver_more)
+                return
             on_end = self._on_end
-            if on_end is not None and not self._held_back and self._is_over():
+            if on_end is not None and self._is_over():
                 self._on_end = None
                 on_end(self._failure)
         except Exception as failure:
             # The connection may belong to another request by now: the consumer's fault must not travel through it.
             self.close()
             self._loop.call_exception_handler({"message": "a consumer of an upstream response failed", "exception": failure})
+
+    def _deliver_more(self) -> None:
+        self._next_turn = None
+        self._deliver()
+
+    def _has_bytes(self) -> bool:
+        """Does anything wait here as it came?"""
+        return bool(self._waiting or self._framing.pieces)
 
     def _take(self) -> bytes:
         """What can be handed out now; b"" if nothing."""
@@ -287,20 +315,25 @@ class UpstreamResponse:
         return output
 
     def _take_wire(self) -> bytes:
-        """Body bytes as they came, in portions that a consumer which has enough can stop between."""
-        pieces = self._framing.pieces
+        """The next portion of the body as it came."""
+        waiting, pieces = self._waiting, self._framing.pieces
+        if not waiting:
+            if not pieces:
+                return b""
+            waiting = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._taken = 0
+        taken = self._taken
+        left = len(waiting) - taken
+        if left > PORTION:
+            self._waiting, self._taken = waiting, taken + PORTION
+            return waiting[taken : taken + PORTION]
+        self._waiting = b""
         if not pieces:
-            return b""
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        if len(data) > _PORTION:
-            pieces.append(data[_PORTION:])
-            self._buffered = len(data) - _PORTION
-            return data[:_PORTION]
-        self._buffered = 0
-        if self._paused and not self._held_back:
-            self._resume()
-        return data
+            self._buffered = 0
+            if self._paused and not self._held_back:
+                self._resume()
+        return waiting[taken:] if taken else waiting
 
     def _is_over(self) -> bool:
         return self._failure is not None or self._framing.complete
