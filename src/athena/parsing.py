@@ -241,8 +241,10 @@ def read_tools(tools: Tools) -> tuple[Tool, ...]:
     return tuple(found)
 
 
-def _declarations(tool: Mapping[str, Any]) -> Iterable[Any]:
+def _declarations(tool: Any) -> Iterable[Any]:
     """Gemini groups functions, Responses groups namespaces, Chat nests them, the others write them flat."""
+    if not isinstance(tool, Mapping):
+        return [tool]
     for key in ("functionDeclarations", "function_declarations"):
         if isinstance(tool.get(key), list):
             return list(tool[key])

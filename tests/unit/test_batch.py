@@ -102,6 +102,12 @@ def test_tools_are_read_as_values_as_json_text_and_as_values_of_ours() -> None:
         assert [json.loads(call["arguments"]) for call in outcome["tool_calls"]] == [{"a": 1}], tools
 
 
+@pytest.mark.parametrize("wrong", [5, "f", None, [{"name": "f"}]])
+def test_a_tool_that_is_none_is_named(wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"tools\[1\]: expected a tool as an object"):
+        athena.parse(CALL, tools=[{"name": "f"}, wrong])
+
+
 def test_any_mapping_will_do() -> None:
     [outcome] = athena.parse_batch([UserDict(id=1, text=CALL)])
     assert outcome["tool_calls"][0]["name"] == "f"

@@ -268,11 +268,7 @@ def _tool_book_of_json(tools: bytes) -> ToolBook | None:
 def _declared(tools: Any) -> ToolBook | None:
     if tools is None:
         return None
-    several = tools if isinstance(tools, list | tuple) else [tools]
-    for index, tool in enumerate(several):
-        if not isinstance(tool, Tool | Mapping):
-            raise InvalidRequest(f"tools[{index}]: expected a tool as an object", path=f"tools[{index}]")
-    return ToolBook(read_tools(several))
+    return ToolBook(read_tools(tools if isinstance(tools, list | tuple) else [tools]))
 
 
 def _has_tool_values(tools: Any) -> bool:
