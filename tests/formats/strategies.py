@@ -8,26 +8,25 @@ import msgspec
 from hypothesis import strategies as st
 
 from athena.formats import all_formats
+from athena.formats.base import Format
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
 
-MARKERS = tuple(
-    sorted(
-        {
-            marker
-            for known in all_formats()
-            for marker in (
-                *(opener.marker for opener in known.openers),
-                *known.closers,
-                *known.turn_ends,
-                *(delimiter for pair in known.thinking for delimiter in pair),
-            )
-            if marker
-        }
-    )
-)
 
-_BITS = (
+def own_markers(known: Format) -> tuple[str, ...]:
+    """What begins and ends calls, reasoning and turns in a format."""
+    markers = (
+        *(opener.marker for opener in known.openers),
+        *known.closers,
+        *known.turn_ends,
+        *(delimiter for pair in known.thinking for delimiter in pair),
+    )
+    return tuple(dict.fromkeys(marker for marker in markers if marker))
+
+
+MARKERS = tuple(sorted({marker for known in all_formats() for marker in own_markers(known)}))
+
+BITS = (
     "get_time", "get_weather", "functions.get_time:0", "{", "}", "[", "]", '"', "'", "\\", "\n", "\n\n", " ",
     "`", "```", "```json\n", '{"name": "get_time", "arguments": {}}', '{"tz": "UTC"}', "{}", '"tz"', ":", ",",
     "=", ">", "<", "|", "(", ")", "/", "name=", '"get_time">', "get_time>", "tz", "UTC", "true", "True", "null",
@@ -37,7 +36,7 @@ _BITS = (
     "[ARGS]", "[CALL_ID]", "a", "東京", "😀", "\u2028", "\x00", "é", "<think>", "</think>", "<![CDATA[", "]]>",
 )  # fmt: skip
 
-fragments = st.lists(st.sampled_from(MARKERS + _BITS), max_size=24).map("".join)
+fragments = st.lists(st.sampled_from(MARKERS + BITS), max_size=24).map("".join)
 """Texts that are nearly, partly or wholly markup."""
 
 prose = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[]{}`>|✿(｜"), max_size=200)

@@ -357,8 +357,7 @@ class TextParser:
                 return self._ticks(marker[: len(marker) - len(marker.lstrip("`"))])
             if meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
                 return self._delimiter(marker, meaning)
-            scanner.at = behind
-            self._say(marker)
+            self._give_up(marker)
             return True
         self._begin(marker, candidates)
         return True
@@ -493,8 +492,15 @@ class TextParser:
             scanner.at += ticks
             self._say(marker[:ticks], ticks=True)
             return
-        said = self._longest if len(self._longest) > _READ_AGAIN else marker
-        scanner.at += len(said)
+        if len(self._longest) > _READ_AGAIN:
+            scanner.at += len(self._longest)
+            self._say(self._longest)
+        else:
+            self._give_up(marker)
+
+    def _give_up(self, marker: str) -> None:
+        said = marker[: self._table.given_up(marker)]
+        self._scanner.at += len(said)
         self._say(said)
 
     def _say_or_read_again(self, raw: str) -> None:

@@ -28,7 +28,7 @@ TURN_END = "<|im_end|>"
 _ENDS = (FUNCTION, ARGUMENTS, RESULT, RETURN, TURN_END)
 _MARKERS = Lexer(_ENDS)
 _NAME_END = Lexer(("\n", *_ENDS))
-_NO_NAME = r"[:：]?+[ \t]*+(?:[\n✿]|[^\s✿]++[ \t]++[^\s✿<])"
+_NO_NAME = r"[:：]?+[ \t]*+(?:[\n✿]|[^\s✿<]++[ \t]++[^\s✿<])"
 _COLONS = (":", "：")
 _COMMENTS = ("#", "//")
 
@@ -38,7 +38,7 @@ def read_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     yield from scan.found(*_COLONS)
     text, _ = yield from scan.upto(_NAME_END, LOOK_AHEAD * 2)
     name = text.strip()
-    if not name or len(name.split()) > 1 or not calls.admits(name):
+    if not name or len(name.split()) > 1 or "✿" in name or not calls.admits(name):
         raise Declined
     behind = yield from scan.follows(0, _ENDS)
     if behind is None:

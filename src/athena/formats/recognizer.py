@@ -48,7 +48,7 @@ class Meaning(msgspec.Struct, frozen=True):
 class Table:
     """The live markers of one phase."""
 
-    __slots__ = ("any", "final", "lexer", "meanings")
+    __slots__ = ("_given_up", "any", "final", "lexer", "meanings")
 
     def __init__(
         self, candidates: Iterable[Candidate], formats: Iterable[Format], *, named: Format | None, thinking: bool
@@ -89,6 +89,7 @@ class Table:
             for marker in markers
         }
         self.lexer = Lexer(markers, ticks=True, tildes=True, never=_never(self.meanings))
+        self._given_up: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Search:
         # Compiled on first use, a tenth of a second each: most answers need two of the four searches of a recognizer.
@@ -97,6 +98,17 @@ class Table:
         search: Search = getattr(self.lexer, name).search
         setattr(self, name, search)
         return search
+
+    def given_up(self, marker: str) -> int:
+        """How much of a marker that means nothing is text for sure: behind that another may begin (`>>>>` is `>` and `>>>`).
+
+        So a search that passes over an excluded marker finds the same as a reader that is asked and declines.
+        """
+        length = self._given_up.get(marker)
+        if length is None:
+            inside = self.any(marker, 1)
+            length = self._given_up[marker] = inside.start() if inside is not None else len(marker)
+        return length
 
 
 def _never(meanings: dict[str, Meaning]) -> dict[str, str]:

@@ -38,6 +38,8 @@ _read_objects = json_block_reader((END,), (BEGIN,), heads="{")
 
 def read_yaml(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A YAML list of calls, Apriel's other mode: a name, and arguments as lines or as one JSON object. Shown when it ends."""
+    if (yield from scan.follows(0, ("-",))) is None:
+        raise Declined
     pieces: list[str] = []
     if not (yield from scan.flow(_END, calls.keeper(pieces))):
         raise Cut

@@ -21,6 +21,7 @@ WRAPPERS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""
 NO_ATTRIBUTE = r"[ \t\r\n]*+[^ \t\r\n\w\"'.\-]"
 """What can not follow the tag of a call."""
+_NO_ATTRIBUTE = re.compile(NO_ATTRIBUTE)
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>/]+))""")
 
 
@@ -117,7 +118,7 @@ class InvokeReader:
         if not marker:
             raise Cut
         name = attributes(text).get("name", "")
-        if not name:
+        if not name or _NO_ATTRIBUTE.match(text) is not None:
             raise Declined
         if marker == ">":
             scan.take(1)

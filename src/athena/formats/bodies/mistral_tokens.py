@@ -17,7 +17,7 @@ ARGUMENTS = "[ARGS]"
 TURN_END = "</s>"
 
 NO_ARRAY = unlike("[", "{", behind={"[": unlike("{", "]")})
-NO_NAME = rf"{SPACE}(?:[\[{{]|[^\s\[{{<]++[ \t\r\n]++[^ \t\r\n\[{{<])"
+NO_NAME = rf"{SPACE}(?:[\[{{]|[^\s\[{{<]++[ \t\r\n]++[^\s\[{{<])"
 """What can not follow the token: no array of calls, or no name of one."""
 
 _ENDS = (CALLS, CALLS_END, TURN_END)

@@ -1,8 +1,9 @@
 """What can not follow an opener, as regular expressions: there the marker is text, and no reader has to be asked.
 
 Such a pattern (`Opener.never`) is matched behind the marker and must end with a character that proves it, so that it never
-matches because the text has not arrived yet. It may only say what the reader would say: declined. Every repeat is possessive:
-a search over near misses stays one pass over the text.
+matches because the text has not arrived yet. It may only say what the reader would say: declined (white space that JSON does
+not know proves nothing: readers strip names of it). Every repeat is possessive: a search over near misses stays one pass over
+the text.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _unlike(node: dict[str, dict], path: str, behind: dict[str, str], depth: int
     if not depth:
         return r"(?!)"
     others = "".join(re.escape(character) for character in node)
-    space = "" if any(character in " \t\r\n" for character in node) or path else r" \t\r\n"
+    space = "" if any(character in " \t\r\n" for character in node) or path else r"\s"
     branches = [f"[^{others}{space}]"]
     for character, child in node.items():
         inner = _unlike(child, path + character, behind, depth - 1)
@@ -68,20 +69,20 @@ def _one_of(node: dict[str, dict]) -> str:  # type: ignore[type-arg]  # a trie
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
 
 
-NO_OBJECT = rf"{SPACE}\{{?+{SPACE}[^ \t\r\n\"'\w]"
+NO_OBJECT = rf"{SPACE}\{{?+{SPACE}[^\s\"'\w]"
 """Behind a brace: not the first key of an object."""
-NO_OBJECTS = rf"{SPACE}(?:[^ \t\r\n{{]|\{{{NO_OBJECT})"
+NO_OBJECTS = rf"{SPACE}(?:[^\s{{]|\{{{NO_OBJECT})"
 """Behind a bracket: no object."""
-_NO_BRACKET = r"(?:[ \t\r\n]++[^ \t\r\n(]|[^ \t\r\n\w.\-(])"
-NO_PYTHON_CALL = rf"{SPACE}(?:[^ \t\r\n\w\]]|[\w.\-]++{_NO_BRACKET})"
+_NO_BRACKET = r"(?:[ \t\r\n]++[^\s(]|[^\s\w.\-(])"
+NO_PYTHON_CALL = rf"{SPACE}(?:[^\s\w\]]|[\w.\-]++{_NO_BRACKET})"
 """Behind a bracket: no name with a bracket behind it, and no end."""
-NO_PYTHON_CALLS = rf"{SPACE}(?:\[{NO_PYTHON_CALL}|[^ \t\r\n\w\[]|[\w.\-]++{_NO_BRACKET})"
+NO_PYTHON_CALLS = rf"{SPACE}(?:\[{NO_PYTHON_CALL}|[^\s\w\[]|[\w.\-]++{_NO_BRACKET})"
 """Neither a call nor a list of them."""
 
 
 def no_json(heads: str = "{[") -> str:
     """Neither such a bracket nor a code fence."""
-    return rf"{SPACE}[^ \t\r\n`{re.escape(heads)}]"
+    return rf"{SPACE}[^\s`{re.escape(heads)}]"
 
 
 def no_name(*behind: str) -> str:
