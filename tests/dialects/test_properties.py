@@ -236,6 +236,19 @@ def test_damaged_answers_end_in_one_terminal(dialect: str, stream: bool, data: s
         write(client, events, stream=False)
 
 
+ODD_VALUES = ([], {}, 5, None, True, "x", [{}], {"a": []})
+
+
+@DIALECTS
+@pytest.mark.parametrize("key", ["type", "code", "status", "message", "param", "metadata"])
+def test_error_bodies_of_any_shape_are_errors(dialect: str, key: str) -> None:
+    for odd in ODD_VALUES:
+        known = {"type": "overloaded_error", "message": "m", key: odd}
+        for body in ({"error": {"message": "m", key: odd}}, {"type": "error", "error": known}, {key: odd}, [{"error": odd}]):
+            for status in (400, 401, 500, 529):
+                assert get_dialect(dialect).decode_error(status, {}, json.dumps(body).encode()).fatal
+
+
 @cache
 def bodies(dialect: str) -> list[Any]:
     return [json.loads(case.body) for case in dialect_cases(dialect).request]

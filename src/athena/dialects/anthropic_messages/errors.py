@@ -56,7 +56,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
         value = None
     inner = value.get("error") if isinstance(value, dict) else None
     name = inner.get("type") if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or name not in _KIND_OF_TYPE:
+    if not isinstance(inner, dict) or not isinstance(name, str) or name not in _KIND_OF_TYPE:
         return loose_error(status, headers, body)
     return error_of_object(inner, status=status, wait=retry_after(headers), raw=body[:2000].decode("utf-8", "replace"))
 
