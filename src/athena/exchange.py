@@ -222,6 +222,11 @@ class Exchange:
         return self._path.prompted if self._path is not None else None
 
     @property
+    def reads_text(self) -> bool:
+        """Are calls looked for in the model's text? Then a large piece of it can take long."""
+        return self._path is not None and (self._path.formats is not None or self._path.prompted is not None)
+
+    @property
     def text_calls(self) -> int:
         """Calls that were found in the model's text."""
         if self.prompted is not None:

@@ -307,7 +307,7 @@ class Flow:
 
     def _keep_alive(self) -> None:
         exchange = self._exchange
-        if exchange is None or exchange.done or self._finished:
+        if exchange is None or self._finished or (self._relay is not None and self._relay.is_working) or exchange.done:
             return
         step = exchange.commit()
         if step.head is not None:

@@ -2,6 +2,9 @@
 
 No task, queue or future per chunk stands between the two sockets: the one coroutine that serves the request wakes up when the
 attempt is over. What the client does not take fast enough stays in the upstream's socket.
+
+What may take long goes into a thread, so that other streams go on: a whole answer or a single event of some size, and what is
+left of a burst that has used up its time. Nothing more is taken from the upstream until the thread is through.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from athena.errors import UpstreamError
 from athena.exchange import Exchange, Step
@@ -18,6 +22,15 @@ from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.logs import log_body
 from athena.shells.upstream import Timeouts, UpstreamResponse
+
+_SLICE = 8 * 1024
+"""Bytes of a burst after which the clock is looked at."""
+_TURN_S = 0.005
+"""How long a burst may be worked on inside of the loop."""
+_LARGE = 256 * 1024
+_LARGE_TEXT = 8 * 1024
+"""Bytes without an event, of a whole answer or of one event, above which their end is worked on in a thread: in any case, and
+where calls are looked for in the text, in which a hostile one takes longest."""
 
 
 class Relay:
@@ -49,7 +62,16 @@ class Relay:
         self._request_id = request_id
         self._silence: SilenceWatch | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._quiet = 0
+        """Bytes since the last event."""
+        self._work: asyncio.Future[Step] | None = None
+        """What a thread is doing with the exchange."""
         self._over: asyncio.Future[Step | None] = loop.create_future()
+
+    @property
+    def is_working(self) -> bool:
+        """Is a thread at the exchange? Nobody else may touch it then."""
+        return self._work is not None
 
     async def run(self, timeouts: Timeouts) -> Step | None:
         """Until the answer is complete, the model is to be asked again, or the attempt has failed with nothing shown."""
@@ -58,7 +80,7 @@ class Relay:
             self._loop,
             timeouts,
             finished=lambda: exchange.finished,
-            waits_for_us=lambda: client.blocked,
+            waits_for_us=lambda: client.blocked or self._work is not None,
             has_backlog=lambda: self._response.has_backlog,
             on_silence=self._on_end,
         )
@@ -66,6 +88,10 @@ class Relay:
         try:
             self._response.deliver_to(self._on_data, self._on_end)
             return await self._over
+        except asyncio.CancelledError:
+            if self._work is not None:
+                await asyncio.wait([self._work])
+            raise
         finally:
             client.on_drained = None
             self._silence.stop()
@@ -85,10 +111,10 @@ class Relay:
         log_body("upstream answer", self._request_id, data)
         self.chunks += 1
         try:
-            step = self._exchange.upstream_data(data, now)
-            if says_something(data, step.events) and self._silence is not None:
-                self._silence.heard(now)
-            self._take(step, now)
+            if len(data) <= _SLICE and self._quiet <= _LARGE_TEXT:
+                self._take(self._fed(data, now), now)
+            else:
+                self._feed_slices(data, now, worked_from + _TURN_S)
         except Exception as failure:
             self._fail(failure)
         self.own_time += time.perf_counter() - worked_from
@@ -96,13 +122,16 @@ class Relay:
     def _on_end(self, failure: UpstreamError | None) -> None:
         if not self._over.done():
             try:
-                self._take(self._exchange.upstream_end(failure), self._loop.time())
+                if self._is_large():
+                    self._work_aside(partial(self._exchange.upstream_end, failure), b"")
+                else:
+                    self._take(self._exchange.upstream_end(failure), self._loop.time())
             except Exception as error:
                 self._fail(error)
 
     def _on_time(self) -> None:
         self._timer = None
-        if not self._over.done():
+        if not self._over.done() and self._work is None:
             now = self._loop.time()
             try:
                 self._take(self._exchange.tick(now), now)
@@ -111,9 +140,71 @@ class Relay:
 
     def _drained(self) -> None:
         self.blocked_since = 0.0
-        self._response.resume()
+        if self._work is None:
+            self._response.resume()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
+
+    def _fed(self, data: bytes, now: float) -> Step:
+        step = self._exchange.upstream_data(data, now)
+        self._heed(data, step, now)
+        return step
+
+    def _heed(self, data: bytes, step: Step, now: float) -> None:
+        self._quiet = 0 if step.events else self._quiet + len(data)
+        if says_something(data, step.events) and self._silence is not None:
+            self._silence.heard(now)
+
+    def _feed_slices(self, data: bytes, now: float, until: float) -> None:
+        """A burst slice by slice while there is time, written to the client in one go; the rest in a thread."""
+        written: list[Step] = []
+        at = 0
+        while at < len(data):
+            part = data[at : at + _SLICE]
+            if (at and time.perf_counter() > until) or (self._is_large() and (b"\n" in part or b"\r" in part)):
+                break
+            at += len(part)
+            step = self._fed(part, now)
+            if step.head is None and not step.done and step.again is None:
+                written.append(step)
+                continue
+            self._take(_joined(written), now)
+            written.clear()
+            self._take(step, now)
+            if self._over.done():
+                return
+        self._take(_joined(written), now)
+        if at < len(data):
+            rest = data[at:]
+            self._work_aside(partial(self._exchange.upstream_data, rest, now), rest)
+
+    def _is_large(self) -> bool:
+        return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._exchange.reads_text)
+
+    def _work_aside(self, work: Callable[[], Step], data: bytes) -> None:
+        self._response.pause()
+        self._work = self._loop.run_in_executor(None, work)
+        self._work.add_done_callback(partial(self._worked, data, time.perf_counter()))
+
+    def _worked(self, data: bytes, worked_from: float, work: asyncio.Future[Step]) -> None:
+        self._work = None
+        self.own_time += time.perf_counter() - worked_from
+        failure = work.exception()
+        if self._over.done():
+            # The request was ended meanwhile, but this is its answer.
+            if failure is None and work.result().done:
+                self._show(work.result())
+        elif failure is not None:
+            self._over.set_exception(failure)
+        else:
+            now = self._loop.time()
+            try:
+                self._heed(data, work.result(), now)
+                self._take(work.result(), now)
+            except Exception as error:
+                self._fail(error)
+            if not self._over.done() and not self._client.blocked:
+                self._response.resume()
 
     def _take(self, step: Step, now: float) -> None:
         if step.events:
@@ -140,3 +231,10 @@ class Relay:
         """A fault of ours: the coroutine that waits has to deal with it."""
         if not self._over.done():
             self._over.set_exception(failure)
+
+
+def _joined(steps: list[Step]) -> Step:
+    """Steps in the middle of an answer as one."""
+    if len(steps) == 1:
+        return steps[0]
+    return Step(output=b"".join(step.output for step in steps), events=tuple(event for step in steps for event in step.events))

@@ -1,13 +1,15 @@
 """One answer of an upstream: its head, then its body, by `read` or by callback.
 
-What `data_received` brings is appended to a list and wakes at most one future. It is handed out in portions, to a callback one
-in each turn of the loop: whatever a consumer makes of an upstream's bytes, other connections get their turn in between. Time
-limits cost one timer per response, which is moved lazily: it fires, looks at when data came last, and is set anew.
+What `data_received` brings is appended to a list and wakes at most one future. It is handed out in portions, to a callback as
+many as a moment allows in one turn of the loop: whatever a consumer makes of an upstream's bytes, other connections have their
+turn in between. Time limits cost one timer per response, which is moved lazily: it fires, looks at when data came last, and is
+set anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, UsageError
@@ -17,8 +19,8 @@ from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.settings import ClientSettings, Timeouts
 
 _NEXT_ROUND = 0.001
-PORTION = 16 * 1024
-"""The most bytes of a body, decoded, that one callback gets. What a model writes in one go is far less."""
+PORTION = 64 * 1024
+"""The most bytes of a body, decoded, that one callback gets."""
 
 
 class UpstreamResponse:
@@ -263,20 +265,25 @@ class UpstreamResponse:
             waiter.set_result(None)
 
     def _deliver(self) -> None:
-        """A portion now, the rest in later turns of the loop; the end behind the last byte."""
+        """What came, as far as this turn of the loop may go; the rest in later ones, the end behind the last byte."""
         if self._next_turn is not None or self._held_back:
             return
         on_data = self._on_data
         assert on_data is not None
+        began = 0.0
         try:
-            data = self._take()
-            if data:
+            while data := self._take():
                 on_data(data)
-            if self._held_back or self._closed:
-                return
-            if data and (self._has_bytes() or self._decoder is not None):
-                self._next_turn = self._loop.call_soon(self._deliver_more)
-                return
+                if self._held_back or self._closed:
+                    return
+                if not self._has_bytes() and self._decoder is None:
+                    break
+                # The loop's own clock stands still inside of a turn.
+                now = time.perf_counter()
+                began = began or now
+                if now - began >= self._settings.turn_s:
+                    self._next_turn = self._loop.call_soon(self._deliver_more)
+                    return
             on_end = self._on_end
             if on_end is not None and self._is_over():
                 self._on_end = None

@@ -61,6 +61,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     receive_bytes: int = 256 * 1024
     """What the kernel may take of an answer that we do not read. Far more than a model writes in a round trip; left alone, the
     kernel would grow it to many megabytes for each stream whose client does not read."""
+    turn_s: float = 0.01
+    """How long one turn of the event loop goes on handing out what came; then other connections have theirs."""
     max_decoded_bytes: int = 1024 * 1024 * 1024
     max_decoded_ratio: int = 100
 
