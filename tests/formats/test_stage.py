@@ -229,3 +229,14 @@ def test_stage_reports_formats_and_notes() -> None:
     assert stage.formats == ("kimi_k2",)
     assert [note.code for note in stage.notes] == ["unknown_tool"]
     assert msgspec.structs.asdict(stage.counts)["unknown_tools"] == 1
+
+
+def test_a_large_text_is_searched_in_pieces_and_calls_across_their_edges_are_found() -> None:
+    prose = "so it goes. " * 12_000
+    for before in (0, 64 * 1024 - 20, 64 * 1024 - 100, 64 * 1024):
+        text = prose[:before] + KIMI + prose
+        out = run([Start(id="x"), TextDelta(prose), TextDelta(text), done()])
+        assert completed(out) == [(0, "functions.get_weather:3", "get_weather", '{"city": "Tokyo"}')]
+        texts = [one.text for one in out if isinstance(one, TextDelta)]
+        assert "".join(texts) == prose + prose[:before] + prose
+        assert max(map(len, texts)) <= 64 * 1024

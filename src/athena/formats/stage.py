@@ -38,6 +38,8 @@ from athena.model.request import Tool
 _CUT_BY_UPSTREAM = frozenset({"length", "context"})
 _BECOMES_TOOL = frozenset({"stop", "stop_sequence", "malformed"})
 _ENDED_WELL = frozenset({"stop", "stop_sequence", "tool"})
+_PIECE = 64 * 1024
+"""Characters that are searched in one go: a search holds the interpreter, and with it everybody else's streams."""
 
 
 class FormatOptions(msgspec.Struct, frozen=True):
@@ -167,7 +169,7 @@ class FormatStage:
         if choice is None or len(choice.parsers) != 1 or choice.queue or event.refusal or self._ended:
             return False
         parser = choice.parsers.get("text")
-        return parser is not None and parser.is_plain(event.text)
+        return parser is not None and len(event.text) <= _PIECE and parser.is_plain(event.text)
 
     def _text(self, event: TextDelta | ThinkingDelta, out: list[Event]) -> None:
         choice = self._choices.get(event.choice)
@@ -180,10 +182,12 @@ class FormatStage:
         if len(choice.parsers) > 1:
             self._release(choice, out, but=channel)
         aside = event.refusal if isinstance(event, TextDelta) else event.summary
-        if aside or (not choice.queue and parser.is_plain(event.text)):
+        text = event.text
+        if aside or (not choice.queue and len(text) <= _PIECE and parser.is_plain(text)):
             out.append(event)
             return
-        self._show(choice, channel, parser.feed(event.text), out)
+        for at in range(0, len(text) or 1, _PIECE):
+            self._show(choice, channel, parser.feed(text[at : at + _PIECE]), out)
         if event.signature is not None:
             self._show(choice, channel, parser.release(), out)
             out.append(msgspec.structs.replace(event, text=""))
