@@ -22,6 +22,11 @@ class CodeSpans:
         """The last character said."""
 
     @property
+    def in_code(self) -> bool:
+        """Inside either?"""
+        return bool(self._fence) or self._inline > 0
+
+    @property
     def in_fence(self) -> bool:
         """Inside a code fence?"""
         return bool(self._fence)

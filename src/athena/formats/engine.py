@@ -76,10 +76,10 @@ class TextParser:
         self._channel: Channel = channel
         self._reader: Generator[None, None, None] | None = None
         self._marker = ""
-        self._candidates: list[Candidate] = []
+        self._candidates: tuple[Candidate, ...] = ()
         self._calls_before = 0
         self._commits_before = 0
-        self._longest = ""
+        self._longest = 0
         """The most that a candidate took before it declined."""
         self._cut_head = False
         """Did a candidate of reserved tokens meet the end of the text in a call's head?"""
@@ -342,16 +342,16 @@ class TextParser:
     # -- calls ---------------------------------------------------------------------------------------------------------------
 
     def _opener(self, marker: str, meaning: Meaning) -> bool:
-        quoted = self._is_quoted(marker)
-        if quoted is None:
-            return False
-        scanner = self._scanner
-        behind = scanner.at + len(marker)
-        candidates = [
-            one
-            for one in (() if quoted else meaning.candidates)
-            if self._stands_right(one) and not one.is_excluded(scanner.text, behind)
-        ]
+        candidates = meaning.candidates
+        if self._spans.in_code:
+            quoted = self._is_quoted(marker)
+            if quoted is None:
+                return False
+            if quoted:
+                candidates = ()
+        if not meaning.anywhere:
+            text, behind = self._scanner.text, self._scanner.at + len(marker)
+            candidates = tuple(one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind))
         if not candidates:
             if marker.startswith("`"):
                 return self._ticks(marker[: len(marker) - len(marker.lstrip("`"))])
@@ -395,24 +395,24 @@ class TextParser:
             self._starters_left = not scanner.final
             return scanner.final
         self._starters_left = False
-        self._begin("", list(self._recognizer.starters))
+        self._begin("", self._recognizer.starters)
         return True
 
-    def _begin(self, marker: str, candidates: list[Candidate]) -> None:
+    def _begin(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
         self._marker = marker
         self._candidates = candidates
         self._calls_before = self.writer.shown
         self._commits_before = self.writer.commits
-        self._longest = ""
+        self._longest = 0
         self._cut_head = False
         self._next_candidate()
 
     def _next_candidate(self) -> None:
         candidate = self._candidates[0]
-        self.writer.reserved = candidate.format.reserved and not candidate.opener.plain
+        self.writer.reserved = candidate.is_reserved
         self.writer.new_id = candidate.format.new_id
         self._scanner.record()
-        self._scanner.take(len(self._marker))
+        self._scanner.take_to(self._scanner.at + len(self._marker))
         self._reader = candidate.opener.read(self._scanner, self.writer, self._marker)
 
     def _advance_reader(self) -> bool:
@@ -460,17 +460,18 @@ class TextParser:
         """No call after all: its text goes on as another format's call, or as text."""
         self._reader = None
         scanner = self._scanner
-        raw = scanner.recorded
-        scanner.forget()
+        taken = scanner.recorded_size
         self.writer.abandon()
         self.writer.counts.declined += 1
         if self.writer.commits > self._commits_before:
             self._after_section()
-            self._say_or_read_again(raw)
+            scanner.rewind()
+            if taken > _READ_AGAIN:
+                self._say_next(taken)
             return
-        scanner.put_back(raw)
-        if len(raw) > len(self._longest):
-            self._longest = raw
+        scanner.rewind()
+        if taken > self._longest:
+            self._longest = taken
         # What can not be a call was not cut either, however much of it had come when the reader began.
         cut = cut and not self._candidates[0].is_excluded(scanner.text, scanner.at + len(self._marker))
         self._cut_head = self._cut_head or (cut and self.writer.reserved and self.writer.malformed_policy != "text")
@@ -485,29 +486,25 @@ class TextParser:
 
     def _say_declined(self) -> None:
         """Nobody wants it: the marker is text, and what follows is searched again unless that was much."""
-        scanner = self._scanner
         marker = self._marker
-        ticks = len(marker) - len(marker.lstrip("`"))
-        if ticks:
-            scanner.at += ticks
+        if marker.startswith("`"):
+            ticks = len(marker) - len(marker.lstrip("`"))
+            self._scanner.at += ticks
             self._say(marker[:ticks], ticks=True)
-            return
-        if len(self._longest) > _READ_AGAIN:
-            scanner.at += len(self._longest)
-            self._say(self._longest)
+        elif self._longest > _READ_AGAIN:
+            self._say_next(self._longest)
         else:
             self._give_up(marker)
 
     def _give_up(self, marker: str) -> None:
-        said = marker[: self._table.given_up(marker)]
-        self._scanner.at += len(said)
-        self._say(said)
+        if marker:
+            self._say_next(self._table.given_up(marker))
 
-    def _say_or_read_again(self, raw: str) -> None:
-        if len(raw) > _READ_AGAIN:
-            self._say(raw)
-        else:
-            self._scanner.put_back(raw)
+    def _say_next(self, count: int) -> None:
+        scanner = self._scanner
+        start = scanner.at
+        scanner.at = start + count
+        self._say(scanner.text[start : scanner.at])
 
     def _cut(self) -> None:
         """The text ended inside the reader's markup."""

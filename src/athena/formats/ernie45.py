@@ -15,12 +15,14 @@ vLLM's ernie45_tool_parser and its tests; how the template writes results is not
 from __future__ import annotations
 
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tool_call_blocks import BEGIN, END, read_json_block
 from athena.formats.hermes import render_calls, render_results, render_tools
 from athena.formats.scanner import Scanner, Steps
 from athena.formats.writer import CallWriter
 
 LINE_BREAK = "<0x0A>"
+_NO_JSON = rf"{SPACE}(?:{LINE_BREAK}{SPACE})*+(?:[^\s`{{\[<]|<[^0])"
 
 
 def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -34,7 +36,7 @@ def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 FORMAT = Format(
     id="ernie45",
     models=("ernie-4.5*thinking*", "ernie4.5*thinking*"),
-    openers=(Opener(BEGIN, read_block, auto=False),),
+    openers=(Opener(BEGIN, read_block, auto=False, never=_NO_JSON),),
     answer=(("<response>", "</response>"),),
     closers=(END,),
     turn_ends=(LINE_BREAK, "</s>"),

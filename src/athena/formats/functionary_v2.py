@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.named import CODE_TOOLS
-from athena.formats.bodies.near_misses import unlike
+from athena.formats.bodies.near_misses import at_once, unlike
 from athena.formats.bodies.raw_text import drop_rest, read_code, read_raw
 from athena.formats.render import result_text, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -129,7 +129,8 @@ FORMAT = Format(
     reserved=True,
     openers=(
         Opener(START, read_messages, never=unlike(RECIPIENT)),
-        *(Opener(marker, read_messages) for marker in (RECIPIENT, CALL_TOKEN)),
+        Opener(RECIPIENT, read_messages, never=at_once("\n", " ", *_ENDS)),
+        Opener(CALL_TOKEN, read_messages, never=at_once("\n", " ", *_ENDS)),
         Opener(FROM, read_other, auto=False),
         Opener("", read_messages, auto=False),
     ),

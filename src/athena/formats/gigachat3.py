@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.typescript import typescript
 from athena.formats.render import json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
@@ -61,7 +62,7 @@ FORMAT = Format(
     id="gigachat3",
     models=("gigachat3*", "gigachat-3*"),
     reserved=True,
-    openers=tuple(Opener(marker, _read) for marker in (TOKEN, *HEADS)),
+    openers=tuple(Opener(marker, _read, never=no_json()) for marker in (TOKEN, *HEADS)),
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,

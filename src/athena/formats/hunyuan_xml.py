@@ -25,6 +25,8 @@ from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
 _TAG_END = Lexer((">",))
+_LONGEST_SUFFIX = LOOK_AHEAD // 2
+_NO_SUFFIX = rf"(?:>|[^>]{{{_LONGEST_SUFFIX + 1}}})"
 OPEN_SOURCE = ":opensource"
 
 
@@ -55,7 +57,7 @@ def _suffix(scan: Scanner, opener: str) -> Steps[str]:
     """The rest of an opening tag that ends in a colon."""
     if opener.endswith(">"):
         return ""
-    text, marker = yield from scan.upto(_TAG_END, LOOK_AHEAD // 2)
+    text, marker = yield from scan.upto(_TAG_END, _LONGEST_SUFFIX)
     if not marker:
         raise Cut
     if not text or len(text.split()) != 1:
@@ -118,9 +120,9 @@ FORMAT = Format(
     models=("hy3*", "hy4*", "hy-3*", "hy-4*", "hunyuan-3*", "hunyuan-4*"),
     openers=(
         Opener("<tool_calls>", read_section, rank=2, never=_calls("").never_section),
-        Opener("<tool_calls:", read_section),
+        Opener("<tool_calls:", read_section, never=_NO_SUFFIX),
         Opener("<tool_call>", read_call, rank=3, never=_calls("").never_call),
-        Opener("<tool_call:", read_call),
+        Opener("<tool_call:", read_call, never=_NO_SUFFIX),
     ),
     thinking=(("<think>", "</think>"), (f"<think{OPEN_SOURCE}>", f"</think{OPEN_SOURCE}>")),
     closers=tuple(f"</{tag}{suffix}>" for tag in ("tool_calls", "tool_call", "arg_value") for suffix in ("", OPEN_SOURCE)),

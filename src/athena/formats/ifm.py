@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
-from athena.formats.bodies.near_misses import unlike
+from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.bodies.tagged import TEXT, Parameter
 from athena.formats.render import json_calls, result_text, tool_lines
 from athena.formats.scanner import Scanner, Steps
@@ -47,6 +47,8 @@ SHAPE = Keyed(
     read_tag=read_parameter,
 )
 _CALLS = KeyedCalls(SHAPE)
+_NO_CALL = rf"{SPACE}[<>}}\]\"'=|]"
+"""Behind the tag of a call: neither JSON nor a name."""
 _read_json = json_block_reader((SHAPE.call_end,), (SHAPE.call, SHAPE.section_end))
 
 
@@ -97,7 +99,7 @@ FORMAT = Format(
     id="ifm",
     models=("k2-horizon*", "k2-v3*"),
     reserved=True,
-    openers=(Opener(SHAPE.section, read_section, never=unlike(SHAPE.call)), Opener(SHAPE.call, read_call)),
+    openers=(Opener(SHAPE.section, read_section, never=unlike(SHAPE.call)), Opener(SHAPE.call, read_call, never=_NO_CALL)),
     thinking=(
         ("<ifm|think>", "</ifm|think>"),
         ("<ifm|think_fast>", "</ifm|think_fast>"),

@@ -16,7 +16,7 @@ from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.named import CODE_TOOLS
-from athena.formats.bodies.near_misses import NO_OBJECT
+from athena.formats.bodies.near_misses import NO_OBJECT, unlike
 from athena.formats.bodies.raw_text import read_code
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
 from athena.formats.scanner import Cut, Declined, Scanner, Steps
@@ -69,7 +69,10 @@ FORMAT = Format(
     id="internlm",
     models=("internlm2*", "internlm3*", "intern-s1*"),
     reserved=True,
-    openers=(Opener(BEGIN, read_action), Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT)),
+    openers=(
+        Opener(BEGIN, read_action, never=unlike(PLUGIN, INTERPRETER, "{", "[", "`")),
+        Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT),
+    ),
     closers=(END,),
     turn_ends=(TURN_END,),
     render_calls=render_calls,

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.invoke_text import function_results
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.render import arguments_of, plain_value, tagged_trouble, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -102,7 +103,10 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="invoke_xml_legacy",
-    openers=(Opener(BEGIN, read_section, rank=1), Opener(INVOKE, read_section, where="line")),
+    openers=(
+        Opener(BEGIN, read_section, rank=1, never=unlike(INVOKE)),
+        Opener(INVOKE, read_section, where="line", never=unlike(NAME)),
+    ),
     closers=(END, INVOKE_END, PARAMETERS_END),
     streams="str",
     render_calls=render_calls,

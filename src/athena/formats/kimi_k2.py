@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from athena.errors import ConfigError
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.headed import Head, Headed, headed_reader
+from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.render import result_text, spaced_json, tool_json
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
@@ -102,13 +102,16 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
         call_end=(used["call_end"],),
         head=read_id,
     )
-    read = headed_reader(shape)
+    read = HeadedReader(shape)
     return Format(
         id="kimi_k2",
         models=("kimi-k2*", "kimi-k2.5*", "kimi-k2-thinking*", "kimi-latest*"),
         family="kimi",
         reserved=True,
-        openers=tuple(Opener(marker, read) for marker in (*shape.section_begin, *shape.call_begin)),
+        openers=(
+            *(Opener(marker, read, never=read.never_section) for marker in shape.section_begin),
+            *(Opener(marker, read) for marker in shape.call_begin),
+        ),
         closers=(*shape.section_end, *shape.call_end),
         turn_ends=("<|im_end|>",),
         render_calls=render_calls,

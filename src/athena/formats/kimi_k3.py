@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments
 from athena.formats.bodies.invoke import attributes
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
 from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tool_json
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -190,7 +191,8 @@ FORMAT = Format(
     family="kimi",
     reserved=True,
     openers=(
-        *(Opener(tag, read_tools) for tag in (*TOOLS, *CALL)),
+        *(Opener(tag, read_tools, never=unlike(*CALL, *TOOLS_END)) for tag in TOOLS),
+        *(Opener(tag, read_tools) for tag in CALL),
         *(Opener(tag, read_response) for tag in RESPONSE),
     ),
     thinking=tuple(zip(THINK, THINK_END, strict=True)),

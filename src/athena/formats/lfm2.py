@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.json_block import json_block_reader
+from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.pythonic import read_python_calls
 from athena.formats.render import arguments_of, python_value, result_text, spaced_json, tool_json
 from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
@@ -24,6 +25,7 @@ from athena.model.request import Tool
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 _CLOSERS = Lexer((END, BEGIN))
 _FENCES = ("```python\n", "```py\n", "```\n")
+_NO_CALL = rf"{SPACE}[^\s`\[{{\w]"
 _ECHO_LIMIT = 4096
 """An echoed body that is longer stays text."""
 
@@ -101,7 +103,7 @@ FORMAT = Format(
     id="lfm2",
     models=("lfm2*", "lfm-2*"),
     reserved=True,
-    openers=(Opener(BEGIN, read_block),),
+    openers=(Opener(BEGIN, read_block, never=_NO_CALL),),
     closers=(END,),
     turn_ends=("<|im_end|>",),
     streams="value",

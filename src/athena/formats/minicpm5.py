@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
+from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.bodies.tool_call_blocks import tag_name
 from athena.formats.render import arguments_of, plain_value, python_value, result_text, tool_lines
@@ -40,6 +41,7 @@ TAGS = Tags(
 )
 _ARGUMENTS = TaggedArguments(TAGS)
 _TAG_END = Lexer((">", "\n"))
+_NO_NAME = rf"{SPACE}[<>{{}}]"
 _BODY = ("<param", "</function>", "{", "Ċ")
 
 
@@ -105,7 +107,7 @@ def inexpressible(call: ToolCall) -> str | None:
 FORMAT = Format(
     id="minicpm5",
     models=("minicpm5*", "minicpm-5*"),
-    openers=tuple(Opener(marker, read_function, rank=1) for marker in FUNCTION),
+    openers=tuple(Opener(marker, read_function, rank=1, never=_NO_NAME) for marker in FUNCTION),
     closers=("</function>", "</param>", "<tool_sep>"),
     turn_ends=("<|im_end|>",),
     streams="str",

@@ -18,6 +18,7 @@ import msgspec
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.elements import element_json, read_elements
 from athena.formats.bodies.invoke import attributes
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tool_json
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -138,7 +139,7 @@ FORMAT = Format(
     id="minimax_m3",
     models=("minimax-m3*",),
     reserved=True,
-    openers=(Opener(TOKEN, read_section),),
+    openers=(Opener(TOKEN, read_section, never=unlike(BEGIN, END, INVOKE, INVOKE_END)),),
     thinking=(("<mm:think>", "</mm:think>"),),
     closers=(f"{TOKEN}{END}", f"{TOKEN}{INVOKE_END}"),
     turn_ends=("[e~[",),

@@ -9,13 +9,14 @@ Origin: vLLM's phi4mini_tool_parser and template, the FireFunction 2 template, g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
-from athena.formats.bodies.near_misses import no_json, unlike
+from athena.formats.bodies.near_misses import SPACE, no_json, unlike
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
-from athena.formats.scanner import Declined, Scanner, Steps
+from athena.formats.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -24,6 +25,12 @@ TOKEN, TOKEN_END = "<|tool_call|>", "<|/tool_call|>"
 WORD = "functools"
 TURN_ENDS = ("<|end|>", "<|eot_id|>")
 _read = json_block_reader((TOKEN_END, "</tool_call>", *TURN_ENDS), (TOKEN, WORD))
+
+
+_NO_KEY = rf"{SPACE}\{{?+{SPACE}(?:[^\s\"'\w]|\w++{SPACE}[^\s:\w])"
+"""Behind the word and a brace: neither a quoted key nor a word with a colon behind it."""
+_WITHOUT_KEY = re.compile(_NO_KEY)
+_WITH_KEY = re.compile(rf"{SPACE}\{{?+{SPACE}(?:[\"']|\w++{SPACE}[\s:\w])")
 
 
 def read_word(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -40,6 +47,18 @@ def read_bracket(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """The same where the bracket is part of the opener."""
     scan.put_back_taken(1)
     yield from read_word(scan, calls, opener)
+
+
+def read_object(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """A single call, whose brace is part of the opener. What has no key is ordinary text, whatever the policy for calls."""
+    scan.put_back_taken(1)
+    while _WITH_KEY.match(scan.text, scan.at + 1) is None:
+        if _WITHOUT_KEY.match(scan.text, scan.at + 1) is not None:
+            raise Declined
+        if scan.final:
+            raise Cut
+        yield
+    yield from _read(scan, calls, opener)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -67,7 +86,7 @@ FORMAT = Format(
     openers=(
         Opener(TOKEN, _read, rank=1, never=no_json()),
         Opener(WORD + "[", read_bracket, where="word", plain=True, never=unlike("{", "]")),
-        Opener(WORD + "{", read_bracket, where="word", plain=True),
+        Opener(WORD + "{", read_object, where="word", plain=True, never=_NO_KEY),
         Opener(WORD, read_word, where="word", auto=False, plain=True, never=unlike("{", "[")),
     ),
     closers=(TOKEN_END,),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.headed import Head, Headed, headed_reader
+from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.render import result_text, tool_lines
 from athena.formats.scanner import Scanner, Steps
 from athena.formats.writer import CallWriter
@@ -53,7 +53,7 @@ _SHAPE = Headed(
     head=_head,
     open_call=_open_call,
 )
-_READ = headed_reader(_SHAPE)
+_READ = HeadedReader(_SHAPE)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -92,7 +92,7 @@ FORMAT = Format(
     id="plamo3",
     models=("plamo-3*", "plamo3*"),
     reserved=True,
-    openers=tuple(Opener(marker, _READ) for marker in (REQUESTS, REQUEST, NAME)),
+    openers=(*(Opener(marker, _READ, never=_READ.never_section) for marker in (REQUESTS, REQUEST)), Opener(NAME, _READ)),
     thinking=(THINKING,),
     closers=(*_SHAPE.call_end, REQUESTS_END),
     turn_ends=(TURN_END,),

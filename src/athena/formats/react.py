@@ -21,6 +21,7 @@ import msgspec
 
 from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
+from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.bodies.pythonic import read_python_arguments
 from athena.formats.bodies.raw_text import drop_rest, fence_end, read_code, read_free_text, read_raw, write_free_text
 from athena.formats.render import result_text, spaced_json, tool_json
@@ -37,6 +38,9 @@ _NEXT_LINES = tuple("\n" + label for label in _NEXT)
 _NAME_END = Lexer(("\n", "(", *INPUTS))
 _LINES = Lexer(_NEXT_LINES)
 _DECORATION = " \t`'\"*[]()"
+_LINE = rf"[^\n(:：]{{1,{LOOK_AHEAD}}}+(?:(?<![t入])[:：][^\n(:：]{{0,{LOOK_AHEAD}}}+)?+\n"
+_NO_ACTION = rf"{SPACE}(?!```){_LINE}{unlike('Action ', 'Ob', '动作输')}"
+"""A line with neither a bracket nor a label for the input, and none of the labels below it."""
 _ACTION_OBJECT = re.compile(r'\{\s*"action(?:_input)?"')
 _FENCED_OBJECT = re.compile(r"```\w*\s*\{")
 
@@ -179,15 +183,20 @@ def inexpressible(call: ToolCall) -> str | None:
     return "the name holds a label" if any(label in name for label in INPUTS) else None
 
 
-_READERS = (*((label, read_action) for label in ACTIONS), (THOUGHT, read_thought), (ANSWER, read_answer))
+_READERS = (
+    *((label, read_action, _NO_ACTION) for label in ACTIONS),
+    (THOUGHT, read_thought, ""),
+    (ANSWER, read_answer, ""),
+    (OBSERVATION, read_observation, r"[^:\n]"),
+)
 
 FORMAT = Format(
     id="react",
     in_reasoning=True,
     openers=(
-        *(Opener(label, read, where="line", auto=False) for label, read in (*_READERS, (OBSERVATION, read_observation))),
-        *(Opener(f"```{language}\n", read_langchain, where="line", auto=False) for language in ("", "json")),
-        *(Opener("\n" + label, read, auto=False) for label, read in (*_READERS, (OBSERVATION, read_observation))),
+        *(Opener(label, read, where="line", auto=False, never=never) for label, read, never in _READERS),
+        *(Opener(f"```{name}\n", read_langchain, where="line", auto=False, never=unlike("{")) for name in ("", "json")),
+        *(Opener("\n" + label, read, auto=False, never=never) for label, read, never in _READERS),
     ),
     render_calls=render_calls,
     render_results=render_results,

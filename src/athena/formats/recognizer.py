@@ -28,21 +28,41 @@ class Candidate(msgspec.Struct, frozen=True):
     format: Format
     opener: Opener
 
+    @property
+    def is_reserved(self) -> bool:
+        """Does a well-formed call count whatever its name?"""
+        return self.format.reserved and not self.opener.plain
+
     def is_excluded(self, text: str, at: int) -> bool:
         """Would its reader decline what follows the marker?"""
         never = self.opener.never
         return bool(never) and _matcher(never).match(text, at) is not None
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class Meaning:
     """Everything a marker may be."""
 
-    candidates: tuple[Candidate, ...] = ()
-    opens_thinking: bool = False
-    closes_thinking: bool = False
-    ends: bool = False
-    """An end-of-turn string, or the end marker of a call."""
-    turn_end: bool = False
+    __slots__ = ("anywhere", "candidates", "closes_thinking", "ends", "never", "opens_thinking", "turn_end")
+
+    def __init__(
+        self, candidates: Iterable[Candidate], *, opens_thinking: bool, closes_thinking: bool, ends: bool, turn_end: bool
+    ) -> None:
+        self.candidates = _different(sorted(candidates, key=lambda one: one.opener.rank))
+        self.opens_thinking = opens_thinking
+        self.closes_thinking = closes_thinking
+        self.ends = ends
+        """An end-of-turn string, or the end marker of a call."""
+        self.turn_end = turn_end
+        patterns = tuple(dict.fromkeys(candidate.opener.never for candidate in self.candidates))
+        is_delimiter = opens_thinking or closes_thinking or ends
+        self.never = "" if is_delimiter or not all(patterns) else "".join(f"(?={pattern})" for pattern in patterns)
+        """What excludes every reading of it: a search passes over such a place."""
+        self.anywhere = (
+            len(patterns) == 1
+            and (not is_delimiter or patterns == ("",))
+            and all(candidate.opener.where == "anywhere" for candidate in self.candidates)
+        )
+        """May all candidates be asked wherever a search finds the marker?"""
 
 
 class Table:
@@ -80,15 +100,17 @@ class Table:
         markers = sorted(openers.keys() | opens | closes | ends | turn_ends)
         self.meanings = {
             marker: Meaning(
-                tuple(sorted(openers.get(marker, ()), key=lambda one: one.opener.rank)),
-                marker in opens,
-                marker in closes,
-                marker in ends or marker in turn_ends,
-                marker in turn_ends,
+                openers.get(marker, ()),
+                opens_thinking=marker in opens,
+                closes_thinking=marker in closes,
+                ends=marker in ends or marker in turn_ends,
+                turn_end=marker in turn_ends,
             )
             for marker in markers
         }
-        self.lexer = Lexer(markers, ticks=True, tildes=True, never=_never(self.meanings))
+        self.lexer = Lexer(
+            markers, ticks=True, tildes=True, never={marker: meaning.never for marker, meaning in self.meanings.items()}
+        )
         self._given_up: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Search:
@@ -106,21 +128,28 @@ class Table:
         """
         length = self._given_up.get(marker)
         if length is None:
-            inside = self.any(marker, 1)
-            length = self._given_up[marker] = inside.start() if inside is not None else len(marker)
+            length = self._given_up[marker] = self._find_next(marker)
         return length
 
+    def _find_next(self, marker: str) -> int:
+        asked = {candidate.opener.read for candidate in self.meanings[marker].candidates}
+        start = 1
+        while (found := self.any(marker, start)) is not None:
+            inner = self.meanings.get(self.lexer.name(found)) if found.lastindex is not None else None
+            if inner is None or found.end() < len(marker) or not asked.issuperset(one.opener.read for one in inner.candidates):
+                return found.start()
+            # The same without its line break: its readers have been asked.
+            start = found.start() + 1
+        return len(marker)
 
-def _never(meanings: dict[str, Meaning]) -> dict[str, str]:
-    """By marker: what excludes every reading of it. A search passes over such a place."""
-    found: dict[str, str] = {}
-    for marker, meaning in meanings.items():
-        if meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
-            continue
-        patterns = dict.fromkeys(candidate.opener.never for candidate in meaning.candidates)
-        if patterns and all(patterns):
-            found[marker] = "".join(f"(?={pattern})" for pattern in patterns)
-    return found
+
+def _different(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Without those that would be asked in vain: the same reader has declined the same text (DeepSeek V3 and V3.1)."""
+    found: dict[tuple[object, ...], Candidate] = {}
+    for candidate in candidates:
+        opener = candidate.opener
+        found.setdefault((opener.read, opener.where, opener.never, candidate.is_reserved), candidate)
+    return tuple(found.values())
 
 
 @lru_cache(maxsize=256)

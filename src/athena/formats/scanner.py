@@ -11,9 +11,10 @@ character. Text once taken is never copied again, so the work stays linear while
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 
 from athena.errors import LimitExceeded
 
@@ -155,7 +156,19 @@ class _Node:
 class Scanner:
     """The text that no reader has taken yet."""
 
-    __slots__ = ("_held_limit", "_raw", "_raw_size", "at", "ended_well", "final", "straight", "text", "work")
+    __slots__ = (
+        "_from",
+        "_held_limit",
+        "_kept",
+        "_kept_size",
+        "_most",
+        "at",
+        "ended_well",
+        "final",
+        "straight",
+        "text",
+        "work",
+    )
 
     def __init__(self, held_limit: int = 16 * 1024 * 1024) -> None:
         self.text = ""
@@ -168,35 +181,70 @@ class Scanner:
         self.straight: Straight | None = None
         """Set by a reader before it waits, taken away by whoever lets the reader go on."""
         self._held_limit = held_limit
-        self._raw: list[str] | None = None
-        self._raw_size = 0
+        self._from = -1
+        """Where in `text` that begins which is recorded; -1: nothing is."""
+        self._kept: list[str] = []
+        """What was recorded before `text`."""
+        self._kept_size = 0
+        self._most = sys.maxsize
+        """Up to where `text` may be taken."""
 
     # -- for the engine ------------------------------------------------------------------------------------------------------
 
     def push(self, chunk: str) -> None:
         """More text has arrived."""
+        if self._from >= 0:
+            self._keep()
         self.text = self.text[self.at :] + chunk if self.at < len(self.text) else chunk
         self.at = 0
         self.work += len(self.text)
 
     def record(self) -> None:
         """Keep what is taken from here on, so that it can be put back."""
-        self._raw = []
-        self._raw_size = 0
+        self._from = self.at
+        self._most = self.at + self._held_limit
+        if self._kept_size:
+            self._kept = []
+            self._kept_size = 0
 
     def forget(self) -> None:
         """What was taken will not come back: a call has begun."""
-        self._raw = None
+        self._from = -1
+        self._most = sys.maxsize
+        if self._kept_size:
+            self._kept = []
+            self._kept_size = 0
 
     @property
     def recorded(self) -> str:
         """What was taken since `record`."""
-        return "".join(self._raw or ())
+        if self._from < 0:
+            return ""
+        taken = self.text[self._from : self.at]
+        return "".join((*self._kept, taken)) if self._kept_size else taken
 
     @property
     def recorded_size(self) -> int:
         """How many characters were taken since `record`."""
-        return self._raw_size if self._raw is not None else 0
+        return self._kept_size + self.at - self._from if self._from >= 0 else 0
+
+    def rewind(self) -> None:
+        """Give back what was taken since `record`."""
+        if self._kept_size:
+            self.text = "".join((*self._kept, self.text[self._from :]))
+            self.at = 0
+            self.work += len(self.text)
+        elif self._from >= 0:
+            self.at = self._from
+        self.forget()
+
+    def _keep(self) -> None:
+        """`text` goes: what was recorded of it stays."""
+        if self.at > self._from:
+            self._kept.append(self.text[self._from : self.at])
+            self._kept_size += self.at - self._from
+        self._from = 0
+        self._most = self._held_limit - self._kept_size
 
     def put_back(self, text: str) -> None:
         """Let the text go on with `text`."""
@@ -215,26 +263,22 @@ class Scanner:
         end = self.at + count
         piece = self.text[self.at : end]
         self.at = end
-        if self._raw is not None and piece:
-            self._raw.append(piece)
-            self._raw_size += count
-            if self._raw_size > self._held_limit:
-                raise LimitExceeded("too much text is held back while its meaning is open", code="held_text_too_large")
+        if end > self._most:
+            self._hold_too_much()
         return piece
 
     def take_to(self, end: int) -> None:
         """Consume what stands before `end`."""
-        if self._raw is None:
-            self.at = end
-        elif end > self.at:
-            self.take(end - self.at)
+        self.at = end
+        if end > self._most:
+            self._hold_too_much()
 
     def put_back_taken(self, count: int) -> None:
         """Undo the taking of the last `count` characters: an opener that is part of what its reader reads."""
         self.at -= count
-        if self._raw:
-            self._raw[-1] = self._raw[-1][:-count]
-            self._raw_size -= count
+
+    def _hold_too_much(self) -> NoReturn:
+        raise LimitExceeded("too much text is held back while its meaning is open", code="held_text_too_large")
 
     def whole(self, pattern: re.Pattern[str]) -> str:
         """Take what `pattern` matches if it is all there, else nothing. It must look at a character behind what it matches."""
@@ -244,7 +288,7 @@ class Scanner:
     @property
     def is_used_up(self) -> bool:
         """Is nothing left, and nothing of what comes to be recorded? Then a piece may be used without being taken."""
-        return self.at >= len(self.text) and self._raw is None
+        return self._from < 0 and self.at >= len(self.text)
 
     def ended(self) -> bool:
         """Is there nothing left, and nothing to come?"""

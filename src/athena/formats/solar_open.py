@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from athena.formats.base import Format, Opener
-from athena.formats.bodies.headed import Head, Headed, headed_reader
+from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
 from athena.formats.render import result_text, tool_lines
 from athena.formats.scanner import LOOK_AHEAD, Cut, Lexer, Scanner, Steps
@@ -52,6 +52,7 @@ _SHAPE = Headed(
     head=_nameless,
     open_call=_open_call,
 )
+_read_calls = HeadedReader(_SHAPE)
 _READ = MessageReader(
     Messages(
         start=(START,),
@@ -59,7 +60,7 @@ _READ = MessageReader(
         text=(CONTENT,),
         calls=(CALLS, CALL),
         ends=ENDS,
-        read_calls=headed_reader(_SHAPE),
+        read_calls=_read_calls,
     )
 )
 
@@ -111,7 +112,8 @@ FORMAT = Format(
     models=("solar-open*",),
     reserved=True,
     openers=(
-        *(Opener(marker, _READ) for marker in (START, CALLS, CALL)),
+        *(Opener(marker, _READ) for marker in (START, CALL)),
+        Opener(CALLS, _READ, never=_read_calls.never_section),
         *(Opener(marker, _READ, auto=False) for marker in (THINK, CONTENT)),
     ),
     thinking=(),

@@ -81,7 +81,7 @@ FORMAT = Format(
     models=("step3*", "step-3*"),
     reserved=True,
     openers=(
-        *(Opener(token, READ) for token in CALLS_BEGIN),
+        *(Opener(token, READ, never=READ.never) for token in CALLS_BEGIN),
         Opener(CALL_BEGIN[0], READ),
         Opener(CALL_BEGIN[1], READ, auto=False, rank=-1),
         *(Opener(tag, READ, never=NO_ATTRIBUTE) for tag in SHAPE.call),

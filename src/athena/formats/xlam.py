@@ -17,7 +17,7 @@ from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import BARE_FIELDS, read_bare_array
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.mistral_tokens import CALLS, CALLS_END, NO_ARRAY, read_array
-from athena.formats.bodies.near_misses import NO_OBJECTS
+from athena.formats.bodies.near_misses import NO_OBJECTS, no_json_block
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
 from athena.formats.bodies.tool_call_blocks import JSON_OPENER
 from athena.formats.render import json_calls, result_text, spaced_json, tool_json
@@ -52,7 +52,7 @@ FORMAT = Format(
     models=("xlam*", "llama-xlam*", "hammer*", "bitagent*"),
     openers=(
         Opener("[", read_bare_array, where="line", auto=False, never=NO_OBJECTS),
-        *(Opener(fence, _read_fence, where="line", auto=False) for fence in FENCES),
+        *(Opener(fence, _read_fence, where="line", auto=False, never=no_json_block()) for fence in FENCES),
         Opener(CALLS, read_array, auto=False, never=NO_ARRAY),
         msgspec.structs.replace(JSON_OPENER, auto=False),
     ),

@@ -7,7 +7,7 @@ prompt.
 from __future__ import annotations
 
 from athena.formats.base import Opener
-from athena.formats.bodies.headed import Head, Headed, headed_reader
+from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
@@ -56,7 +56,7 @@ def _head(text: str, calls: CallWriter) -> Head:
     return Head(text)
 
 
-READ = headed_reader(
+READ = HeadedReader(
     Headed(
         section_begin=CALLS_BEGIN,
         section_end=CALLS_END,
@@ -67,4 +67,7 @@ READ = headed_reader(
         open_call=_open_call,
     )
 )
-OPENERS = tuple(Opener(marker, READ) for marker in (*CALLS_BEGIN, *CALL_BEGIN))
+OPENERS = (
+    *(Opener(marker, READ, never=READ.never_section) for marker in CALLS_BEGIN),
+    *(Opener(marker, READ) for marker in CALL_BEGIN),
+)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from athena.formats.base import Reader
 from athena.formats.bodies.arguments import json_arguments, skip_to
+from athena.formats.bodies.near_misses import too_often
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.writer import CallWriter
 
@@ -42,15 +42,14 @@ class Headed(msgspec.Struct, frozen=True):
     """Where more of the head stands behind the argument marker: opens the call itself."""
 
 
-def headed_reader(shape: Headed) -> Reader:
+class HeadedReader:
     """The reader of such sections; openers are the section and call markers."""
-    return _HeadedReader(shape)
 
-
-class _HeadedReader:
     def __init__(self, shape: Headed) -> None:
         boundary = (*shape.call_begin, *shape.section_end, *shape.section_begin)
         self._shape = shape
+        self.never_section = too_often(shape.section_begin, SECTIONS_AT_ONCE)
+        """What can not follow a section's opening."""
         self._ends = (*shape.call_end, *boundary)
         self._gap = Lexer(boundary)
         self._behind = Lexer(self._ends)

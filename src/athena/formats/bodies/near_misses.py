@@ -60,7 +60,17 @@ def repeated(openers: tuple[str, ...], options: tuple[str, ...], times: int) -> 
     """Behind one of the openers: neither it again nor one of the options, or it again more often than `times`."""
     if not openers:
         return unlike(*options)
-    return rf"(?:{unlike(*options, *openers)}|(?:{SPACE}{_one_of(_trie(openers))}){{{times + 1}}})"
+    return rf"(?:{unlike(*options, *openers)}|{too_often(openers, times)})"
+
+
+def too_often(openers: tuple[str, ...], times: int) -> str:
+    """One of the openers again and again, more often than `times`."""
+    return rf"(?:{SPACE}{_one_of(_trie(openers))}){{{times + 1}}}"
+
+
+def at_once(*options: str) -> str:
+    """One of these texts, where a name should stand."""
+    return f"(?:{'|'.join(map(re.escape, options))})"
 
 
 def _one_of(node: dict[str, dict]) -> str:  # type: ignore[type-arg]  # a trie
@@ -83,6 +93,13 @@ NO_PYTHON_CALLS = rf"{SPACE}(?:\[{NO_PYTHON_CALL}|[^\s\w\[]|[\w.\-]++{_NO_BRACKE
 def no_json(heads: str = "{[") -> str:
     """Neither such a bracket nor a code fence."""
     return rf"{SPACE}[^\s`{re.escape(heads)}]"
+
+
+def no_json_block(heads: str = "{[") -> str:
+    """The same, and no such bracket in the fence either (`bodies/json_block`)."""
+    heads = re.escape(heads)
+    fenced = rf"```(?:(?:json{SPACE}|[ \t\r\n]++)[^\s{heads}]|[^\sj{heads}])"
+    return rf"{SPACE}(?:[^\s`{heads}]|`[^`]|``[^`]|{fenced})"
 
 
 def no_name(*behind: str) -> str:
