@@ -215,8 +215,12 @@ def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run
     body = whole(PROSE * 50_000)
     begun, go_on = threading.Event(), threading.Event()
 
+    def held() -> None:
+        begun.set()
+        assert go_on.wait(20)
+
     async def watch(exchange: Watched, reader: Reader, task: asyncio.Task[Step | None]) -> None:
-        exchange.before_end = lambda: (begun.set(), go_on.wait(20))
+        exchange.before_end = held
         while not begun.is_set():
             await asyncio.sleep(0.001)
         task.cancel()

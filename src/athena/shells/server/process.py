@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -28,13 +27,13 @@ from athena.shells.gateway.targets import ready_targets
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
+from athena.shells.server.memory import settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
 
 LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
-_OBJECTS_BEFORE_COLLECTION = 10_000
 _READY_AT_ONCE = 8
 """Formats whose tables are built before they are needed; nobody serves many more at once."""
 
@@ -83,7 +82,7 @@ class ServerProcess:
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
-        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(_settle_memory)
+        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(settle_objects)
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
@@ -228,13 +227,6 @@ class ServerProcess:
         empty.cancel()
         hasty.cancel()
         return self._front.empty.is_set()
-
-
-def _settle_memory(_: object) -> None:
-    """What was built until now stays: the collector need not look at it again, nor after every few hundred new objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
 def warm_up(config: Config) -> None:

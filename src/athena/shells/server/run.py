@@ -15,6 +15,7 @@ from athena.shells.config import check_bind
 from athena.shells.gateway.app import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
 from athena.shells.server.listen import Slot, listen
+from athena.shells.server.memory import keep_freed_memory
 from athena.shells.server.plan import Plan, Started
 from athena.shells.server.process import ServerProcess
 from athena.shells.server.workers import Supervisor
@@ -26,6 +27,7 @@ def serve(plan: Plan) -> int:
     """Serve until a signal; the exit code. Raises AthenaError when it can not start."""
     config = plan.loaded.config
     check_bind(config.host, config.keys)
+    keep_freed_memory()
     slots = listen(config.host, config.port, config.workers)
     _raise_descriptor_limit()
     several = len(slots) > 1
