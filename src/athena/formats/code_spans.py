@@ -2,10 +2,19 @@
 
 A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
 another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
-that stands right behind a backtick may be quoted over several lines (the engine looks ahead for the other backtick).
+that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick).
 """
 
 from __future__ import annotations
+
+import re
+
+_QUOTE_AHEAD = 256
+"""How far to look for the end of the inline code a marker stands in."""
+_LINES_AHEAD = 2048
+"""The same where the marker stands right behind the backtick, so that the code may have several lines."""
+_LINE_END = re.compile(r"\n")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 
 
 class CodeSpans:
@@ -14,8 +23,16 @@ class CodeSpans:
     __slots__ = ("_fence", "_inline", "blank_line", "last")
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing was said yet."""
         self._fence = ""
         self._inline = 0
+        self.begin_line()
+
+    def begin_line(self) -> None:
+        """What comes next counts as the beginning of a line."""
         self.blank_line = True
         """Is there nothing but blanks on this line so far?"""
         self.last = ""
@@ -64,3 +81,18 @@ class CodeSpans:
             self._inline = 0
         self.blank_line = False
         self.last = run[0]
+
+    def quotes(self, text: str, behind: int, *, final: bool) -> bool | None:
+        """Does the marker that ends at `behind` stand in code? None: more text is needed to know."""
+        if self._fence:
+            return True
+        if not self._inline:
+            return False
+        limit = _LINES_AHEAD if self.last == "`" else _QUOTE_AHEAD
+        ahead = text[behind : behind + limit]
+        end = _PARAGRAPH_END.search(ahead) if self.last == "`" else _LINE_END.search(ahead)
+        if ahead.find("`" * self._inline, 0, end.start() if end is not None else limit) >= 0:
+            return True
+        if end is not None or (final and len(ahead) < limit):
+            return False
+        return "\n" not in ahead if len(ahead) >= limit else None

@@ -228,15 +228,21 @@ class Scanner:
         """How many characters were taken since `record`."""
         return self._kept_size + self.at - self._from if self._from >= 0 else 0
 
-    def rewind(self) -> None:
-        """Give back what was taken since `record`."""
+    def rewind(self) -> int:
+        """Give back what was taken since `record`; the answer is how much that was."""
+        if self._from < 0:
+            return 0
+        taken = self._kept_size + self.at - self._from
         if self._kept_size:
             self.text = "".join((*self._kept, self.text[self._from :]))
             self.at = 0
             self.work += len(self.text)
-        elif self._from >= 0:
+            self.forget()
+        else:
             self.at = self._from
-        self.forget()
+            self._from = -1
+            self._most = sys.maxsize
+        return taken
 
     def _keep(self) -> None:
         """`text` goes: what was recorded of it stays."""

@@ -15,9 +15,10 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.formats import get_format
-from athena.formats.engine import Channel, TextParser
+from athena.formats.engine import TextParser
 from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Recognizer, recognizer
+from athena.formats.speech import Channel
 from athena.formats.value_types import ToolBook
 from athena.model.events import (
     Done,
