@@ -874,7 +874,7 @@ def test_a_pause_holds_between_portions(run: Run) -> None:
             response.deliver_to(on_data, collector.on_end)
             seen = 0
             while not collector.ends:
-                await until(lambda: len(collector.pieces) > seen or bool(collector.ends))
+                await until(lambda seen=seen: len(collector.pieces) > seen or bool(collector.ends))  # type: ignore[misc]  # bound now
                 seen += 1
                 await asyncio.sleep(0.002)
                 assert len(collector.pieces) == seen or collector.ends

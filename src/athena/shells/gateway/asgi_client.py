@@ -63,7 +63,7 @@ class AsgiClient:
         self._body.clear()
         return data, self._body_complete
 
-    async def more_body(self) -> None:
+    async def more_body(self, enough: int) -> None:
         """Wait for the server's next message."""
         message = await self._receive()
         if message["type"] == "http.disconnect":

@@ -35,8 +35,9 @@ class Client(Protocol):
     def take_body(self) -> tuple[bytes, bool]:
         """What came of the body since the last call, and whether that was all of it. Raises ClientGone."""
 
-    async def more_body(self) -> None:
-        """Wait until `take_body` has something new to say."""
+    async def more_body(self, enough: int) -> None:
+        """Wait until `take_body` has something to say: all of the body, more than `enough` of it, or much. Cancelled, nothing
+        is lost."""
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
         """The head of the answer; `length` of its body, None if it is not known. It goes out with what follows."""

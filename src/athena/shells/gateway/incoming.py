@@ -30,7 +30,10 @@ async def read_body(client: Client, limit: int, pause_s: float) -> bytes:
     if len(body) > limit:
         raise _too_large(limit)
     encoding = client.headers.get("content-encoding", "identity").strip().lower()
-    return body if encoding in ("identity", "") else _unpacked(body, encoding, limit)
+    if encoding in ("identity", ""):
+        return body
+    # However small it is, it may become as large as the limit allows.
+    return await asyncio.to_thread(_unpacked, body, encoding, limit)
 
 
 async def _rest_of_body(client: Client, first: bytes, limit: int, pause_s: float) -> bytes:
@@ -39,12 +42,15 @@ async def _rest_of_body(client: Client, first: bytes, limit: int, pause_s: float
     began = loop.time()
     complete = False
     while not complete:
+        late = False
         try:
             async with asyncio.timeout(pause_s):
-                await client.more_body()
+                await client.more_body(limit - size)
         except TimeoutError:
-            raise _too_slow() from None
+            late = True
         piece, complete = client.take_body()
+        if late and not piece and not complete:
+            raise _too_slow()
         pieces.append(piece)
         size += len(piece)
         if size > limit:

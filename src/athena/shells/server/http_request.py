@@ -15,8 +15,10 @@ from athena.shells.gateway.client import ClientGone, Headers
 if TYPE_CHECKING:
     from athena.shells.server.http import HttpConnection
 
-_BODY_WAITING = 64 * 1024
+_BODY_WAITING = 256 * 1024
 """Bytes of a request's body that may wait for the gateway before the socket is no longer read."""
+_JOIN_BYTES = 64 * 1024
+"""An answer up to this size is copied behind its head: one segment and one system call less."""
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKED = (b"transfer-encoding", b"chunked")
@@ -37,6 +39,7 @@ class HttpRequest:
         "_body_complete",
         "_chunked",
         "_connection",
+        "_enough",
         "_expects_continue",
         "_head",
         "_takes_chunks",
@@ -77,6 +80,7 @@ class HttpRequest:
         self._connection = connection
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._enough = 0
         self._body_complete = False
         self._expects_continue = headers.get("expect", "").lower() == "100-continue"
         self._waiter: asyncio.Future[None] | None = None
@@ -98,9 +102,10 @@ class HttpRequest:
             self._body_bytes = 0
         return data, self._body_complete
 
-    async def more_body(self) -> None:
-        """Wait for the next piece of the body."""
-        if self._body or self._body_complete or self.gone:
+    async def more_body(self, enough: int) -> None:
+        """Wait for the rest of the body, or for more than `enough` of it, or for much."""
+        self._enough = min(enough, _BODY_WAITING)
+        if self._body_bytes > self._enough or self._body_complete or self.gone:
             return
         if self._expects_continue:
             self._expects_continue = False
@@ -124,7 +129,8 @@ class HttpRequest:
         self._body_bytes += len(data)
         if self._body_bytes > _BODY_WAITING:
             self._connection.read_no_more()
-        self._wake()
+        if self._body_bytes > self._enough:
+            self._wake()
 
     def body_ended(self) -> None:
         """The request is complete."""
@@ -192,8 +198,12 @@ class HttpRequest:
                 data = b""
             elif self._chunked:
                 data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-            self._connection.write(self._head + data if self._head else data)
+            if self._head and len(data) > _JOIN_BYTES:
+                self._connection.write(self._head)
+            elif self._head:
+                data = self._head + data
             self._head = b""
+            self._connection.write(data)
         self.complete = True
         self._connection.answered(self)
 
