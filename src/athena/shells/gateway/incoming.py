@@ -15,6 +15,12 @@ from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
 
 _SHORT = 16 * 1024
+_FEW_BYTES = 1024 * 1024
+"""A body in which no number of values takes long."""
+_STEP = 64 * 1024
+_VALUES_PER_KEY = 4
+"""Lists may hold values that have no key: how many for each key that is allowed."""
+_BACKSLASH = 0x5C
 _SLOWEST = 512
 """Bytes per second below which a body is given up, once the pause it may make has passed."""
 
@@ -90,11 +96,40 @@ def _too_large(limit: int) -> LimitExceeded:
 
 def read_json(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     """The body as an object, not nested deeper than `depth` and without more than `keys` keys."""
+    _check_values(body, _VALUES_PER_KEY * keys)
     value = decode_json_object(body)
     # Brackets and colons bound what is inside: a short text is counted sooner than its values are walked.
     if len(body) > _SHORT or body.count(b"{") + body.count(b"[") > depth or body.count(b":") > keys:
         _check_shape(value, depth, keys)
     return value
+
+
+def _check_values(body: bytes, most: int) -> None:
+    """Decoding holds the interpreter: millions of tiny values, a second long. They are counted first, in short steps.
+
+    A value that is not the first of its list or object follows a comma, the first an opening bracket; those in strings do not
+    count. Whether the body is JSON at all the decoder will say.
+    """
+    if len(body) <= _FEW_BYTES:
+        return
+    found, in_string, at = 0, False, 0
+    while at < len(body):
+        end = min(at + _STEP, len(body))
+        if in_string and body.find(b'"', at, end) < 0 and body[end - 1] != _BACKSLASH:
+            at = end  # inside of an image
+            continue
+        while body[end - 1] == _BACKSLASH and end < len(body):
+            end += 1  # an escape is not cut
+        part = body[at:end]
+        at = end
+        if b"\\" in part:
+            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = part.split(b'"')
+        outside = b"".join(pieces[in_string::2])
+        found += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        if found > most:
+            raise InvalidRequest(f"the body has more than {most} values", code="too_many_values")
+        in_string ^= len(pieces) % 2 == 0
 
 
 def _check_shape(value: Any, depth: int, keys: int) -> None:
