@@ -60,6 +60,7 @@ def _requests(speaks: bodies.Dialect) -> dict[str, dict[str, Any]]:
     return {
         "20 MB image": large_body(speaks, "20 MB image")[0],
         "20 MB of text": asking("fake-p0", messages=[{"role": "user", "content": 'a "b"\n' * 2_500_000}]),
+        "20 MB of empty lists": asking("fake-p0", messages=[[]] * 6_500_000),
         "10,000 parts": asking("fake-p0", messages=[turn, {"role": "assistant", "content": "ok"}] * 1250 + [turn]),
         "900 tools of 40 fields": asking("fake-p0", tools=tools, messages=[turn]),
         "deep schema": asking("fake-p0", tools=[{"name": "deep", "input_schema": {"type": "object", "default": deep}}]),

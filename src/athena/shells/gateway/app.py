@@ -318,8 +318,8 @@ class Gateway:
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         limits = self.config.limits
         body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
-        value = read_json(body, limits.request_depth, limits.request_keys)
-        request = dialect.decode_count_request(value, model=door.model)
+        decode = partial(_decode_count, body, door, dialect, limits)
+        request = decode() if len(body) <= LARGE_BODY else await asyncio.to_thread(decode)
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
         extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
@@ -364,6 +364,11 @@ def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: 
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request
+
+
+def _decode_count(body: bytes, door: Door, dialect: Dialect, limits: Limits) -> Request:
+    value = read_json(body, limits.request_depth, limits.request_keys)
+    return dialect.decode_count_request(value, model=door.model)
 
 
 def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:
