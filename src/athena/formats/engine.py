@@ -242,7 +242,8 @@ class TextParser:
                 candidates = ()
         if not meaning.anywhere:
             text, behind = scanner.text, scanner.at + len(marker)
-            candidates = tuple(one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind))
+            # A list made at once is cheaper than a generator, and most markers in prose end here.
+            candidates = tuple([one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind)])
         if candidates:
             self._reading.begin(marker, candidates)
         elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
@@ -268,7 +269,9 @@ class TextParser:
             self._speech.begins = not scanner.final
             return scanner.final
         self._speech.begins = False
-        self._reading.begin("", self._recognizer.starters)
+        candidates = tuple(one for one in self._recognizer.starters if not one.is_excluded(scanner.text, scanner.at))
+        if candidates:
+            self._reading.begin("", candidates)
         return True
 
 

@@ -52,12 +52,9 @@ def read_bracket(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 def read_object(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A single call, whose brace is part of the opener. What has no key is ordinary text, whatever the policy for calls."""
     scan.put_back_taken(1)
-    while _WITH_KEY.match(scan.text, scan.at + 1) is None:
-        if _WITHOUT_KEY.match(scan.text, scan.at + 1) is not None:
-            raise Declined
-        if scan.final:
-            raise Cut
-        yield
+    has_key = yield from scan.decide(1, _WITH_KEY, _WITHOUT_KEY)
+    if not has_key:
+        raise Cut if has_key is None else Declined
     yield from _read(scan, calls, opener)
 
 

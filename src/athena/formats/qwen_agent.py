@@ -129,7 +129,7 @@ FORMAT = Format(
         Opener(FUNCTION, read_call, never=_NO_NAME),
         Opener(RESULT, read_result, auto=False),
         Opener(RETURN, read_return, auto=False),
-        Opener("", read_return, auto=False),
+        Opener("", read_return, auto=False, never=r"[^:：]"),
     ),
     turn_ends=(TURN_END,),
     render_calls=render_calls,

@@ -345,6 +345,8 @@ class Scanner:
         ordered = options if len(options) == 1 else _longest_first(options)
         while True:
             left = len(self.text) - self.at
+            if left >= len(ordered[0]) and not self.text.startswith(ordered, self.at):
+                return ""
             waiting = False
             for option in ordered:
                 if self.text.startswith(option, self.at):
@@ -361,6 +363,8 @@ class Scanner:
         while True:
             start = _end_of_space(self.text, self.at + offset)
             left = len(self.text) - start
+            if left >= _most_needed(options) and not self.text.startswith(options, start):
+                return None
             if left <= 0 and self.final:
                 return "" if end else None
             waiting = left <= 0
@@ -370,6 +374,20 @@ class Scanner:
                 if left < len(option) and not self.final and option.startswith(self.text[start:]):
                     waiting = True
             if not waiting:
+                return None
+            yield
+
+    def decide(self, offset: int, yes: re.Pattern[str], no: re.Pattern[str]) -> Steps[bool | None]:
+        """Which of two patterns matches `offset` characters ahead; None: the text ends before it is clear.
+
+        Each must end with a character that proves it.
+        """
+        while True:
+            if yes.match(self.text, self.at + offset) is not None:
+                return True
+            if no.match(self.text, self.at + offset) is not None:
+                return False
+            if self.final:
                 return None
             yield
 
@@ -437,6 +455,12 @@ class Scanner:
 @lru_cache(maxsize=256)
 def _longest_first(options: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(options, key=len, reverse=True))
+
+
+@lru_cache(maxsize=256)
+def _most_needed(options: tuple[str, ...]) -> int:
+    """How many characters tell that none of the options stands there."""
+    return max(map(len, options), default=1)
 
 
 def _end_of_space(text: str, at: int) -> int:

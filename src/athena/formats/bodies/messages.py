@@ -53,10 +53,11 @@ class MessageReader:
             elif marker in self._kinds:
                 yield from self._words(scan, calls, thinking=marker in shape.thinking)
             calls.settle()
-            if (yield from scan.follows(0, self._next, end=False)) is None:
+            following = yield from scan.follows(0, self._next, end=False)
+            if following is None:
                 return
             yield from scan.space()
-            marker = yield from scan.found(*self._next)
+            marker = scan.take(len(following))
 
     def read_beginning(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         """An answer that begins with a header, because its start is in the prompt."""
