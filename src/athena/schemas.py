@@ -164,12 +164,14 @@ def _deeper(depth: int, path: str) -> int:
 
 
 def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
-    """May any of these keywords stand somewhere in the schema? Most often none does, and the walk through it is dear."""
+    """May any of these keywords stand in the schema, or is it large? Most often neither, and the walk through it is dear."""
     if not drops:
         return False
     try:
         written = msgspec.json.encode(schema)
     except RecursionError:
+        return True
+    if written.count(b"{") > _DEPTH:
         return True
     return any(f'"{drop.rpartition(":")[2]}"'.encode() in written for drop in drops)
 

@@ -236,7 +236,7 @@ def test_damaged_answers_end_in_one_terminal(dialect: str, stream: bool, data: s
         write(client, events, stream=False)
 
 
-ODD_VALUES = ([], {}, 5, None, True, "x", [{}], {"a": []})
+ODD_VALUES: tuple[Any, ...] = ([], {}, 5, None, True, "x", [{}], {"a": []})
 
 
 @DIALECTS
