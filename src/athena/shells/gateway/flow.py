@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("athena")
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
+_COUNTED_CHARS = 1024 * 1024
+"""Arguments up to which a call is held against its schema, for the numbers: everybody's streams wait meanwhile."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -352,7 +354,8 @@ class Flow:
             self._checks = book, ArgumentCheck(book)
         book, check = self._checks
         reason = "" if book.declared(event.name) else "unknown_tool"
-        if not reason and event.kind == "function" and check.problem(event.name, event.arguments):
+        small = len(event.arguments) <= _COUNTED_CHARS
+        if not reason and small and event.kind == "function" and check.problem(event.name, event.arguments):
             reason = "off_schema"
         if reason:
             self._record.bad_calls += 1

@@ -3,8 +3,8 @@
 No task, queue or future per chunk stands between the two sockets: the one coroutine that serves the request wakes up when the
 attempt is over. What the client does not take fast enough stays in the upstream's socket.
 
-What may take long goes into a thread, so that other streams go on: a whole answer or a single event of some size, and what is
-left of a burst that has used up its time. Nothing more is taken from the upstream until the thread is through.
+Other streams go on whatever one upstream sends: a burst is worked on for a moment in each turn of the loop, and the end of a
+whole answer or of a single event of some size goes into a thread. Nothing more is taken from the upstream until that is done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from athena.shells.upstream import Timeouts, UpstreamResponse
 _SLICE = 8 * 1024
 """Bytes of a burst after which the clock is looked at."""
 _TURN_S = 0.005
-"""How long a burst may be worked on inside of the loop."""
+"""How long a burst is worked on in one turn of the loop."""
 _LARGE = 256 * 1024
 _LARGE_TEXT = 8 * 1024
 """Bytes without an event, of a whole answer or of one event, above which their end is worked on in a thread: in any case, and
@@ -64,6 +64,8 @@ class Relay:
         self._timer: asyncio.TimerHandle | None = None
         self._quiet = 0
         """Bytes since the last event."""
+        self._rest = b""
+        """Of a burst, for the next turn of the loop."""
         self._work: asyncio.Future[Step] | None = None
         """What a thread is doing with the exchange."""
         self._over: asyncio.Future[Step | None] = loop.create_future()
@@ -80,7 +82,7 @@ class Relay:
             self._loop,
             timeouts,
             finished=lambda: exchange.finished,
-            waits_for_us=lambda: client.blocked or self._work is not None,
+            waits_for_us=lambda: client.blocked or bool(self._rest) or self._work is not None,
             has_backlog=lambda: self._response.has_backlog,
             on_silence=self._on_end,
         )
@@ -105,11 +107,14 @@ class Relay:
     def _on_data(self, data: bytes) -> None:
         if self._over.done():
             return
-        # The loop's own clock is too coarse for microseconds.
-        now, worked_from = self._loop.time(), time.perf_counter()
         self._recorder.write(data)
         log_body("upstream answer", self._request_id, data)
         self.chunks += 1
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        # The loop's own clock is too coarse for microseconds.
+        now, worked_from = self._loop.time(), time.perf_counter()
         try:
             if len(data) <= _SLICE and self._quiet <= _LARGE_TEXT:
                 self._take(self._fed(data, now), now)
@@ -132,6 +137,7 @@ class Relay:
     def _on_time(self) -> None:
         self._timer = None
         if not self._over.done() and self._work is None:
+            # What the rest of a burst says comes later: the deadline is looked at again behind it.
             now = self._loop.time()
             try:
                 self._take(self._exchange.tick(now), now)
@@ -140,8 +146,18 @@ class Relay:
 
     def _drained(self) -> None:
         self.blocked_since = 0.0
-        if self._work is None:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what waits here, then with what the upstream sends, unless somebody has to wait still."""
+        if self._rest and not self._must_wait():
+            rest, self._rest = self._rest, b""
+            self._feed(rest)
+        if not self._rest and not self._must_wait():
             self._response.resume()
+
+    def _must_wait(self) -> bool:
+        return self._work is not None or self._client.blocked or self._over.done()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
@@ -156,12 +172,13 @@ class Relay:
             self._silence.heard(now)
 
     def _feed_slices(self, data: bytes, now: float, until: float) -> None:
-        """A burst slice by slice while there is time, written to the client in one go; the rest in a thread."""
+        """A burst slice by slice while there is time, written to the client in one go."""
         written: list[Step] = []
-        at = 0
+        at, large = 0, False
         while at < len(data):
             part = data[at : at + _SLICE]
-            if (at and time.perf_counter() > until) or (self._is_large() and (b"\n" in part or b"\r" in part)):
+            large = self._is_large() and (b"\n" in part or b"\r" in part)
+            if large or (at and time.perf_counter() > until):
                 break
             at += len(part)
             step = self._fed(part, now)
@@ -174,9 +191,13 @@ class Relay:
             if self._over.done():
                 return
         self._take(_joined(written), now)
-        if at < len(data):
-            rest = data[at:]
+        rest = data[at:]
+        if large:
             self._work_aside(partial(self._exchange.upstream_data, rest, now), rest)
+        elif rest:
+            self._rest = rest
+            self._response.pause()
+            self._loop.call_soon(self._go_on)
 
     def _is_large(self) -> bool:
         return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._exchange.reads_text)
@@ -203,8 +224,7 @@ class Relay:
                 self._take(work.result(), now)
             except Exception as error:
                 self._fail(error)
-            if not self._over.done() and not self._client.blocked:
-                self._response.resume()
+            self._go_on()
 
     def _take(self, step: Step, now: float) -> None:
         if step.events:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import partial
@@ -34,6 +35,8 @@ LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
+_SWITCH_S = 0.001
+"""After which a thread that works on a large request or answer lets the loop have its turn."""
 _READY_AT_ONCE = 8
 """Formats whose tables are built before they are needed; nobody serves many more at once."""
 
@@ -64,6 +67,7 @@ class ServerProcess:
 
     async def run(self) -> int:
         """Serve until a signal; the exit code."""
+        sys.setswitchinterval(_SWITCH_S)
         loop = asyncio.get_running_loop()
         self._stopping, self._hasty, self._reload_wanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._catch_signals(loop)

@@ -208,6 +208,11 @@ class UpstreamResponse:
             self._last_data = now
             if first:
                 self._watch_again()
+            if self._on_data is not None and self._buffered > PORTION:
+                # A loop may read a full socket many times in one turn: this one ends here.
+                self._pause()
+                self._next_turn = self._next_turn or self._loop.call_soon(self._deliver_more)
+                return
             if self._buffered > self._settings.buffer_bytes:
                 self._pause()
         elif not self.status:
