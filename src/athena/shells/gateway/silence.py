@@ -105,5 +105,5 @@ class SilenceWatch:
 def says_something(data: bytes, events: tuple[Event, ...]) -> bool:
     """Is there more in these bytes than comments and pings?"""
     if events:
-        return any(type(event) is not KeepAlive for event in events)
+        return type(events[0]) is not KeepAlive or any(type(event) is not KeepAlive for event in events)
     return any(line and not line.startswith(b":") and not line.isspace() for line in data.split(b"\n"))
