@@ -23,12 +23,12 @@ from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.logs import log_body
 from athena.shells.upstream import Timeouts, UpstreamResponse
 
-_SLICE = 8 * 1024
+_SLICE = 32 * 1024
 """Bytes of a burst after which the clock is looked at."""
-_TURN_S = 0.005
+_TURN_S = 0.01
 """How long a burst is worked on in one turn of the loop."""
 _LARGE = 256 * 1024
-_LARGE_TEXT = 8 * 1024
+_LARGE_TEXT = 16 * 1024
 """Bytes without an event, of a whole answer or of one event, above which their end is worked on in a thread: in any case, and
 where calls are looked for in the text, in which a hostile one takes longest."""
 
