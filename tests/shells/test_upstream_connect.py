@@ -190,7 +190,6 @@ def test_all_addresses_fail(run: Run) -> None:
     connecting(run, main, resolve=resolver(("127.0.0.1", closed_port()), ("127.0.0.1", closed_port())))
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="the machine has no IPv6")
 @both_loops
 def test_version_six_first_then_four(run: Run) -> None:
     with RawServer([Request(), OK, Hold()]) as four:

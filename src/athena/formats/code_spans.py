@@ -44,11 +44,6 @@ class CodeSpans:
         return bool(self._fence) or self._inline > 0
 
     @property
-    def in_fence(self) -> bool:
-        """Inside a code fence?"""
-        return bool(self._fence)
-
-    @property
     def in_inline(self) -> int:
         """How many backticks opened the inline code we are in; 0: none."""
         return self._inline
