@@ -1,0 +1,584 @@
+"""Gemini requests beyond the generic runners: what real clients send (`clients.md` 5), and what upstreams get."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from google.genai import types as genai_types
+
+from athena.dialects.base import Target
+from athena.dialects.gemini import DIALECT
+from athena.dialects.gemini.signatures import PLACEHOLDER
+from athena.errors import InvalidRequest, UnsupportedFeature
+from athena.model.events import (
+    Done,
+    Finish,
+    TextDelta,
+)
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Document,
+    FileRef,
+    Foreign,
+    Image,
+    InlineText,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
+from athena.model.profile import Profile
+from athena.model.request import Output, Reasoning, Request, Tool, ToolChoice, Turn
+from support.gemini_values import Stage, decode, encoded, said
+
+# -- what clients send ---------------------------------------------------------------------------------------------------------
+
+
+def user(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": list(parts)}]}
+
+
+def test_the_python_sdk_request(stage: Stage) -> None:
+    """Snake case beside camel case, URL-safe base64: what the SDK really writes."""
+    stage.will_say(encoded([TextDelta("Hi"), Done(Finish())], stream=False), kind="application/json")
+    declaration = genai_types.FunctionDeclaration(name="f", parameters_json_schema={"type": "object", "properties": {}})
+    picture = bytes([251, 255, 191, 254])
+    stage.client.models.generate_content(
+        model="m",
+        contents=[genai_types.Part.from_bytes(data=picture, mime_type="image/png"), "What?"],
+        config=genai_types.GenerateContentConfig(
+            thinking_config=genai_types.ThinkingConfig(include_thoughts=True, thinking_budget=100),
+            system_instruction="Be brief.",
+            tools=[genai_types.Tool(function_declarations=[declaration])],
+            automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
+        ),
+    )
+    _, body = stage.requests[-1]
+    request = decode(body)
+    image = request.turns[0].parts[0]
+    assert isinstance(image, Image)
+    assert isinstance(image.source, Base64)
+    assert base64.b64decode(image.source.data, validate=True) == picture
+    assert request.reasoning == Reasoning(mode="on", budget=100, visible=True)
+    assert [part.text for part in request.system if isinstance(part, Text)] == ["Be brief."]
+    assert request.tools[0].schema == {"type": "object", "properties": {}}
+
+
+def test_settings() -> None:
+    request = decode(
+        {
+            **user({"text": "Hi"}),
+            "toolConfig": {"functionCallingConfig": {"mode": "any", "allowedFunctionNames": ["f"]}},
+            "safetySettings": [{"category": "X"}],
+            "cachedContent": "cachedContents/1",
+            "labels": {"a": "b"},
+            "serviceTier": "FLEX",
+            "generationConfig": {
+                "temperature": 1, "top_p": 0.5, "topK": 3, "candidateCount": 2, "max_output_tokens": "9",
+                "stopSequences": ["X"], "seed": 1,
+                "presencePenalty": 0.1, "frequencyPenalty": 0.2, "responseLogprobs": True, "logprobs": 4,
+                "responseMimeType": "application/json", "responseSchema": {"type": "OBJECT"}, "responseModalities": ["TEXT"],
+                "imageConfig": {}, "unheardOf": 1,
+            },
+            "alsoUnheardOf": 2,
+        },
+        stream=True,
+        model="models/gemini-x",
+    )  # fmt: skip
+    assert (request.model, request.stream) == ("gemini-x", True)
+    assert request.tool_choice == ToolChoice("named", ("f",))
+    assert (request.temperature, request.top_p, request.top_k, request.n, request.max_output) == (1, 0.5, 3, 2, 9)
+    assert (request.stop, request.seed, request.presence_penalty, request.frequency_penalty) == (("X",), 1, 0.1, 0.2)
+    assert (request.logprobs, request.tier, request.metadata) == (4, "flex", {"a": "b"})
+    assert request.output == Output(kind="schema", schema={"type": "object"}, modalities=("text",))
+    assert request.server == {"safetySettings": [{"category": "X"}], "cachedContent": "cachedContents/1", "imageConfig": {}}
+    assert request.extras == {"alsoUnheardOf": 2, "generationConfig": {"unheardOf": 1}}
+
+
+@pytest.mark.parametrize(
+    ("config", "choice"),
+    [
+        ({"mode": "AUTO"}, ToolChoice("auto")),
+        ({"mode": "NONE"}, ToolChoice("none")),
+        ({"mode": "ANY"}, ToolChoice("required")),
+        ({"mode": "ANY", "allowedFunctionNames": ["a", "b"]}, ToolChoice("allowed", ("a", "b"), required=True)),
+        ({"mode": "VALIDATED"}, ToolChoice("auto")),
+        ({"mode": "VALIDATED", "allowedFunctionNames": ["a"]}, ToolChoice("allowed", ("a",))),
+        ({"mode": "MODE_UNSPECIFIED"}, None),
+        ({}, None),
+    ],
+)
+def test_tool_modes(config: dict[str, Any], choice: ToolChoice | None) -> None:
+    assert decode({**user({"text": "Hi"}), "toolConfig": {"functionCallingConfig": config}}).tool_choice == choice
+
+
+@pytest.mark.parametrize(
+    ("config", "reasoning"),
+    [
+        ({"thinkingBudget": 0}, Reasoning(mode="off")),
+        ({"thinkingBudget": -1, "includeThoughts": True}, Reasoning(mode="adaptive", visible=True)),
+        ({"thinking_level": "high"}, Reasoning(mode="on", effort="high")),
+        ({"thinkingLevel": "THINKING_LEVEL_UNSPECIFIED"}, Reasoning()),
+    ],
+)
+def test_thinking_settings(config: dict[str, Any], reasoning: Reasoning) -> None:
+    assert decode({**user({"text": "Hi"}), "generationConfig": {"thinkingConfig": config}}).reasoning == reasoning
+
+
+def test_schemas_become_json_schema() -> None:
+    """Only schema positions are read: properties called like keywords stay."""
+    parameters = {
+        "type": "OBJECT",
+        "properties": {
+            "type": {"type": "STRING", "nullable": True, "enum": ["STRING", "X"]},
+            "any_of": {"any_of": [{"type": "INTEGER"}, {"type": "NUMBER"}], "nullable": True},
+            "list": {"type": "ARRAY", "items": {"type": "TYPE_UNSPECIFIED"}, "minItems": "1"},
+        },
+        "required": ["type"],
+        "propertyOrdering": ["list", "type"],
+    }
+    tool = decode(
+        {**user({"text": "Hi"}), "tools": [{"functionDeclarations": [{"name": "f", "parameters": parameters}]}]}
+    ).tools[0]
+    assert tool.schema == {
+        "type": "object",
+        "properties": {
+            "type": {"type": ["string", "null"], "enum": ["STRING", "X", None]},
+            "any_of": {"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]},
+            "list": {"type": "array", "items": {}, "minItems": 1},
+        },
+        "required": ["type"],
+    }
+
+
+def conversation(*contents: tuple[str, list[dict[str, Any]]]) -> tuple[Turn, ...]:
+    return decode({"contents": [{"role": role, "parts": parts} for role, parts in contents]}).turns
+
+
+def ids(turns: tuple[Turn, ...]) -> list[str]:
+    return [
+        part.id if isinstance(part, ToolCall) else part.call_id
+        for turn in turns
+        for part in turn.parts
+        if isinstance(part, ToolCall | ToolResult)
+    ]
+
+
+def fcall(name: str, call_id: str | None = None) -> dict[str, Any]:
+    return {"functionCall": {"name": name, **({"id": call_id} if call_id else {})}}
+
+
+def fresponse(name: str, call_id: str | None = None) -> dict[str, Any]:
+    return {"functionResponse": {"name": name, "response": {"output": "x"}, **({"id": call_id} if call_id else {})}}
+
+
+def test_ids_are_made_once_and_stay() -> None:
+    turns = conversation(
+        ("user", [{"text": "Go"}]), ("model", [fcall("a"), fcall("a"), fcall("b")]),
+        ("user", [fresponse("b"), fresponse("a"), fresponse("a")]),
+    )  # fmt: skip
+    made = ids(turns)
+    assert made[3:] == [made[2], made[0], made[1]]
+    assert len(set(made)) == 3
+    longer = conversation(
+        ("user", [{"text": "Go"}]), ("model", [fcall("a"), fcall("a"), fcall("b")]),
+        ("user", [fresponse("b"), fresponse("a"), fresponse("a")]), ("model", [fcall("a")]), ("user", [fresponse("a")]),
+    )  # fmt: skip
+    assert ids(longer)[:6] == made
+    assert ids(longer)[6] == ids(longer)[7]
+    assert ids(longer)[6] not in made
+
+
+def test_results_find_their_calls() -> None:
+    by_id = conversation(("model", [fcall("a", "1"), fcall("a", "2")]), ("user", [fresponse("a", "2"), fresponse("a", "1")]))
+    assert ids(by_id) == ["1", "2", "2", "1"]
+    only_result = conversation(("model", [fcall("a")]), ("user", [fresponse("a", "client-made")]))
+    assert ids(only_result)[0] == ids(only_result)[1]
+    by_order = conversation(("model", [fcall("a"), fcall("b")]), ("user", [fresponse("renamed"), fresponse("b")]))
+    assert ids(by_order)[2:] == ids(by_order)[:2]
+    orphan = conversation(("user", [fresponse("a", "lost")]))
+    assert ids(orphan) == ["lost"]
+    assert ids(conversation(("user", [fresponse("a")])))[0].startswith("call_")
+
+
+@pytest.mark.parametrize(
+    ("response", "texts", "is_error"),
+    [
+        ({"output": "plain"}, ["plain"], False),
+        ({"output": ""}, [], False),
+        ({"result": "plain"}, ["plain"], False),
+        ({"content": {"text": "goose"}}, ["goose"], False),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, ["a", "b"], False),
+        ({"content": [{"type": "text", "text": "a"}], "isError": True}, ["a"], True),
+        ({"error": "broken"}, ["broken"], True),
+        ({"error": {"message": "broken"}}, ["broken"], True),
+        ({"error": {"code": 1}}, ['{"code":1}'], True),
+        ({"output": "fine", "error": None}, ["fine"], False),
+        ({"temperature": 20, "sky": ["blue"]}, ['{"temperature":20,"sky":["blue"]}'], False),
+        ({"output": {"a": 1}}, ['{"output":{"a":1}}'], False),
+        (None, [], False),
+    ],
+)
+def test_shapes_of_results(response: Any, texts: list[str], is_error: bool) -> None:
+    part = {"functionResponse": {"name": "f", "response": response}}
+    result = decode(user(part)).turns[0].parts[0]
+    assert isinstance(result, ToolResult)
+    assert [part.text for part in result.parts if isinstance(part, Text)] == texts
+    assert result.is_error is is_error
+    assert result.structured == response
+
+
+def test_media() -> None:
+    parts = (
+        decode(
+            user(
+                {"inlineData": {"mimeType": "image/png", "data": "-_8"}},
+                {"inlineData": {"mimeType": "application/pdf", "data": "AAAA", "displayName": "p.pdf"}},
+                {"inline_data": {"mime_type": "audio/mpeg", "data": "AAAA"}},
+                {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://b/v.mp4"}},
+                {"fileData": {"fileUri": "https://youtu.be/x"}},
+                {"fileData": {"mimeType": "image/png", "fileUri": "https://example.com/a.png"}},
+                {"toolCall": {"id": "x"}},
+            )
+        )
+        .turns[0]
+        .parts
+    )
+    assert [msgspec.structs.replace(part, raw=None) for part in parts] == [
+        Image(source=Base64("image/png", "+/8=")),
+        Document(source=Base64("application/pdf", "AAAA"), title="p.pdf"),
+        Audio(source=Base64("audio/mpeg", "AAAA"), format="mp3"),
+        Video(source=FileRef("gs://b/v.mp4")),
+        Video(source=Url("https://youtu.be/x")),
+        Image(source=Url("https://example.com/a.png", "image/png")),
+        Foreign(kind="toolCall", dialect="gemini"),
+    ]
+
+
+def test_streamed_pieces_are_joined_and_signed_ones_are_not() -> None:
+    turn = conversation(
+        ("model", [
+            {"text": "a", "thought": True}, {"text": "b", "thought": True}, {"text": "I "}, {"text": "go"},
+            {"text": "!", "thoughtSignature": "c2ln"}, {"text": "?"},
+        ])
+    )[0]  # fmt: skip
+    assert [part.text for part in turn.parts if isinstance(part, Text | Thinking)] == ["ab", "I go", "!", "?"]
+    assert turn.raw is not None
+
+
+def test_streamed_chunks_that_come_back_as_contents() -> None:
+    """The SDK's chats keep every chunk of a streamed answer as a content of its own."""
+    body = {
+        "contents": [
+            {"role": "user", "parts": [{"text": "Go"}]},
+            {"role": "model", "parts": [{"text": "I "}]},
+            {"role": "model", "parts": [{"text": "go"}, fcall("a")]},
+            {"role": "model", "parts": [{"text": ""}]},
+            {"role": "user", "parts": [fresponse("a")]},
+        ]
+    }
+    request = decode(body)
+    assert [turn.role for turn in request.turns] == ["user", "assistant", "user"]
+    assert [part.text for part in request.turns[1].parts if isinstance(part, Text)] == ["I go"]
+    assert encode(request)[0] == body
+
+
+def test_too_deep_a_schema_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(200):
+        schema = {"items": schema}
+    with pytest.raises(InvalidRequest):
+        decode({**user({"text": "Hi"}), "tools": [{"functionDeclarations": [{"name": "f", "parameters": schema}]}]})
+
+
+# -- what upstreams get --------------------------------------------------------------------------------------------------------
+
+PROFILE = Profile(dialect="gemini", family="gemini", ids="any", images_in_results=True, signed_calls=True, hosted_tools=True)
+
+
+def encode(request: Request, profile: Profile = PROFILE, *, strict: bool = False) -> tuple[dict[str, Any], list[str]]:
+    written = DIALECT.encode_request(request, Target("gemini-x", profile, strict))
+    return written.body, [loss.path for loss in written.losses]
+
+
+def foreign(*turns: Turn, **fields: Any) -> Request:
+    return Request(dialect="openai_chat", model="m", turns=turns, **fields)
+
+
+def test_paths() -> None:
+    request = foreign(said("user", Text(text="Hi")))
+    assert DIALECT.encode_request(request, Target("a b/c")).path == "/v1beta/models/a%20b/c:generateContent"
+    streamed = msgspec.structs.replace(request, stream=True)
+    assert DIALECT.encode_request(streamed, Target("tunedModels/x")).path == (
+        "/v1beta/tunedModels/x:streamGenerateContent?alt=sse"
+    )
+
+
+def test_a_tool_loop() -> None:
+    signature = Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+    body, losses = encode(
+        foreign(
+            said("user", Text(text="Old")),
+            said("assistant", ToolCall(id="0", name="f", arguments="{}")),
+            said("user", ToolResult(call_id="0", name="f")),
+            said("assistant", Text(text="Done")),
+            said("user", Text(text="New")),
+            said("user", Text(text="er")),
+            said(
+                "assistant", Thinking(text="hm"), ToolCall(id="1", name="f", arguments='{"a":1}'),
+                ToolCall(id="2", name="g", arguments="[1"),
+            ),
+            said(
+                "user", ToolResult(call_id="1", parts=(Text(text="x"), Text(text="y"))),
+                ToolResult(call_id="2", is_error=True, parts=(Text(text="bad"),)),
+            ),
+            said("assistant", Text(text=""), ToolCall(id="3", name="f", arguments="", signature=signature)),
+            said("user", ToolResult(call_id="3", parts=(Image(source=Base64("image/png", "AAAA")),))),
+            system=(Text(text="One"), Text(text=""), Text(text="Two")),
+        )
+    )  # fmt: skip
+    assert body["systemInstruction"] == {"parts": [{"text": "One"}, {"text": "Two"}]}
+    contents = body["contents"]
+    assert [content["role"] for content in contents] == ["user", "model"] * 4 + ["user"]
+    assert contents[1]["parts"] == [{"functionCall": {"id": "0", "name": "f", "args": {}}}], "an old turn needs no signature"
+    assert contents[4]["parts"] == [{"text": "New"}, {"text": "er"}]
+    assert contents[5]["parts"] == [
+        {"functionCall": {"id": "1", "name": "f", "args": {"a": 1}}, "thoughtSignature": PLACEHOLDER},
+        {"functionCall": {"id": "2", "name": "g", "args": {"_raw_arguments": "[1"}}},
+    ]
+    assert contents[6]["parts"] == [
+        {"functionResponse": {"id": "1", "name": "f", "response": {"output": "x\ny"}}},
+        {"functionResponse": {"id": "2", "name": "g", "response": {"error": "bad"}}},
+    ]
+    assert contents[7]["parts"] == [{"functionCall": {"id": "3", "name": "f", "args": {}}, "thoughtSignature": "c2ln"}]
+    assert contents[8]["parts"] == [
+        {
+            "functionResponse": {
+                "id": "3", "name": "f", "response": {"output": ""},
+                "parts": [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}],
+            }
+        }
+    ]  # fmt: skip
+    assert losses == ["turns[6].parts[0]"], "the text of earlier reasoning stays behind"
+
+
+def test_older_models_get_no_ids_and_images_behind_results() -> None:
+    old = Profile(dialect="gemini", family="gemini", ids="none")
+    body, _ = encode(
+        foreign(
+            said("user", Text(text="Hi")),
+            said("assistant", ToolCall(id="1", name="f", arguments="{}"), ToolCall(id="2", name="f", arguments="{}")),
+            said(
+                "user", ToolResult(call_id="1", parts=(Image(source=Base64("image/png", "AAAA")),)), ToolResult(call_id="2"),
+                Text(text="So?"),
+            ),
+        ),
+        old,
+    )  # fmt: skip
+    assert body["contents"][1]["parts"][0] == {"functionCall": {"name": "f", "args": {}}}
+    assert [next(iter(part)) for part in body["contents"][2]["parts"]] == [
+        "functionResponse",
+        "functionResponse",
+        "text",
+        "inlineData",
+        "text",
+    ]
+
+
+def test_ids_on_both_halves_or_neither() -> None:
+    """A client without ids, of whose call only one half had to be written anew."""
+    request = decode({"contents": [{"role": "model", "parts": [fcall("a")]}, {"role": "user", "parts": [fresponse("a")]}]})
+    made = request.turns[0].parts[0]
+    assert isinstance(made, ToolCall)
+    renewed = Turn(role="assistant", parts=(msgspec.structs.replace(made, raw=None, arguments='{"b":2}'),))
+    body, _ = encode(msgspec.structs.replace(request, turns=(renewed, request.turns[1])), Profile(ids="any"))
+    assert body["contents"][0]["parts"] == [{"functionCall": {"name": "a", "args": {"b": 2}}}]
+    assert body["contents"][1] == {"role": "user", "parts": [fresponse("a")]}
+
+
+def test_thinking_state_moves_to_the_next_part() -> None:
+    state = Opaque(family="gemini", kind="thought_signature", payload="c2ln")
+    body, _ = encode(
+        foreign(
+            said("user", Text(text="Hi")),
+            said("assistant", Thinking(text="hm", signature=state), Text(text="Yes")),
+            said("user", Text(text="Sure?")),
+            said("assistant", Text(text="Yes"), Thinking(signature=state)),
+            said("user", Text(text="OK")),
+        )
+    )
+    assert body["contents"][1]["parts"] == [{"text": "Yes", "thoughtSignature": "c2ln"}]
+    assert body["contents"][3]["parts"] == [{"text": "Yes"}, {"text": "", "thoughtSignature": "c2ln"}]
+
+
+def test_ends_of_a_conversation() -> None:
+    body, losses = encode(foreign(said("assistant", Text(text="Hi")), said("user", Text(text="Yo"))))
+    assert [content["role"] for content in body["contents"]] == ["user", "model", "user"]
+    assert losses == ["turns[0]"]
+    begun = foreign(said("user", Text(text="Count")), said("assistant", Text(text="One,")))
+    with pytest.raises(UnsupportedFeature):
+        encode(begun, Profile(prefill=False))
+    assert encode(begun, Profile(prefill=True))[0]["contents"][-1]["role"] == "model"
+
+
+def test_media_for_upstreams() -> None:
+    body, _ = encode(
+        foreign(
+            said(
+                "user",
+                Image(source=Base64("image/png", "AAAA"), detail="low"),
+                Image(source=Url("gs://b/x.png", "image/png")),
+                Document(source=Base64("application/pdf", "AAAA")),
+                Document(source=InlineText("body"), title="Title"),
+                Audio(source=Base64("audio/wav", "AAAA")),
+                Audio(source=Base64("", "AAAA"), format="mp3"),
+            )
+        )
+    )
+    assert body["contents"][0]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/x.png"}},
+        {"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}},
+        {"text": "Title\nbody"},
+        {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
+        {"inlineData": {"mimeType": "audio/mpeg", "data": "AAAA"}},
+    ]
+    assert body["generationConfig"] == {"mediaResolution": "MEDIA_RESOLUTION_LOW"}
+    for part in (Image(source=Url("https://example.com/a.png")), Image(source=FileRef("file-1")), Audio(id="audio_1")):
+        with pytest.raises(UnsupportedFeature) as caught:
+            encode(foreign(said("user", part)))
+        assert caught.value.path == "turns[0].parts[0]"
+
+
+def test_tools_for_upstreams() -> None:
+    tools = (
+        Tool(name="f", description="F", schema={"type": "object", "properties": {"a": {"type": "string"}}}, strict=True),
+        Tool(name="web_search", kind="hosted", hosted="web_search_20250305", config={"max_uses": 3}),
+        Tool(name="bash", kind="hosted", hosted="bash_20250124"),
+    )
+    request = foreign(said("user", Text(text="Hi")), tools=tools)
+    body, losses = encode(request)
+    assert body["tools"] == [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "f",
+                    "description": "F",
+                    "parametersJsonSchema": {"type": "object", "properties": {"a": {"type": "string"}}},
+                }
+            ]
+        },
+        {"googleSearch": {}},
+    ]
+    assert losses == ["tools[0].strict", "tools[1]", "tools[2]"]
+    openapi, _ = encode(request, Profile(json_schema_tools=False))
+    assert "parameters" in openapi["tools"][0]["functionDeclarations"][0]
+    with pytest.raises(UnsupportedFeature):
+        encode(request, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("choice", "config"),
+    [
+        (ToolChoice("auto"), {"mode": "AUTO"}),
+        (ToolChoice("none"), {"mode": "NONE"}),
+        (ToolChoice("required"), {"mode": "ANY"}),
+        (ToolChoice("named", ("f",)), {"mode": "ANY", "allowedFunctionNames": ["f"]}),
+        (ToolChoice("allowed", ("f", "g")), {"mode": "VALIDATED", "allowedFunctionNames": ["f", "g"]}),
+        (ToolChoice("allowed", ("f", "g"), required=True), {"mode": "ANY", "allowedFunctionNames": ["f", "g"]}),
+    ],
+)
+def test_tool_choice_for_upstreams(choice: ToolChoice, config: dict[str, Any]) -> None:
+    body, _ = encode(foreign(said("user", Text(text="Hi")), tools=(Tool(name="f"),), tool_choice=choice))
+    assert body["toolConfig"] == {"functionCallingConfig": config}
+
+
+LEVELS = Profile(thinking_budget=False, efforts=("minimal", "low", "medium", "high"))
+BUDGETS = Profile(thinking_budget=True)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "levels", "budgets"),
+    [
+        (Reasoning(), None, None),
+        (Reasoning(mode="off"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 0}),
+        (Reasoning(mode="off", visible=True), {"thinkingLevel": "MINIMAL", "includeThoughts": True}, {"thinkingBudget": 0}),
+        (Reasoning(effort="minimal"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 512}),
+        (Reasoning(effort="low"), {"thinkingLevel": "LOW"}, {"thinkingBudget": 2048}),
+        (Reasoning(effort="medium"), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 8192}),
+        (Reasoning(effort="high"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": 24576}),
+        (Reasoning(effort="max"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": -1}),
+        (Reasoning(mode="on", budget=5000), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 5000}),
+        (Reasoning(mode="adaptive", visible=True), {"includeThoughts": True}, {"thinkingBudget": -1, "includeThoughts": True}),
+        (Reasoning(summary="auto"), {"includeThoughts": True}, {"includeThoughts": True}),
+    ],
+)
+def test_thinking_for_upstreams(reasoning: Reasoning, levels: Any, budgets: Any) -> None:
+    request = foreign(said("user", Text(text="Hi")), reasoning=reasoning)
+    for profile, expected in ((LEVELS, levels), (BUDGETS, budgets)):
+        assert encode(request, profile)[0].get("generationConfig", {}).get("thinkingConfig") == expected
+    assert "generationConfig" not in encode(request, Profile(reasoning_control="none"))[0]
+
+
+def test_thinking_that_can_not_be_switched_off() -> None:
+    request = foreign(said("user", Text(text="Hi")), reasoning=Reasoning(mode="off"))
+    pro = Profile(thinking_budget=True, thinking_off="effort", efforts=("low", "high"))
+    assert encode(request, pro)[0]["generationConfig"]["thinkingConfig"] == {"thinkingBudget": 2048}
+
+
+def test_controls_for_upstreams() -> None:
+    body, losses = encode(
+        foreign(
+            said("user", Text(text="Hi")), temperature=0.5, top_p=0.9, top_k=5, max_output=10, seed=1, presence_penalty=0.1,
+            frequency_penalty=0.2, stop=("A", "B"), n=2, logprobs=3, tier="flex", metadata={"a": 1}, parallel=False, min_p=0.1,
+            output=Output(kind="schema", schema={"type": "object", "properties": {"a": {"type": "string"}}}, verbosity="low"),
+            end_user="u", extras={"odd": 1}, server={"container": "c"},
+        )
+    )  # fmt: skip
+    assert body["generationConfig"] == {
+        "temperature": 0.5, "topP": 0.9, "topK": 5, "maxOutputTokens": 10, "seed": 1, "presencePenalty": 0.1,
+        "frequencyPenalty": 0.2, "stopSequences": ["A", "B"], "candidateCount": 2, "responseLogprobs": True, "logprobs": 3,
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {"type": "object", "properties": {"a": {"type": "string"}}},
+    }  # fmt: skip
+    assert body["serviceTier"] == "flex"
+    assert set(losses) == {"output.verbosity", "metadata", "min_p", "user", "parallel_tool_calls", "odd", "container"}
+
+
+def test_only_what_changed_is_rewritten() -> None:
+    body = {
+        **user({"text": "Hi", "partMetadata": {"a": 1}}),
+        "generation_config": {"top_p": 0.9, "topK": 3, "odd": 1, "thinkingConfig": {"thinkingBudget": 5}},
+        "tools": [{"functionDeclarations": [{"name": "f", "odd": 1}]}, {"googleSearch": {}}],
+        "tool_config": {"functionCallingConfig": {"mode": "ANY", "odd": 2}},
+        "safetySettings": [],
+    }
+    request = decode(body)
+    tool = msgspec.structs.replace(request.tools[0], raw=None, name="g")
+    changed = msgspec.structs.replace(
+        request, top_p=0.5, top_k=None, tool_choice=ToolChoice("auto"), tools=(tool, request.tools[1])
+    )
+    written, losses = encode(changed)
+    assert written == {
+        **body,
+        "generation_config": {"top_p": 0.5, "odd": 1, "thinkingConfig": {"thinkingBudget": 5}},
+        "tools": [{"functionDeclarations": [{"name": "g", "odd": 1}]}, {"googleSearch": {}}],
+        "tool_config": {"functionCallingConfig": {"mode": "AUTO", "odd": 2}},
+    }
+    assert written["contents"] is body["contents"]
+    assert losses == []
+
+
+def test_profile_fields() -> None:
+    profile = Profile(body={"store": False}, drop_fields=("safetySettings",), headers={"x-a": "b"})
+    request = decode({**user({"text": "Hi"}), "safety_settings": [{"category": "X"}]})
+    written = DIALECT.encode_request(request, Target("m", profile))
+    assert written.body == {**user({"text": "Hi"}), "store": False}
+    assert written.headers == {"x-a": "b"}
