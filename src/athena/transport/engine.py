@@ -18,7 +18,7 @@ from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.shells.config import Config, Router, Sources, load
-from athena.shells.gateway.app import kept_envelope_key
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
