@@ -88,7 +88,7 @@ class Home:
     # -- the lock ----------------------------------------------------------------------------------------------------------
 
     def lock(self) -> int:
-        """The lock's descriptor, taken. Raises AthenaError when a gateway has it, or the directory or its files are not ours."""
+        """The lock's descriptor, taken. Raises AthenaError when a gateway has it, or when others control the directory."""
         try:
             own_directory(self.directory)
             self._check_pid_file()

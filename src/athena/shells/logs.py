@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from athena.shells.config import Config, Log, Secret
+from athena.shells.config import Config, Loaded, Log, Secret
 from athena.shells.own_files import UnsafePlace, open_own
 from athena.shells.stream_mask import StreamMask
 
@@ -229,6 +229,15 @@ def log_body(direction: str, request_id: str, data: bytes) -> None:
     shown = mask.feed(bytes(data[:_BODY_SHOWN])) + mask.close()
     fields["body"] = shown.decode("utf-8", "replace")
     BODY_LOG.debug("body", extra={"fields": fields})
+
+
+# -- configuration files that are not used ---------------------------------------------------------------------------------
+
+
+def log_ignored(loaded: Loaded) -> None:
+    """A warning for each, where Athena is part of another program and has no terminal of its own."""
+    for problem in loaded.ignored:
+        logging.getLogger("athena").warning("%s", problem)
 
 
 # -- where lines go --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from athena.shells.gateway.routes import Door, credential, dialect_of_error, fin
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
+from athena.shells.logs import log_ignored
 from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
@@ -144,7 +145,9 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
         return config
     loaded = load(Sources.here(settings, None if config is None else os.fspath(config)))
     if loaded.is_empty:
-        raise ConfigError("no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY")
+        reason = "no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY"
+        raise ConfigError("\n".join((reason, *map(str, loaded.ignored))))
+    log_ignored(loaded)
     return loaded.config
 
 
