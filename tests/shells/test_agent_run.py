@@ -154,6 +154,37 @@ def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> Non
     assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == gateway
 
 
+def test_a_gateway_in_the_background_that_only_has_the_demo_is_refused(stage: Stage, gateway: str) -> None:
+    home = Home(stage.home / ".athena")
+    lock = home.lock()
+    try:
+        home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
+        stage.install("claude")
+        done = stage.run()
+        assert done.returncode == 1
+        assert "the gateway in the background has no upstream" in done.stderr
+        assert "--base-url" in done.stderr
+        assert not stage.report_file.exists()
+        asked_for = stage.run("--demo")
+        assert asked_for.returncode == 0, asked_for.stderr
+    finally:
+        os.close(lock)
+    assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] != gateway
+
+
+def test_the_temporary_gateway_itself_wants_an_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("ATHENA_") or name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "empty.yml"
+    file.write_text("upstreams: {}\n")
+    with (
+        pytest.raises(CanNotRun, match="no upstream is configured"),
+        started_gateway(Wish(config_file=str(file)), tmp_path),
+    ):
+        pass
+
+
 def test_a_state_file_left_behind_is_no_gateway(tmp_path: Path) -> None:
     home = Home(tmp_path)
     os.close(home.lock())
@@ -185,7 +216,12 @@ def test_a_gateway_with_keys_asks_for_one(stage: Stage) -> None:
 
 
 def test_wrong_usage() -> None:
-    for words in (["emacs"], ["--url", "http://127.0.0.1:9", "--base-url", "http://127.0.0.1:9", "claude"], ["--nonsense"]):
+    for words in (
+        ["emacs"],
+        ["--url", "http://127.0.0.1:9", "--base-url", "http://127.0.0.1:9", "claude"],
+        ["--url", "u", "--demo"],
+        ["--nonsense"],
+    ):
         assert CliRunner().invoke(code, words).exit_code == 2
 
 

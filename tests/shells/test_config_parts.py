@@ -51,7 +51,6 @@ from athena.shells.config.model import FlatKeys
 from athena.shells.config.schema import render_schema
 from athena.shells.config.sources import environment_names
 from athena.shells.config.yaml_lines import BadYaml, read_yaml
-
 from support.trusted_files import trust
 
 from .test_config_cases import config_cases, sources_of
