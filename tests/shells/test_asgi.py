@@ -19,7 +19,7 @@ from support.athena_process import environment, serving
 from support.canonical import Piece
 from support.sdks import ask
 
-WANTED = Piece("call", "a", {"p": 1})
+WANTED = Piece("call", "get_weather", {})
 
 
 def free_port() -> int:

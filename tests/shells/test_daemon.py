@@ -126,7 +126,7 @@ def test_stop_ends_what_does_not_end(home: Path) -> None:
     with HeldUpstream() as upstream:
         config = {"upstreams": {"held": {"base_url": upstream.url}}, "models": [{"match": "*", "use": "held"}], "port": 0}
         (home / "athena.yml").write_text(json.dumps(config))
-        assert athena(home, *START).code == 0
+        assert athena(home, *START, "--config", "athena.yml").code == 0
         state = status(home)
         assert state["config_path"] == str((home / "athena.yml").resolve())
         body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'

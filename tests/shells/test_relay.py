@@ -100,7 +100,6 @@ def relayed(run: Run, server: RawServer, *, stream: bool, watch: Watch | None = 
                 exchange,
                 response,
                 reader,
-                request_id="r",
                 recorder=NO_RECORDER,
                 show=reader.show,
                 note=lambda events: None,

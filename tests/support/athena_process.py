@@ -116,6 +116,7 @@ def serving(home: Path, *arguments: str, config: dict[str, Any] | None = None, *
     """`athena serve` on a free port, with this `athena.yml`."""
     if config is not None:
         (home / "athena.yml").write_text(json.dumps(config))
+        arguments = ("--config", "athena.yml", *arguments)
     server = Serving(home, arguments, extra)
     try:
         yield server

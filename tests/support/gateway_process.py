@@ -166,7 +166,7 @@ class GatewayProcess(Serving):
         self._log = directory / "gateway.log"
         log = {"level": log_level, "format": "json", "file": str(self._log)}
         (directory / "athena.yml").write_text(json.dumps({**value, "log": log}))
-        super().__init__(directory, (), {})
+        super().__init__(directory, ("--config", "athena.yml"), {})
 
     def memory(self) -> int:
         """What it holds of its own, in bytes: no file pages, no kernel buffers."""

@@ -18,11 +18,12 @@ from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.shells.config import Config, Router, Sources, load
-from athena.shells.gateway.app import kept_envelope_key
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
+from athena.shells.logs import log_ignored
 from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
@@ -144,7 +145,9 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
         return config
     loaded = load(Sources.here(settings, None if config is None else os.fspath(config)))
     if loaded.is_empty:
-        raise ConfigError("no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY")
+        reason = "no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY"
+        raise ConfigError("\n".join((reason, *map(str, loaded.ignored))))
+    log_ignored(loaded)
     return loaded.config
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from athena.shells.cli.names import DIALECTS, LEVELS
+
+if TYPE_CHECKING:
+    from athena.shells.config import Loaded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,6 +47,12 @@ def serving_options(function: Function) -> Function:
     for option in reversed(_SERVING):
         function = option(function)
     return function
+
+
+def tell_ignored(loaded: Loaded) -> None:
+    """One line on standard error for each configuration file that is there and not used."""
+    for problem in loaded.ignored:
+        click.echo(f"athena: warning: {problem}", err=True)
 
 
 def sources(flags: Mapping[str, Any], config_file: str | None) -> Any:

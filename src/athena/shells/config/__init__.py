@@ -26,6 +26,7 @@ from athena.shells.config.routing import ListedModel, ResolvedRoute, Router
 from athena.shells.config.secret import Secret
 from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
+from athena.shells.config.trust import FoundFile, Standing, TrustStore
 
 __all__ = [
     "FLAGS",
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigWatcher",
     "Fallback",
     "FormatSettings",
+    "FoundFile",
     "GatewayKey",
     "Health",
     "Limits",
@@ -47,9 +49,11 @@ __all__ = [
     "Secret",
     "ShownValue",
     "Sources",
+    "Standing",
     "TimeoutOverrides",
     "Timeouts",
     "ToolAdapter",
+    "TrustStore",
     "Upstream",
     "check_bind",
     "effective_values",

@@ -264,11 +264,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     level: LogLevel = "info"
     """debug, info, warning or error. debug shows bodies, redacted."""
     file: str = ""
-    """File to write to instead of standard error; mode 600."""
+    """File to write to instead of standard error; mode 600. A file that is there already must be a log of Athena's."""
     file_bytes: AtLeastOne = 10 * 1024 * 1024
     """Size at which the file is rotated."""
     sse_dir: str = ""
-    """Directory for one file of raw frames per stream, for reports and replay; empty: none."""
+    """Directory for one file of raw frames per stream, for reports and replay, with configured keys masked; empty: none."""
     transformations: bool = False
     """Log every change that a request or an answer went through."""
 
@@ -383,7 +383,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_store: Count = 4096
     """Calls whose reasoning is remembered for clients that drop it; 0: none."""
     state_dir: Text = "~/.athena"
-    """Directory for the process file, the log of the background server and generated keys."""
+    """Directory for the process file, the log of the background server and generated keys; nobody else may write to it."""
 
 
 class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):

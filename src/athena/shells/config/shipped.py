@@ -14,6 +14,7 @@ SCHEMA_FILE = "athena.schema.json"
 _TEMPLATE = """\
 # Athena's configuration. `athena config check` checks it, `athena config show` shows what is in force and why.
 # Order: flags, then ATHENA_* variables, then ./athena.yml, then ~/.config/athena/athena.yml, then defaults.
+# An athena.yml outside ~/.config/athena is used once you trust it, and again after each change: athena config trust.
 # A changed file is reloaded while the gateway runs. "${{NAME}}" takes a value from the environment.
 
 host: {host}            # any other address than this machine's own needs a key below

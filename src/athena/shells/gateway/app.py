@@ -7,14 +7,11 @@ reload; requests under way keep the one they began with.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +24,7 @@ from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.shells.config import Config, Limits, Router, verify
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway import record as records
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
 from athena.shells.gateway.client import Client, ClientGone, Headers
@@ -36,12 +34,12 @@ from athena.shells.gateway.incoming import read_body, read_json
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
-from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
+from athena.shells.gateway.recorder import StreamRecorder, recorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
-from athena.shells.logs import log_body
+from athena.shells.logs import log_body, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
@@ -68,6 +66,7 @@ class Gateway:
         """Serve by this configuration from now on; requests under way are not touched."""
         self.config = config
         self._router = Router(config)
+        self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
         self.health = UpstreamHealth(config.health, time.monotonic)
         self.budget = RetryBudget(config.retries)
@@ -236,10 +235,10 @@ class Gateway:
             array=array,
         )
 
-    def recorder(self, record: Record, request: Request) -> StreamRecorder:
-        """Where raw frames of this answer are kept, if anywhere."""
-        directory = self.config.log.sse_dir
-        return StreamRecorder(directory, record.request_id) if directory and request.stream else NO_RECORDER
+    def recorder(self, record: Record, request: Request, key: str | None) -> StreamRecorder:
+        """Where raw frames of this answer are kept, if anywhere; the client's `key` may have gone to the upstream."""
+        directory = self.config.log.sse_dir if request.stream else ""
+        return recorder(directory, record.request_id, (*self._secrets, key or ""))
 
     def dialect_of(self, request: Request) -> Dialect:
         return get_dialect(request.dialect)
@@ -382,26 +381,6 @@ def _request_id(headers: Mapping[str, str]) -> str:
     if 0 < len(given) <= 128 and given.isascii() and all(letter.isalnum() or letter in "-_." for letter in given):
         return given
     return "req_" + os.urandom(12).hex()
-
-
-def kept_envelope_key(config: Config) -> bytes:
-    """The configured secret, or one made once and kept: state a client holds must survive a restart."""
-    if config.envelope_key is not None:
-        return config.envelope_key.reveal().encode()
-    path = Path(config.state_dir).expanduser() / "envelope.key"
-    try:
-        return bytes.fromhex(path.read_text().strip())
-    except (OSError, ValueError):
-        pass
-    key = secrets.token_bytes(32)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(key.hex())
-    except OSError as error:
-        digest = hashlib.sha256(key).hexdigest()[:8]
-        LOG.warning("the envelope key can not be kept (%s); reasoning state ends with this process (%s)", error, digest)
-    return key
 
 
 def create_app(config: Config) -> Gateway:

@@ -220,8 +220,7 @@ class Flow:
             exchange,
             response,
             self._client,
-            request_id=record.request_id,
-            recorder=gateway.recorder(record, self._request),
+            recorder=gateway.recorder(record, self._request, self._key),
             show=self._show,
             note=self._note,
         )

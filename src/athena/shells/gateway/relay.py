@@ -20,7 +20,6 @@ from athena.model.events import Event
 from athena.shells.gateway.client import Client
 from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
-from athena.shells.logs import log_body
 from athena.shells.upstream import Timeouts, UpstreamResponse
 
 _SLICE = 32 * 1024
@@ -43,7 +42,6 @@ class Relay:
         response: UpstreamResponse,
         client: Client,
         *,
-        request_id: str,
         recorder: StreamRecorder,
         show: Callable[[Step], None],
         note: Callable[[tuple[Event, ...]], None],
@@ -59,7 +57,6 @@ class Relay:
         self._recorder = recorder
         self._show = show
         self._note = note
-        self._request_id = request_id
         self._silence: SilenceWatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._quiet = 0
@@ -108,7 +105,6 @@ class Relay:
         if self._over.done():
             return
         self._recorder.write(data)
-        log_body("upstream answer", self._request_id, data)
         self.chunks += 1
         self._feed(data)
 

@@ -24,6 +24,7 @@ from athena.shells.config import Config, ConfigWatcher, Router, check_bind, need
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
+from athena.shells.gateway.recorder import check_recordings
 from athena.shells.gateway.targets import ready_targets
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
@@ -163,6 +164,7 @@ class ServerProcess:
                 raise ConfigError("no upstream is left")
             check_bind(bound.host, config.keys)
             effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
+            await asyncio.to_thread(check_recordings, config.log.sse_dir)
             await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
             await asyncio.to_thread(warm_up, effective)
             self.gateway.use(effective)

@@ -12,8 +12,9 @@ import msgspec
 from athena.errors import AthenaError
 from athena.shells import logs
 from athena.shells.config import check_bind
-from athena.shells.gateway.app import kept_envelope_key
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
+from athena.shells.gateway.recorder import check_recordings
 from athena.shells.server.listen import Slot, listen
 from athena.shells.server.memory import keep_freed_memory
 from athena.shells.server.plan import Plan, Started
@@ -35,9 +36,10 @@ def serve(plan: Plan) -> int:
         logs.configure(config, threaded=not several, default_file=plan.default_log_file)
     except OSError as error:
         raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
-    # Once for all processes: state that one of them seals another must be able to open.
-    key = kept_envelope_key(config)
     try:
+        check_recordings(config.log.sse_dir)
+        # Once for all processes: state that one of them seals another must be able to open.
+        key = kept_envelope_key(config)
         if several:
             return _supervise(plan, slots, key)
         return _run(ServerProcess(plan, slots[0], key))
