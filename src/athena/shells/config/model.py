@@ -63,7 +63,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     client_headers_s: Seconds = 10
     """Seconds a client has to send its headers."""
     client_body_s: Seconds = 60
-    """Seconds a client may pause while it sends its body."""
+    """Seconds within which a client must send its body, or at least 512 bytes of it for each of them."""
     client_write_s: Seconds = 60
     """Seconds a client may stop reading before it is cut off."""
     drain_s: Seconds = 30
