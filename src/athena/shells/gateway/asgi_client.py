@@ -106,11 +106,11 @@ class AsgiClient:
     def cut_off(self) -> None:
         """Give the client up. How a half-sent answer ends is the server's to decide, unless it lets us."""
         self._waiting.clear()
-        if self._cut is not None:
-            self._cut()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
+        if self._cut is not None:
+            self._cut()
 
     async def _send_all(self) -> None:
         assert self._head is not None

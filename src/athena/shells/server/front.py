@@ -7,6 +7,7 @@ can read even while it still sends; all pipelined requests end when their connec
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import struct
@@ -124,6 +125,8 @@ def reset(transport: asyncio.Transport) -> None:
     """End a connection whose client does not read, at once."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
-        # Without this the kernel keeps trying to deliver what is left.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        # A connection that is closed already has no descriptor any more.
+        with contextlib.suppress(OSError, ValueError):
+            # Without this the kernel keeps trying to deliver what is left.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
