@@ -54,7 +54,7 @@ class Watched(Exchange):
 class Reader:
     """A client that takes everything."""
 
-    method, path, query, blocked = "POST", "/", "", False
+    method, path, query, peer, blocked = "POST", "/", "", "127.0.0.1", False
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}

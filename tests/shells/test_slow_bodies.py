@@ -26,6 +26,7 @@ class SendingClient:
     def __init__(self, pieces: list[tuple[float, bytes]], *, eager: bool) -> None:
         self.method, self.path, self.query = "POST", "/v1/messages", ""
         self.headers: dict[str, str] = {}
+        self.peer = "127.0.0.1"
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None

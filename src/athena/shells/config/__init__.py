@@ -26,9 +26,11 @@ from athena.shells.config.routing import ListedModel, ResolvedRoute, Router
 from athena.shells.config.secret import Secret
 from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
+from athena.shells.config.web_access import Admitted, Preflight, Refusal, WebAccess
 
 __all__ = [
     "FLAGS",
+    "Admitted",
     "Config",
     "ConfigWatcher",
     "Fallback",
@@ -41,6 +43,8 @@ __all__ = [
     "Log",
     "Metrics",
     "ModelRule",
+    "Preflight",
+    "Refusal",
     "ResolvedRoute",
     "Retries",
     "Router",
@@ -51,6 +55,7 @@ __all__ = [
     "Timeouts",
     "ToolAdapter",
     "Upstream",
+    "WebAccess",
     "check_bind",
     "effective_values",
     "hash_key",

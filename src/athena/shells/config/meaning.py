@@ -24,6 +24,7 @@ from athena.shells.config.places import Path, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
 from athena.shells.config.targets import patterns_of, split_use
+from athena.shells.config.web_access import ANY, clean_host, clean_origin
 
 _KEY_FILE_BYTES = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
@@ -48,6 +49,7 @@ def complete(
     for index, rule in enumerate(config.models):
         _check_rule(rule, config, ("models", index), report)
     _check_keys(config, report)
+    _check_web_access(config, report)
     _check_formats(config, report)
     _check_adapter(config, report)
     envelope = config.envelope_key
@@ -289,6 +291,33 @@ def _check_keys(config: Config, report: Report) -> None:
         if key.hash in seen and key.hash:
             report.warn(("keys", index), f"the same key as keys[{seen[key.hash]}]")
         seen.setdefault(key.hash, index)
+
+
+def _check_web_access(config: Config, report: Report) -> None:
+    for index, host in enumerate(config.allow_hosts):
+        try:
+            anyone = bool(host) and clean_host(host) == ANY
+        except ConfigError as error:
+            report.error(("allow_hosts", index), error.message)
+            continue
+        if anyone and not config.keys:
+            report.warn(
+                ("allow_hosts", index),
+                "every web page that the user visits can reach the gateway by DNS rebinding",
+                "name the hosts, or add a key (athena config new-key)",
+            )
+    for index, origin in enumerate(config.allow_origins):
+        try:
+            anyone = bool(origin) and clean_origin(origin) == ANY
+        except ConfigError as error:
+            report.error(("allow_origins", index), error.message)
+            continue
+        if anyone and not config.keys:
+            report.error(
+                ("allow_origins", index),
+                "* would let every web page use the gateway while no key is asked for",
+                "name the origins, or add a key (athena config new-key)",
+            )
 
 
 def _check_adapter(config: Config, report: Report) -> None:

@@ -348,6 +348,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Which models go where; the first match wins."""
     keys: tuple[GatewayKey, ...] = ()
     """Keys that clients must present; none: no key is asked for."""
+    allow_hosts: tuple[Text, ...] = ()
+    """Host names under which clients may reach the gateway, beside this machine's own (localhost, 127.0.0.1, [::1]) and host: a
+    name, name:port, *.domain, or * for any. Checked where no key is asked for, and always when a name is listed."""
+    allow_origins: tuple[Text, ...] = ()
+    """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
+    together with keys. Left out: none."""
     limits: Limits = Limits()
     """Bounds of every buffer."""
     timeouts: Timeouts = Timeouts()

@@ -25,6 +25,7 @@ class AsgiClient:
         self.path: str = scope["path"]
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers = header_map(scope["headers"])
+        self.peer: str = (scope.get("client") or ("",))[0] or ""
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None

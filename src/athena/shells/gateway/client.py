@@ -32,6 +32,10 @@ class Client(Protocol):
     on_drained: Callable[[], None] | None
     """Called when a blocked client took its bytes."""
 
+    @property
+    def peer(self) -> str:
+        """The address of the other end of the connection; empty when it is not known."""
+
     def take_body(self) -> tuple[bytes, bool]:
         """What came of the body since the last call, and whether that was all of it. Raises ClientGone."""
 

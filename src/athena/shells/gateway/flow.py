@@ -277,7 +277,7 @@ class Flow:
         self._record.first_byte_ms = (now - self._started) * 1000
         self._record.status = head.status
         headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in head.headers.items()]
-        headers += self._gateway.answer_headers(self._record.request_id)
+        headers += self._gateway.answer_headers(self._record)
         losses = self._exchange.losses if self._exchange is not None else ()
         warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
         if warnings:

@@ -68,6 +68,12 @@ class HttpConnection(asyncio.Protocol):
         if self.front.draining:
             self._transport.close()
 
+    @property
+    def peer(self) -> str:
+        """The client's address; empty when it is not known."""
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(address[0]) if isinstance(address, tuple) else ""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._deaf = True

@@ -117,6 +117,11 @@ class HttpRequest:
             self._waiter = None
 
     @property
+    def peer(self) -> str:
+        """The address of the other end of the connection."""
+        return self._connection.peer
+
+    @property
     def wholly_read(self) -> bool:
         """Has all of the request come?"""
         return self._body_complete

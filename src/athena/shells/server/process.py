@@ -75,6 +75,7 @@ class ServerProcess:
             await self._effective(self._config, forced=self._plan.wants_demo),
             envelope_key=self._envelope_key,
             numbers=self._numbers,
+            bound=(self._config.host, *(str(sock.getsockname()[0]) for sock in self._slot)),
         )
         front = self._front = Front(front_limits(self._config))
         self._refresh_date()
