@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,15 @@ class Serving:
     def log(self) -> str:
         """Standard error so far."""
         return self.errors.read_text()
+
+    def says(self, text: str) -> bool:
+        """Does the log hold this text, or will it soon?"""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.log():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
 
     def _read(self) -> None:
         assert self.process.stdout is not None
