@@ -60,6 +60,7 @@ class Reader:
         self.headers: dict[str, str] = {}
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
         self.steps: list[Step] = []
 
     def show(self, step: Step) -> None:

@@ -30,6 +30,7 @@ class SendingClient:
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
         self._eager = eager
         self._pieces = pieces
         self._came: list[bytes] = []

@@ -228,11 +228,11 @@ class Gateway:
         flow = Flow(self, request, record, client, key=key, array=door.array)
         self._flows.add(flow)
         self.metrics.open_streams.inc()
-        client.on_gone = partial(flow.stop, "client_closed")
+        client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
         try:
             await flow.run(targets)
         finally:
-            client.on_gone = None
+            client.on_gone = client.on_doubt = None
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 

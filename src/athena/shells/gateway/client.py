@@ -31,6 +31,9 @@ class Client(Protocol):
     """Called once if the client leaves before its answer is complete."""
     on_drained: Callable[[], None] | None
     """Called when a blocked client took its bytes."""
+    on_doubt: Callable[[], None] | None
+    """Called once if the client stops sending while its answer is under way: it may have left, which only shows when something
+    is written to it."""
 
     @property
     def peer(self) -> str:

@@ -83,6 +83,11 @@ class Flow:
             self._stop = reason
             self._task.cancel()
 
+    def probe(self) -> None:
+        """The client may have left: send what it would pass over, so that its absence shows."""
+        if self._request.stream and self._head_sent:
+            self._keep_alive()
+
     # -- the request -------------------------------------------------------------------------------------------------------
 
     async def run(self, targets: tuple[Target, ...]) -> None:
