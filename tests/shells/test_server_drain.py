@@ -201,6 +201,7 @@ def test_reload_can_not_open_a_public_port_without_a_key(tmp_path: Path) -> None
     with HeldUpstream() as upstream:
         config = {**settings(upstream), "host": "0.0.0.0", "keys": [key]}
         with serving(tmp_path, config=config) as server:
+            assert log_says(server, "keys and conversations travel in clear: 0.0.0.0 speaks plain HTTP to other machines")
             (tmp_path / "athena.yml").write_text(json.dumps({**settings(upstream), "host": "127.0.0.1"}))
             server.signal(signal.SIGHUP)
             assert log_says(server, "no gateway key is set")

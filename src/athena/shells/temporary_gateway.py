@@ -37,7 +37,9 @@ def main() -> int:
     """Serve until standard input ends or a signal comes."""
     wish = msgspec.json.decode(sys.argv[1], type=Wish)
     try:
-        sources = Sources.here({**wish.flags, "host": "127.0.0.1", "port": 0, "workers": 1}, wish.config_file)
+        # On loopback, for one agent that may not know the authority behind a certificate: plain HTTP.
+        own = {"host": "127.0.0.1", "port": 0, "workers": 1, "tls_cert": "", "tls_key": ""}
+        sources = Sources.here({**wish.flags, **own}, wish.config_file)
         plan = Plan(sources=sources, loaded=load(sources), on_started=_announce)
         threading.Thread(target=_end_with_input, daemon=True).start()
         return serve(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from athena.shells.config.addresses import is_loopback, upstream_url
+from athena.shells.config.certificates import listener_context
 from athena.shells.config.display import ShownValue, effective_values, show
 from athena.shells.config.keys import check_bind, hash_key, new_key, verify
 from athena.shells.config.load import ConfigWatcher, Loaded, load, needs_restart
@@ -19,6 +20,7 @@ from athena.shells.config.model import (
     Retries,
     TimeoutOverrides,
     Timeouts,
+    Tls,
     ToolAdapter,
     Upstream,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "Sources",
     "TimeoutOverrides",
     "Timeouts",
+    "Tls",
     "ToolAdapter",
     "Upstream",
     "WebAccess",
@@ -61,6 +64,7 @@ __all__ = [
     "hash_key",
     "init_template",
     "is_loopback",
+    "listener_context",
     "load",
     "needs_restart",
     "new_key",

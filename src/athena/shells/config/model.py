@@ -61,7 +61,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: Seconds = 10
     """Seconds between keep-alives while a stream is silent."""
     client_headers_s: Seconds = 10
-    """Seconds a client has to send its headers."""
+    """Seconds a client has to send its headers, and before them for the TLS handshake."""
     client_body_s: Seconds = 60
     """Seconds within which a client must send its body, or at least 512 bytes of it for each of them."""
     client_write_s: Seconds = 60
@@ -176,6 +176,17 @@ class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
     """sha256: and the hex digest of the key (`athena config hash-key`)."""
     name: str = ""
     """Whose key it is; shown in logs."""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS for clients. Changed files are taken up while the gateway runs; a pair that can not be used is refused."""
+
+    cert: str = ""
+    """PEM file with the gateway's certificate and those between it and the authority; empty: plain HTTP."""
+    key: str = ""
+    """PEM file with its private key; empty: the key stands in the file of cert."""
+    key_password: Secret | None = None
+    """Password of the private key; write "${NAME}" to take it from the environment."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,6 +353,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
     """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
+    tls: Tls = Tls()
+    """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
     """Servers that run models, by name."""
     models: tuple[ModelRule, ...] = ()
@@ -465,5 +478,9 @@ class FlatKeys(msgspec.Struct, frozen=True, kw_only=True):
     """File to write to instead of standard error."""
     sse_log_dir: str | None = None
     """Directory for one file of raw frames per stream."""
+    tls_cert: str | None = None
+    """PEM file with the gateway's certificate."""
+    tls_key: str | None = None
+    """PEM file with its private key."""
     gateway_key: Secret | None = None
     """A key that clients must present, in plain text: for the environment. In files, write its hash under keys."""
