@@ -77,6 +77,8 @@ def test_a_client_that_leaves_ends_its_request(behind_uvicorn: str) -> None:
     body = b'{"model":"athena-demo","stream":true,"messages":[{"role":"user","content":"Tell me about the weather."}]}'
     for _ in range(3):
         with socket.create_connection((host, int(port)), 10) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
             assert client.recv(12) == b"HTTP/1.1 200"
     assert ask("openai_chat", behind_uvicorn, "athena-demo", stream=True).pieces

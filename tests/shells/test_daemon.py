@@ -131,7 +131,9 @@ def test_stop_ends_what_does_not_end(home: Path) -> None:
         assert state["config_path"] == str((home / "athena.yml").resolve())
         body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'
         with socket.create_connection(("127.0.0.1", state["port"]), PATIENCE) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
             answer = b""
             while b"one" not in answer:
                 answer += client.recv(65536)

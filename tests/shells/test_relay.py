@@ -54,12 +54,13 @@ class Watched(Exchange):
 class Reader:
     """A client that takes everything."""
 
-    method, path, query, blocked = "POST", "/", "", False
+    method, path, query, peer, blocked = "POST", "/", "", "127.0.0.1", False
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
         self.steps: list[Step] = []
 
     def show(self, step: Step) -> None:

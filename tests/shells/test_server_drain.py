@@ -37,10 +37,8 @@ class Stream:
             {"model": "m", "stream": True, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
         ).encode()
         path = "/v1/chat/completions" if dialect == "chat" else "/v1/messages"
-        writer.write(
-            f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
         return cls(reader, writer)
 
     async def until(self, word: bytes) -> None:
@@ -144,7 +142,7 @@ def test_a_second_signal_ends_at_once_but_not_silently(tmp_path: Path) -> None:
 
 def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
-        idle.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+        idle.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         answer = b""
         while b'{"status":"ok"}' not in answer:
             answer += idle.recv(65536)
@@ -203,6 +201,7 @@ def test_reload_can_not_open_a_public_port_without_a_key(tmp_path: Path) -> None
     with HeldUpstream() as upstream:
         config = {**settings(upstream), "host": "0.0.0.0", "keys": [key]}
         with serving(tmp_path, config=config) as server:
+            assert log_says(server, "keys and conversations travel in clear: 0.0.0.0 speaks plain HTTP to other machines")
             (tmp_path / "athena.yml").write_text(json.dumps({**settings(upstream), "host": "127.0.0.1"}))
             server.signal(signal.SIGHUP)
             assert log_says(server, "no gateway key is set")
@@ -365,7 +364,7 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
 def test_json_log_is_one_object_per_line(tmp_path: Path) -> None:
     with serving(tmp_path, "--log-format", "json") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(b"GET /nowhere HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            client.sendall(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             while client.recv(65536):
                 pass
         server.signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import pytest
 
 from support.athena_process import Serving, serving
 
-HOST = b"Host: a\r\n"
+HOST = b"Host: localhost\r\n"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -33,11 +33,11 @@ REFUSED = {
     "huge length": POST + b"Content-Length: 99999999999999999999999\r\n\r\nhello",
     "empty name": b"GET / HTTP/1.1\r\n" + HOST + b": x\r\n\r\n",
     "space before colon": POST + b"Content-Length : 5\r\n\r\nhello",
-    "space before name": b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+    "space before name": b"GET / HTTP/1.1\r\n Host: localhost\r\n\r\n",
     "folded line": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\r\n b\r\n\r\n",
     "bare LF in headers": b"GET / HTTP/1.1\r\nHost: a\nFoo: b\r\n\r\n",
     "bare LF only": b"GET / HTTP/1.1\nHost: a\n\n",
-    "bare LF at the end": b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+    "bare LF at the end": b"GET / HTTP/1.1\r\nHost: localhost\r\n\n",
     "bare CR": b"GET / HTTP/1.1\r\nHost: a\rFoo: b\r\n\r\n",
     "NUL in value": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\x00b\r\n\r\n",
     "control in value": b"GET / HTTP/1.1\r\n" + HOST + b"Foo: a\x01b\r\n\r\n",
@@ -62,7 +62,7 @@ REFUSED = {
     "nothing after chunk": CHUNKED + b"5\r\nhelloXX0\r\n\r\n",
     "bare LF at the last": CHUNKED + b"0\r\n\n",
     "no host": b"GET /health HTTP/1.1\r\n\r\n",
-    "two hosts": b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "two hosts": b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n",
     "fragment": b"GET /health#x HTTP/1.1\r\n" + HOST + b"\r\n",
     "no slash": b"GET health HTTP/1.1\r\n" + HOST + b"\r\n",
     "NUL in path": b"GET /\x00 HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -194,7 +194,7 @@ def test_trailers_do_not_become_headers(server: Serving) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(server: Serving) -> None:
-    one = b"GET /health HTTP/1.1\r\nHost: a\r\nX-Request-Id: r%d\r\n%b\r\n"
+    one = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: r%d\r\n%b\r\n"
     requests = b"".join(one % (number, b"Connection: close\r\n" if number == 9 else b"") for number in range(10))
     answer = exchange(server, requests)
     assert re.findall(rb"\r\nx-request-id: (r\d)\r\n", answer) == [b"r%d" % number for number in range(10)]

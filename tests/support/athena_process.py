@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ class Serving:
             )
         self.banner = ""
         self.port = 0
+        self.scheme = "http"
         self._up = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -76,19 +78,28 @@ class Serving:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def log(self) -> str:
         """Standard error so far."""
         return self.errors.read_text()
 
+    def says(self, text: str) -> bool:
+        """Does the log hold this text, or will it soon?"""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.log():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.banner += line
-            found = re.search(r"listens on http://[^ ]*:(\d+)", line)
+            found = re.search(r"listens on (https?)://[^ ]*:(\d+)", line)
             if found:
-                self.port = int(found.group(1))
+                self.scheme, self.port = found.group(1), int(found.group(2))
                 self._up.set()
         self._up.set()
 

@@ -70,7 +70,7 @@ def request_body(dialect: str, model: str, *, stream: bool, tools: bool = True) 
 def request_bytes(path: str, body: Any, *headers: str, method: str = "POST") -> bytes:
     """A request as bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "host: gateway", "content-type: application/json", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost", "content-type: application/json", *headers]
     return "\r\n".join([*lines, f"content-length: {len(data)}"]).encode("latin-1") + b"\r\n\r\n" + data
 
 

@@ -107,7 +107,7 @@ class GatewayThread:
     def __init__(self, config: Config) -> None:
         # As the server does: the short limits of tests leave no time to build tables in the first request.
         warm_up(config)
-        self.gateway = Gateway(config)
+        self.gateway = Gateway(config, bound=("127.0.0.1",))
         self.logs = LogKeeper()
         self.port = 0
         self.leftovers: list[str] = []

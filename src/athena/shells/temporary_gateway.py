@@ -28,8 +28,9 @@ class Wish(msgspec.Struct, frozen=True):
     """Answer with the built-in demo model; without it, an upstream must be configured."""
 
     def sources(self) -> Sources:
-        """Where the configuration comes from."""
-        return Sources.here({**self.flags, "host": "127.0.0.1", "port": 0, "workers": 1}, self.config_file)
+        """Where the configuration comes from. Plain HTTP: the agent may not know the authority behind a certificate."""
+        own = {"host": "127.0.0.1", "port": 0, "workers": 1, "tls_cert": "", "tls_key": ""}
+        return Sources.here({**self.flags, **own}, self.config_file)
 
 
 class Up(msgspec.Struct, frozen=True):

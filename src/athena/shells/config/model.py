@@ -61,9 +61,9 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: Seconds = 10
     """Seconds between keep-alives while a stream is silent."""
     client_headers_s: Seconds = 10
-    """Seconds a client has to send its headers."""
+    """Seconds a client has to send its headers, and before them for the TLS handshake."""
     client_body_s: Seconds = 60
-    """Seconds a client may pause while it sends its body."""
+    """Seconds within which a client must send its body, or at least 512 bytes of it for each of them."""
     client_write_s: Seconds = 60
     """Seconds a client may stop reading before it is cut off."""
     drain_s: Seconds = 30
@@ -176,6 +176,17 @@ class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
     """sha256: and the hex digest of the key (`athena config hash-key`)."""
     name: str = ""
     """Whose key it is; shown in logs."""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS for clients. Changed files are taken up while the gateway runs; a pair that can not be used is refused."""
+
+    cert: str = ""
+    """PEM file with the gateway's certificate and those between it and the authority; empty: plain HTTP."""
+    key: str = ""
+    """PEM file with its private key; empty: the key stands in the file of cert."""
+    key_password: Secret | None = None
+    """Password of the private key; write "${NAME}" to take it from the environment."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,12 +353,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
     """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
+    tls: Tls = Tls()
+    """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
     """Servers that run models, by name."""
     models: tuple[ModelRule, ...] = ()
     """Which models go where; the first match wins."""
     keys: tuple[GatewayKey, ...] = ()
     """Keys that clients must present; none: no key is asked for."""
+    allow_hosts: tuple[Text, ...] = ()
+    """Host names under which clients may reach the gateway, beside this machine's own (localhost, 127.0.0.1, [::1]) and host: a
+    name, name:port, *.domain, or * for any. Checked where no key is asked for, and always when a name is listed."""
+    allow_origins: tuple[Text, ...] = ()
+    """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
+    together with keys. Left out: none."""
     limits: Limits = Limits()
     """Bounds of every buffer."""
     timeouts: Timeouts = Timeouts()
@@ -459,5 +478,9 @@ class FlatKeys(msgspec.Struct, frozen=True, kw_only=True):
     """File to write to instead of standard error."""
     sse_log_dir: str | None = None
     """Directory for one file of raw frames per stream."""
+    tls_cert: str | None = None
+    """PEM file with the gateway's certificate."""
+    tls_key: str | None = None
+    """PEM file with its private key."""
     gateway_key: Secret | None = None
     """A key that clients must present, in plain text: for the environment. In files, write its hash under keys."""

@@ -71,6 +71,8 @@ FLAGS = {
     "profile": "--profile",
     "workers": "--workers",
     "server": "--server",
+    "tls_cert": "--tls-cert",
+    "tls_key": "--tls-key",
     "log_format": "--log-format",
     "log_level": "--log-level",
     "log_file": "--log-file",

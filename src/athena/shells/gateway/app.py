@@ -23,7 +23,7 @@ from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
-from athena.shells.config import Config, Limits, Router, verify
+from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway import record as records
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -46,12 +46,23 @@ LOG = logging.getLogger("athena")
 LARGE_BODY = 256 * 1024
 """Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""What a proxy adds to a request that it passes on."""
 
 
 class Gateway:
     """One running gateway. Call it as an ASGI application."""
 
-    def __init__(self, config: Config, *, envelope_key: bytes | None = None, numbers: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        envelope_key: bytes | None = None,
+        numbers: Numbers | None = None,
+        bound: tuple[str, ...] | None = None,
+    ) -> None:
+        """`bound` are the addresses that our own server listens on; None: another server's application, which then decides
+        under which host names it may be reached."""
         self.metrics = Metrics(numbers or Numbers())
         self.tokens = TokenCounter()
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
@@ -60,11 +71,13 @@ class Gateway:
         self._flows: set[Flow] = set()
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
+        self._bound = bound
         self.use(config)
 
     def use(self, config: Config) -> None:
         """Serve by this configuration from now on; requests under way are not touched."""
         self.config = config
+        self._web_access = WebAccess.of(config, self._bound)
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
@@ -126,6 +139,8 @@ class Gateway:
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
         record.dialect = dialect.name
         try:
+            if self._is_question(door, record, client):
+                return
             if door is None:
                 raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
             if client.method not in door.methods:
@@ -146,14 +161,36 @@ class Gateway:
             failure = Error("the gateway failed; its log says why", kind="server", code="internal_error")
             self._error(dialect, failure, record, client)
 
+    def _is_question(self, door: Door | None, record: Record, client: Client) -> bool:
+        """Did the client only ask what it may send? Then it is answered. Raises where its host name or web page is refused."""
+        methods = door.methods if door is not None else ()
+        verdict = self._web_access.judge(client.method, client.headers, methods)
+        if isinstance(verdict, Refusal):
+            LOG.info("request refused: %s", verdict.message)
+            raise ClientError(verdict.message, kind=verdict.kind, code=verdict.code, status=verdict.status)
+        if isinstance(verdict, Preflight):
+            headers = verdict.headers
+        else:
+            record.origin = verdict.origin
+            if client.method != "OPTIONS" or (door is None and client.path != "*"):
+                return False
+            headers = ((b"allow", ", ".join(("OPTIONS", *(methods or ("GET", "HEAD", "POST")))).encode()),)
+        value = record.request_id.encode()
+        client.start(200, [(b"request-id", value), (b"x-request-id", value), *headers], 0)
+        client.finish()
+        return True
+
     async def _enter(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        if door.action in ("root", "health", "ready"):
-            self._status(door, record, client)
+        if door.action in ("root", "health"):
+            self._reply(client, record, {"status": "ok"})
+            return
+        if door.action == "ready":
+            self._ready(record, client)
             return
         key = credential(client.headers, client.query)
         record.key = self._admit(key, door)
         if door.action == "metrics":
-            _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record.request_id))
+            _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record))
         elif door.action in ("models", "model"):
             self._models(door, dialect, record, client)
         elif door.action == "count":
@@ -190,11 +227,11 @@ class Gateway:
         flow = Flow(self, request, record, client, key=key, array=door.array)
         self._flows.add(flow)
         self.metrics.open_streams.inc()
-        client.on_gone = partial(flow.stop, "client_closed")
+        client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
         try:
             await flow.run(targets)
         finally:
-            client.on_gone = None
+            client.on_gone = client.on_doubt = None
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 
@@ -243,10 +280,10 @@ class Gateway:
     def dialect_of(self, request: Request) -> Dialect:
         return get_dialect(request.dialect)
 
-    def answer_headers(self, request_id: str) -> Headers:
+    def answer_headers(self, record: Record) -> Headers:
         """Headers of every answer."""
-        value = request_id.encode()
-        return [(b"request-id", value), (b"x-request-id", value)]
+        value = record.request_id.encode()
+        return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
     def model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
@@ -290,15 +327,23 @@ class Gateway:
 
     # -- the smaller doors -----------------------------------------------------------------------------------------------------
 
-    def _status(self, door: Door, record: Record, client: Client) -> None:
-        if door.action == "ready":
-            ready = not self._draining and bool(self.config.upstreams)
-            up = {name: self.health.is_up(name) for name in self.config.upstreams}
-            body = {"status": "ok" if ready else "unavailable", "upstreams": up}
-            status = 200 if ready else 503
-        else:
-            body, status = {"status": "ok"}, 200
-        _reply(client, status, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+    def _ready(self, record: Record, client: Client) -> None:
+        """Whether requests are taken, for everybody; which upstreams there are, for those who may know."""
+        ready = not self._draining and bool(self.config.upstreams)
+        body: dict[str, Any] = {"status": "ok" if ready else "unavailable"}
+        if self._may_know_upstreams(client):
+            body["upstreams"] = {name: self.health.is_up(name) for name in self.config.upstreams}
+        self._reply(client, record, body, 200 if ready else 503)
+
+    def _may_know_upstreams(self, client: Client) -> bool:
+        """With keys, whoever has one; without, programs of this machine, but not whoever a proxy on it speaks for."""
+        if self.config.keys:
+            key = credential(client.headers, client.query)
+            return key is not None and verify(key, self.config.keys) is not None
+        return is_loopback(client.peer) and not any(name in client.headers for name in _PROXY_HEADERS)
+
+    def _reply(self, client: Client, record: Record, body: Any, status: int = 200, *more: tuple[bytes, bytes]) -> None:
+        _reply(client, status, msgspec.json.encode(body), "application/json", [*self.answer_headers(record), *more])
 
     def _models(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         entries = [
@@ -312,7 +357,7 @@ class Gateway:
             body: Any = next(iter(listing.get("data") or listing.get("models") or [{}]))
         else:
             body = dialect.encode_models(entries)
-        _reply(client, 200, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+        self._reply(client, record, body)
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         limits = self.config.limits
@@ -321,14 +366,13 @@ class Gateway:
         request = decode() if len(body) <= LARGE_BODY else await asyncio.to_thread(decode)
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
-        extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
-        _reply(client, 200, msgspec.json.encode(dialect.encode_count(tokens)), "application/json", extra)
+        self._reply(client, record, dialect.encode_count(tokens), 200, (b"x-athena-token-count", b"estimated"))
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
         status = status or answer.status
         record.status, record.outcome, record.error = status, "error", error.code
-        headers = self.answer_headers(record.request_id)
+        headers = self.answer_headers(record)
         headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         _reply(client, status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()

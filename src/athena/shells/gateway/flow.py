@@ -83,6 +83,11 @@ class Flow:
             self._stop = reason
             self._task.cancel()
 
+    def probe(self) -> None:
+        """The client may have left: send what it would pass over, so that its absence shows."""
+        if self._request.stream and self._head_sent:
+            self._keep_alive()
+
     # -- the request -------------------------------------------------------------------------------------------------------
 
     async def run(self, targets: tuple[Target, ...]) -> None:
@@ -276,7 +281,7 @@ class Flow:
         self._record.first_byte_ms = (now - self._started) * 1000
         self._record.status = head.status
         headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in head.headers.items()]
-        headers += self._gateway.answer_headers(self._record.request_id)
+        headers += self._gateway.answer_headers(self._record)
         losses = self._exchange.losses if self._exchange is not None else ()
         warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
         if warnings:

@@ -22,17 +22,17 @@ _VALUES_PER_KEY = 4
 """Lists may hold values that have no key: how many for each key that is allowed."""
 _BACKSLASH = 0x5C
 _SLOWEST = 512
-"""Bytes per second below which a body is given up, once the pause it may make has passed."""
+"""Bytes per second, on the average of one span of time, below which a body is given up."""
 
 
-async def read_body(client: Client, limit: int, pause_s: float) -> bytes:
+async def read_body(client: Client, limit: int, limit_s: float) -> bytes:
     """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone, or ClientError when it comes too slowly."""
     announced = client.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     body, complete = client.take_body()
     if not complete:
-        body = await _rest_of_body(client, body, limit, pause_s)
+        body = await _rest_of_body(client, body, limit, limit_s)
     if len(body) > limit:
         raise _too_large(limit)
     encoding = client.headers.get("content-encoding", "identity").strip().lower()
@@ -42,28 +42,34 @@ async def read_body(client: Client, limit: int, pause_s: float) -> bytes:
     return await asyncio.to_thread(_unpacked, body, encoding, limit)
 
 
-async def _rest_of_body(client: Client, first: bytes, limit: int, pause_s: float) -> bytes:
+async def _rest_of_body(client: Client, first: bytes, limit: int, limit_s: float) -> bytes:
+    """Within each span of `limit_s` seconds a minimum must come, or the end of the body.
+
+    The end of a span is set once, when the span begins: no byte that comes moves it. Only the whole minimum does, and then the
+    next span begins.
+    """
     pieces, size = [first], len(first)
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    wanted = limit_s * _SLOWEST
+    came, deadline = 0, loop.time() + limit_s
     complete = False
     while not complete:
         late = False
         try:
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout_at(deadline):
                 await client.more_body(limit - size)
         except TimeoutError:
             late = True
         piece, complete = client.take_body()
-        if late and not piece and not complete:
-            raise _too_slow()
         pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-        if (elapsed := loop.time() - began) > pause_s and size < elapsed * _SLOWEST:
-            # A byte now and then is no pause, but it holds the place of somebody who means it.
-            raise _too_slow()
+        came += len(piece)
+        if came >= wanted:
+            came, deadline = 0, loop.time() + limit_s
+        elif late and not complete:
+            raise _too_slow(limit_s)
     return b"".join(pieces)
 
 
@@ -86,8 +92,9 @@ def _unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     return plain
 
 
-def _too_slow() -> ClientError:
-    return ClientError("the request body came too slowly", kind="timeout", code="body_timeout", status=408)
+def _too_slow(limit_s: float) -> ClientError:
+    message = f"the request body came too slowly: less than {_SLOWEST} bytes per second for {limit_s:g} seconds"
+    return ClientError(message, kind="timeout", code="body_timeout", status=408)
 
 
 def _too_large(limit: int) -> LimitExceeded:

@@ -16,6 +16,8 @@ class Record(msgspec.Struct):
     request_id: str
     dialect: str = ""
     key: str = ""
+    origin: str = ""
+    """The origin of the web page that asked, where it is another site's and allowed."""
     model: str = ""
     upstream: str = ""
     upstream_dialect: str = ""

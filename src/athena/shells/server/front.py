@@ -7,9 +7,11 @@ can read even while it still sends; all pipelined requests end when their connec
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -21,6 +23,8 @@ LINGER_S = 2.0
 PIPELINED = 16
 _RESET = struct.pack("ii", 1, 0)
 FRAMING = (b"content-length", b"transfer-encoding")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""May come before any answer: a client of HTTP/1.1 passes over it, whether it asked for it or not."""
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,44 @@ class Refused(Exception):
     """Ends the parsing of a request that is then refused."""
 
 
+class HalfClosed:
+    """The watch over a client that sends nothing more while its answer is under way.
+
+    It may wait for the answer, or it may be gone altogether: a FIN says both. Only something that is sent to it tells them
+    apart: the machine of a client that is gone refuses it with a reset. The event loop does not read from such a connection any
+    more and so does not see the reset; the state of the socket shows it.
+    """
+
+    _LOOK_S = 0.2
+    _CLOSED = 7
+    """TCP_CLOSE of the kernel's `tcp_states.h`."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, on_gone: Callable[[], None]) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._on_gone = on_gone
+        self._timer = loop.call_later(self._LOOK_S, self._look)
+
+    @staticmethod
+    def can_be_told(transport: asyncio.Transport) -> bool:
+        """TLS closes both directions at once, and not every system shows the state of a socket: then a FIN means gone."""
+        return hasattr(socket, "TCP_INFO") and transport.get_extra_info("sslcontext") is None
+
+    def stop(self) -> None:
+        """The connection is closed."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        try:
+            state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except (OSError, ValueError):
+            return  # the transport closes already
+        if state == self._CLOSED:
+            self._on_gone()
+        else:
+            self._timer = self._loop.call_later(self._LOOK_S, self._look)
+
+
 Problem = tuple[int, str, str]
 """Status, code and message of a refusal."""
 
@@ -124,6 +166,8 @@ def reset(transport: asyncio.Transport) -> None:
     """End a connection whose client does not read, at once."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
-        # Without this the kernel keeps trying to deliver what is left.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        # A connection that is closed already has no descriptor any more.
+        with contextlib.suppress(OSError, ValueError):
+            # Without this the kernel keeps trying to deliver what is left.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()

@@ -16,7 +16,17 @@ import httptools
 
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.client import Headers
-from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
+from athena.shells.server.front import (
+    FRAMING,
+    LINGER_S,
+    PIPELINED,
+    Front,
+    HalfClosed,
+    Refused,
+    check_head,
+    refusal_bytes,
+    reset,
+)
 from athena.shells.server.http_request import HttpRequest, status_line
 
 LOG = logging.getLogger("athena.server")
@@ -56,6 +66,8 @@ class HttpConnection(asyncio.Protocol):
         self._timer_at = 0.0
         self._fresh = True
         """No request has come yet."""
+        self._half_closed: HalfClosed | None = None
+        """The client sends nothing more."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
@@ -68,14 +80,34 @@ class HttpConnection(asyncio.Protocol):
         if self.front.draining:
             self._transport.close()
 
+    @property
+    def peer(self) -> str:
+        """The client's address; empty when it is not known."""
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(address[0]) if isinstance(address, tuple) else ""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._deaf = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._disconnect_all()
         self.front.left(self)
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
+        transport, running = self._transport, self._running
+        assert transport is not None
+        if self._deaf or running is None or self._receiving is not None or self._in_head:
+            return False
+        if not HalfClosed.can_be_told(transport):
+            return False
+        self._half_closed = HalfClosed(transport, self.loop, self.abort)
+        running.probe()
+        return True
 
     def pause_writing(self) -> None:
         """The client does not take its bytes."""
@@ -227,7 +259,7 @@ class HttpConnection(asyncio.Protocol):
         if not request.wholly_read:
             # Answered before the whole body came: the rest is no request.
             self._linger()
-        elif not request.keep_alive or self.front.draining:
+        elif not request.keep_alive or self.front.draining or (self._half_closed is not None and not self._pipeline):
             self._deaf = True
             transport.close()
         else:

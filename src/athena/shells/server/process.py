@@ -31,6 +31,7 @@ from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
 from athena.shells.server.memory import settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
+from athena.shells.server.tls import ListenerTls
 
 LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
@@ -54,7 +55,10 @@ class ServerProcess:
         parent: int | None = None,
         speaks: bool = True,
         numbers: Numbers | None = None,
+        tls: ListenerTls | None = None,
+        watcher: ConfigWatcher | None = None,
     ) -> None:
+        """`watcher` knows the files as they were when the plan was loaded, which may be long ago."""
         self._plan = plan
         self._slot = slot
         self._envelope_key = envelope_key
@@ -62,7 +66,8 @@ class ServerProcess:
         self._numbers = numbers
         self._speaks = logging.INFO if speaks else logging.DEBUG
         """Of several processes one tells what all of them do."""
-        self._watcher = ConfigWatcher(plan.sources, plan.loaded)
+        self._tls = tls
+        self._watcher = watcher or ConfigWatcher(plan.sources, plan.loaded)
         self._config = plan.loaded.config
         self._demo: DemoServer | None = None
 
@@ -76,13 +81,17 @@ class ServerProcess:
             await self._effective(self._config, forced=self._plan.wants_demo),
             envelope_key=self._envelope_key,
             numbers=self._numbers,
+            bound=(self._config.host, *(str(sock.getsockname()[0]) for sock in self._slot)),
         )
         front = self._front = Front(front_limits(self._config))
         self._refresh_date()
         connect = (
             self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
         )
-        servers = [await loop.create_server(connect, sock=sock) for sock in self._slot]
+        if self._watcher.changed():
+            await self._reload()  # a process that takes the place of another must not begin with settings of long ago
+        secure = self._tls.server_arguments(self._config.timeouts.client_headers_s) if self._tls is not None else {}
+        servers = [await loop.create_server(connect, sock=sock, **secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
@@ -167,6 +176,8 @@ class ServerProcess:
             await asyncio.to_thread(check_recordings, config.log.sse_dir)
             await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
             await asyncio.to_thread(warm_up, effective)
+            if self._tls is not None and config.tls.cert:
+                await asyncio.to_thread(self._tls.use, config.tls)
             self.gateway.use(effective)
         except (AthenaError, OSError) as error:
             LOG.log(

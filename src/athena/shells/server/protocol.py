@@ -17,7 +17,18 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from athena.shells.gateway.asgi_client import CUT
-from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
+from athena.shells.server.front import (
+    CONTINUE,
+    FRAMING,
+    LINGER_S,
+    PIPELINED,
+    Front,
+    HalfClosed,
+    Refused,
+    check_head,
+    refusal_bytes,
+    reset,
+)
 
 LOG = logging.getLogger("athena.server")
 
@@ -59,6 +70,10 @@ class FrontProtocol(HttpToolsProtocol):
         """A head is told to a new parser; it has been acted on before."""
         self._refusal: tuple[int, str, str] | None = None
         self._running: RequestResponseCycle | None = None
+        self._extension: dict[str, Callable[[], None]] = {}
+        """What the running request's application and this connection tell each other, beside ASGI."""
+        self._half_closed: HalfClosed | None = None
+        """The client sends nothing more."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
@@ -71,10 +86,26 @@ class FrontProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._disconnect_all()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self.front.left(self)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own always lets the connection close
+        """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
+        running = self._running
+        if self._deaf or running is None or running.response_complete or self._in_head or self.cycle.more_body:
+            return False
+        if not HalfClosed.can_be_told(self.transport):
+            return False
+        self._half_closed = HalfClosed(self.transport, self.loop, self._cut_off)
+        if running.response_started:
+            self._extension.get("doubt", self._extension["now"])()
+        elif running.scope["http_version"] == "1.1":
+            self.transport.write(CONTINUE)
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -171,7 +202,8 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        cycle.scope["extensions"] = {CUT: {"now": self._cut_off}}
+        self._extension = {"now": self._cut_off}
+        cycle.scope["extensions"] = {CUT: self._extension}  # type: ignore[dict-item]  # of our own, known to our application
         self.server_state.default_headers = [(b"date", self.front.date_line[6:-2])]
         super()._start_asgi_task(cycle, app)
 
@@ -187,7 +219,7 @@ class FrontProtocol(HttpToolsProtocol):
             self.server_state.total_requests += 1
             self._linger()
             return
-        if self.front.draining and not self.pipeline and not self.transport.is_closing():
+        if (self.front.draining or self._half_closed is not None) and not self.pipeline and not self.transport.is_closing():
             self.transport.close()
         super().on_response_complete()
 
