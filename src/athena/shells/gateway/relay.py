@@ -68,6 +68,8 @@ class Relay:
         """Of a burst, for the next turn of the loop."""
         self._work: asyncio.Future[Step] | None = None
         """What a thread is doing with the exchange."""
+        self._failure: BaseException | None = None
+        """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
         self._over: asyncio.Future[Step | None] = loop.create_future()
 
     @property
@@ -89,7 +91,10 @@ class Relay:
         client.on_drained = self._drained
         try:
             self._response.deliver_to(self._on_data, self._on_end)
-            return await self._over
+            shown = await self._over
+            if self._failure is not None:
+                self._raise()
+            return shown
         except asyncio.CancelledError:
             if self._work is not None:
                 await asyncio.wait([self._work])
@@ -98,9 +103,18 @@ class Relay:
             client.on_drained = None
             self._silence.stop()
             self._silence = None
+            self._failure = None
             if self._timer is not None:
                 self._timer.cancel()
             self._recorder.close()
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        try:
+            raise failure
+        finally:
+            del failure  # it knows this frame: the frame must not know it
 
     # -- callbacks ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +230,7 @@ class Relay:
             if failure is None and work.result().done:
                 self._show(work.result())
         elif failure is not None:
-            self._over.set_exception(failure)
+            self._fail(failure)
         else:
             now = self._loop.time()
             try:
@@ -247,10 +261,11 @@ class Relay:
         if deadline is not None and self._timer is None:
             self._timer = self._loop.call_at(deadline, self._on_time)
 
-    def _fail(self, failure: Exception) -> None:
+    def _fail(self, failure: BaseException) -> None:
         """A fault of ours: the coroutine that waits has to deal with it."""
         if not self._over.done():
-            self._over.set_exception(failure)
+            self._failure = failure
+            self._over.set_result(None)
 
 
 def _joined(steps: list[Step]) -> Step:

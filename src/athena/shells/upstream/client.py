@@ -52,11 +52,12 @@ class UpstreamClient:
         except UpstreamClosed as failure:
             if failure.response_started or self._closed or not (connection.uses > 1 or self._settings.resend_when_fresh):
                 raise
-            first = failure
+            # Only this of the failure is kept: a name for the failure itself would tie it to its own frames, body included.
+            request_sent = failure.request_sent
         try:
             connection = await self._acquire(pool, timeouts, deadline, fresh=True)
         except (UpstreamClosed, UpstreamTimeout) as failure:
-            failure.request_sent = first.request_sent
+            failure.request_sent = request_sent
             raise
         pool.count_resend()
         response = await self._exchange(connection, head, body, timeouts, deadline)

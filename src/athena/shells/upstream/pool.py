@@ -32,7 +32,8 @@ class PoolStats(msgspec.Struct):
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    future: asyncio.Future[Connection]
+    future: asyncio.Future[Connection | None]
+    """None: nothing came in time, or the pool was closed. Not an exception, which would tie the waiter to its frames."""
     fresh: bool
 
 
@@ -105,23 +106,29 @@ class Pool:
         self._waiters.append(waiter)
         timer = loop.call_later(seconds, self._expire, waiter)
         try:
-            return await waiter.future
+            connection = await waiter.future
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             future = waiter.future
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if future.done() and not future.cancelled() and (given := future.result()) is not None:
                 # Its turn came in the very moment it left: the next one gets it.
-                self._put_back(future.result())
+                self._put_back(given)
             raise
         finally:
             timer.cancel()
+        if connection is not None:
+            return connection
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        if self._closed:
+            raise UpstreamClosed("the client was closed", code="client_closed")
+        limit = self._settings.max_connections
+        raise UpstreamTimeout(f"all {limit} connections to {self.origin} are busy", code="pool_timeout")
 
     def _expire(self, waiter: _Waiter) -> None:
         if not waiter.future.done():
-            limit = self._settings.max_connections
-            failure = UpstreamTimeout(f"all {limit} connections to {self.origin} are busy", code="pool_timeout")
-            waiter.future.set_exception(failure)
+            waiter.future.set_result(None)
 
     # -- giving back -------------------------------------------------------------------------------------------------------
 
@@ -191,7 +198,7 @@ class Pool:
             self._sweeper = None
         for waiter in self._waiters:
             if not waiter.future.done():
-                waiter.future.set_exception(UpstreamClosed("the client was closed", code="client_closed"))
+                waiter.future.set_result(None)
         for connection in list(self._connections):
             connection.shut_down()
 
