@@ -252,8 +252,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     failures: Count = 5
     """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""
+    error_rate: Share = 0.5
+    """Share of failed requests at which it is left out too; 0: never."""
+    window_s: Seconds = 30
+    """Seconds over which that share is taken."""
+    min_requests: AtLeastOne = 20
+    """Requests in that time below which the share says nothing."""
     cooldown_s: Seconds = 15
-    """Seconds it is left out."""
+    """Seconds it is left out; then one request at a time tries whether it is back."""
+    cooldown_max_s: Seconds = 240
+    """The time doubles with every such try that fails, up to this."""
+    fail_fast: bool = False
+    """No target is left: answer 503 at once. false: ask the first target all the same."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
