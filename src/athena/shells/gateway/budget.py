@@ -18,15 +18,15 @@ _SHORT_FOR_S = 5.0
 class Budget:
     """The limit and what is used of it."""
 
-    __slots__ = ("_clock", "_refused_at", "limit", "peak", "refusals", "used")
+    __slots__ = ("_clock", "_on_refusal", "_refused_at", "limit", "peak", "used")
 
-    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float], on_refusal: Callable[[], None] = lambda: None) -> None:
         self.limit = limit
         self.used = 0
         self.peak = 0
         """The most that was used since somebody set it to 0."""
-        self.refusals = 0
         self._clock = clock
+        self._on_refusal = on_refusal
         self._refused_at: float | None = None
 
     @property
@@ -45,8 +45,8 @@ class Budget:
 
     def refuse(self) -> None:
         """Somebody was refused."""
-        self.refusals += 1
         self._refused_at = self._clock()
+        self._on_refusal()
 
 
 class Lease:

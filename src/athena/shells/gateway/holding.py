@@ -5,16 +5,19 @@ that inflates, or whose text turns out to be wide or full of tiny values, asks f
 
     announce / growing     the body is coming in, or being inflated
     weighed                it is whole: room to decode it and to make the upstream's request of it
-    built                  the body is gone; the decoded request and the upstream's request stay
+    decoded, built         the body is gone; the decoded request and the upstream's request stay
     answering              the upstream answers and nobody else will be asked: its request is gone too
 """
 
 from __future__ import annotations
 
-from athena.errors import AthenaError, LimitExceeded
+from athena.errors import LimitExceeded, UpstreamError
+from athena.shells.config import Limits
 from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.weight import READING, Weight
 
+_SHARE = 4
+"""Requests and answers may hold the memory of the machine divided by this."""
 RETRY_AFTER_S = 2.0
 """What a client that is refused for want of room is told to wait."""
 _REQUEST = 32 * 1024
@@ -26,6 +29,26 @@ _WHOLE = 6
 _STREAMED = 2
 """For one byte of an answer that is held: collected to its end it is decoded and encoded in one go, at that many times its
 size; in a stream it is held back as it came and as text."""
+
+
+def out_of_memory() -> UpstreamError:
+    """The error that refuses a request, or breaks an answer off, because there is no room for it."""
+    return UpstreamError(
+        "the gateway holds as much in memory as it may (limits.memory_bytes); ask again in a moment",
+        kind="overloaded",
+        code="memory_limit",
+        retry_after=RETRY_AFTER_S,
+    )
+
+
+def memory_limit(limits: Limits, processes: int, available: int) -> int:
+    """What one of several server processes may hold, on a machine with that much memory (0: not known).
+
+    Where nothing is configured it is never so little that one request of the largest size does not fit.
+    """
+    if limits.memory_bytes:
+        return limits.memory_bytes // processes
+    return max(available // _SHARE // processes, (READING + 1) * limits.body_bytes)
 
 
 class RequestMemory:
@@ -60,9 +83,12 @@ class RequestMemory:
         if self._lease.size < _REQUEST + self._weight.work:
             self._need(self._weight.work)
 
-    def built(self, weight: Weight | None = None) -> None:
-        """It is made; `weight` is what is known better by now."""
-        self._weight = weight or self._weight
+    def decoded(self, weight: Weight) -> None:
+        """It is decoded, and its weight is known better. What it has it keeps: the upstream's request is made next."""
+        self._weight = weight
+
+    def built(self) -> None:
+        """The upstream's request is made."""
         self._lease.hold(_REQUEST + self._weight.text + self._weight.call)
 
     def answering(self) -> None:
@@ -82,36 +108,27 @@ class RequestMemory:
                 code="request_too_large",
                 status=413,
             )
-        raise AthenaError(
-            "the gateway holds as much in memory as it may (limits.memory_bytes); ask again in a moment",
-            kind="overloaded",
-            code="memory_limit",
-            retry_after=RETRY_AFTER_S,
-        )
+        raise out_of_memory()
 
 
 class AnswerMemory:
     """What is held of one answer: bytes that came from the upstream and of which the client has seen nothing yet."""
 
-    __slots__ = ("_factor", "_held", "_lease", "_paid")
+    __slots__ = ("_factor", "_lease", "_paid", "held")
 
     def __init__(self, budget: Budget, *, streamed: bool) -> None:
         self._lease = budget.lease(answer=True)
         self._factor = _STREAMED if streamed else _WHOLE
-        self._held = 0
+        self.held = 0
+        """Bytes that came and of which the client has seen nothing."""
         self._paid = _FREE
-
-    @property
-    def is_holding(self) -> bool:
-        """Did anything come that the client has not seen?"""
-        return self._held > 0
 
     def hold(self, size: int) -> bool:
         """That many more. False: there is no room for them."""
-        self._held += size
-        if self._held <= self._paid:
+        self.held += size
+        if self.held <= self._paid:
             return True
-        paid = -(-(self._held - _FREE) // _STEP) * _STEP
+        paid = -(-(self.held - _FREE) // _STEP) * _STEP
         if not self._lease.resize(paid * self._factor):
             return False
         self._paid = _FREE + paid
@@ -119,7 +136,7 @@ class AnswerMemory:
 
     def shown(self) -> None:
         """The client has got what there was."""
-        self._held = 0
+        self.held = 0
         self._paid = _FREE
         self._lease.close()
 

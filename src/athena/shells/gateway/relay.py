@@ -18,6 +18,7 @@ from athena.errors import UpstreamError
 from athena.exchange import Exchange, Step
 from athena.model.events import Event
 from athena.shells.gateway.client import Client
+from athena.shells.gateway.holding import AnswerMemory, out_of_memory
 from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.logs import log_body
@@ -44,6 +45,7 @@ class Relay:
         client: Client,
         *,
         request_id: str,
+        memory: AnswerMemory,
         recorder: StreamRecorder,
         show: Callable[[Step], None],
         note: Callable[[tuple[Event, ...]], None],
@@ -56,6 +58,7 @@ class Relay:
         self._exchange = exchange
         self._response = response
         self._client = client
+        self._memory = memory
         self._recorder = recorder
         self._show = show
         self._note = note
@@ -104,6 +107,7 @@ class Relay:
             self._silence.stop()
             self._silence = None
             self._failure = None
+            self._memory.close()
             if self._timer is not None:
                 self._timer.cancel()
             self._recorder.close()
@@ -148,6 +152,14 @@ class Relay:
             except Exception as error:
                 self._fail(error)
 
+    def _give_up(self) -> None:
+        """There is no room for more of this answer. A thread that works on it will find that out again."""
+        if not self._over.done() and self._work is None:
+            try:
+                self._take(self._exchange.upstream_end(out_of_memory()), self._loop.time())
+            except Exception as error:
+                self._fail(error)
+
     def _on_time(self) -> None:
         self._timer = None
         if not self._over.done() and self._work is None:
@@ -182,6 +194,12 @@ class Relay:
 
     def _heed(self, data: bytes, step: Step, now: float) -> None:
         self._quiet = 0 if step.events else self._quiet + len(data)
+        if step.output:
+            if self._memory.held:
+                self._memory.shown()
+        elif not step.done and not self._memory.hold(len(data)):
+            self._response.pause()
+            self._loop.call_soon(self._give_up)
         if says_something(data, step.events) and self._silence is not None:
             self._silence.heard(now)
 

@@ -36,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self.dead = False
         self.uses = 0
+        self.idle_since = 0.0
         self.expires_at = 0.0
         self.server_lifetime: float | None = None
 

@@ -180,7 +180,15 @@ def _close_loser(attempt: asyncio.Task[socket.socket]) -> None:
 def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) -> UpstreamError:
     """What went wrong, in our words; nothing of the request has gone out."""
     place = f"the proxy for {origin}" if origin.proxy and stage != "tls" else str(origin)
+    failure: UpstreamError
     match cause:
+        case OSError() if cause.errno in (errno.EMFILE, errno.ENFILE):
+            failure = UpstreamError(
+                "the gateway has no file descriptor left for a connection",
+                kind="overloaded",
+                code="descriptor_limit",
+                retry_after=2,
+            )
         case UpstreamError():
             failure = type(cause)(f"{origin}: {cause.message}", code=cause.code)
         case TimeoutError() if stage == "tls":
