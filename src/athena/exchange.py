@@ -174,6 +174,10 @@ class Exchange:
             self._first.clear()
         return self._show(*path.feed(data, now))
 
+    def forget_call(self) -> None:
+        """Nobody will be asked again: what was sent upstream need not be kept."""
+        self.call = msgspec.structs.replace(self.call, body=b"")
+
     @property
     def deadline(self) -> float | None:
         """When `tick` is to be called, on the clock of `upstream_data`; None: never."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,6 +16,8 @@ from athena.errors import AthenaError
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.stage import FormatOptions
 from athena.shells.gateway import relay as relay_module
+from athena.shells.gateway.budget import Budget
+from athena.shells.gateway.holding import AnswerMemory
 from athena.shells.gateway.recorder import NO_RECORDER
 from athena.shells.gateway.relay import Relay
 from athena.shells.upstream import Timeouts, UpstreamClient, parse_base_url
@@ -101,6 +104,7 @@ def relayed(run: Run, server: RawServer, *, stream: bool, watch: Watch | None = 
                 exchange,
                 response,
                 reader,
+                memory=AnswerMemory(Budget(1 << 30, time.monotonic), streamed=stream),
                 recorder=NO_RECORDER,
                 show=reader.show,
                 note=lambda events: None,

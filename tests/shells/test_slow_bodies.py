@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from athena.errors import ClientError
+from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.client import Headers
+from athena.shells.gateway.holding import RequestMemory
 from athena.shells.gateway.incoming import read_body
 from support.virtual_clock import run_virtually
 
@@ -77,7 +79,7 @@ def ended_at(pieces: list[tuple[float, bytes]], *, eager: bool) -> tuple[float, 
         client = SendingClient(pieces, eager=eager)
         loop = asyncio.get_running_loop()
         try:
-            body = await read_body(client, MANY, LIMIT_S)
+            body = await read_body(client, MANY, LIMIT_S, RequestMemory(Budget(1 << 30, loop.time)))
         except ClientError as error:
             return loop.time(), f"{error.status} {error.code}"
         finally:

@@ -70,6 +70,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that open streams may go on after SIGTERM."""
 
 
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A GET that each server process sends to an upstream, with its key and headers; a status below 400 means it is well."""
+
+    path: Annotated[str, Meta(pattern="^/")] = "/health"
+    """Path on the upstream's host, whatever the path of base_url is; /v1/models for servers without /health."""
+    interval_s: Seconds = 10
+    """Seconds between two of them."""
+    timeout_s: Seconds = 5
+    """Seconds for an answer."""
+    failures: AtLeastOne = 2
+    """Failures in a row after which the upstream is left out, until one succeeds."""
+
+
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """A server that runs models."""
 
@@ -103,11 +116,17 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     """Check the server's certificate."""
     max_connections: AtLeastOne = 1024
-    """Connections open at the same time."""
+    """Requests in work at the same time, each over a connection of its own. Server processes share it, at least one each."""
     max_idle_connections: Count = 64
-    """Connections kept for reuse."""
+    """Connections that each server process keeps for reuse."""
     keep_idle_s: Seconds = 30
     """Seconds an unused connection is kept."""
+    queue: Count = 1024
+    """Requests that may wait for one of max_connections; server processes share it. More go to the fallback, or get a 503."""
+    queue_wait_s: Seconds = 10
+    """Seconds a request may wait there."""
+    health_check: HealthCheck | None = None
+    """Ask the server from time to time whether it is well; left out: only requests tell."""
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +247,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes held per stream, both ways together, before the faster side waits."""
     requests: AtLeastOne = 10_000
     """Requests in work at the same time; more are answered with 503."""
+    memory_bytes: Count = 0
+    """Memory for all requests in work, their answers and unsent output together; a request that does not fit gets a 503. Server
+    processes share it. 0: a quarter of what the machine or its container has."""
+    connections: Count = 0
+    """Client connections of each server process. For one more an idle one is closed; where none is idle it gets a 503. 0: as
+    many as the limit of file descriptors allows, when each may need another one for an upstream."""
+    connections_per_address: Count = 0
+    """The same for one client address. 0: half of connections, and no limit for addresses of this machine."""
 
     def core(self, section_kb: int | None = None) -> CoreLimits:
         """The bounds that the pure rooms know; `section_kb` is the format's own section limit where it has one."""
@@ -263,8 +290,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     failures: Count = 5
     """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""
+    error_rate: Share = 0.5
+    """Share of failed requests at which it is left out too; 0: never."""
+    window_s: Seconds = 30
+    """Seconds over which that share is taken."""
+    min_requests: AtLeastOne = 20
+    """Requests in that time below which the share says nothing."""
     cooldown_s: Seconds = 15
-    """Seconds it is left out."""
+    """Seconds it is left out; then one request at a time tries whether it is back."""
+    cooldown_max_s: Seconds = 240
+    """The time doubles with every such try that fails, up to this."""
+    fail_fast: bool = False
+    """No target is left: answer 503 at once. false: ask the first target all the same."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):

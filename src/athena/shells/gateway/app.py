@@ -6,7 +6,6 @@ reload; requests under way keep the one they began with.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -23,14 +22,19 @@ from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
+from athena.shells import machine
 from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway import record as records
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
+from athena.shells.gateway.breaker import State
+from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.flow import Flow
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
-from athena.shells.gateway.incoming import read_body, read_json
+from athena.shells.gateway.holding import RequestMemory, memory_limit
+from athena.shells.gateway.incoming import read_request
+from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
@@ -43,8 +47,6 @@ from athena.shells.logs import log_body, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-LARGE_BODY = 256 * 1024
-"""Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """What a proxy adds to a request that it passes on."""
@@ -65,6 +67,11 @@ class Gateway:
         under which host names it may be reached."""
         self.metrics = Metrics(numbers or Numbers())
         self.tokens = TokenCounter()
+        self.memory = Budget(0, time.monotonic, lambda: self.metrics.refusals.labels("memory_bytes").inc())
+        """What requests, answers and unsent output hold together."""
+        self.lanes = Lanes(lambda upstream, reason: self.metrics.queue_refusals.labels(upstream, reason).inc())
+        self.open_descriptors = 0
+        """Connections to upstreams that may be open at once, over all of them; 0: no limit."""
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
@@ -72,7 +79,10 @@ class Gateway:
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
         self._bound = bound
+        self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self.use(config)
+        self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
+        self.metrics.watch("requests", lambda: len(self._flows), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
         """Serve by this configuration from now on; requests under way are not touched."""
@@ -81,24 +91,38 @@ class Gateway:
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
-        self.health = UpstreamHealth(config.health, time.monotonic)
+        self.memory.limit = memory_limit(config.limits, config.workers, machine.memory_bytes())
+        self.lanes.use(config)
+        if self.health.settings != config.health:
+            self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
+        self.health.keep(config.upstreams)
         self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(lambda upstream: self.metrics.tool_switches.labels(upstream).inc())
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
+            self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
 
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))
+
+    def _is_in(self, upstream: str, state: State) -> float:
+        return float(self.health.breaker(upstream).state is state)
+
+    def _upstream_changed(self, upstream: str, state: State, why: str) -> None:
+        self.metrics.transitions.labels(upstream, state.value).inc()
+        level = logging.WARNING if state is State.OPEN else logging.INFO
+        words = {State.OPEN: "is left out", State.HALF_OPEN: "is tried again", State.CLOSED: "is back"}[state]
+        fields = {"upstream": upstream, "state": state.value, "reason": why}
+        LOG.log(level, "upstream %s %s: %s", upstream, words, why, extra={"fields": fields})
 
     @property
     def client(self) -> UpstreamClient:
         """The upstream client of this event loop, made on first use."""
         if self._client is None:
             limits = self.config.limits
-            connections = [upstream.max_connections for upstream in self.config.upstreams.values()]
             self._client = UpstreamClient(
                 ClientSettings(
-                    max_connections=max(connections, default=1024),
+                    max_open=self.open_descriptors,
                     buffer_bytes=limits.stream_buffer_bytes,
                     max_decoded_bytes=limits.answer_bytes,
                     max_decoded_ratio=limits.decompress_ratio,
@@ -219,12 +243,21 @@ class Gateway:
 
     async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
         if self._draining or len(self._flows) >= self.config.limits.requests:
+            if not self._draining:
+                self.metrics.refusals.labels("requests").inc()
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
-        request = await self._read(door, dialect, record, client)
-        record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
-        targets = self.targets(request.model)
-        flow = Flow(self, request, record, client, key=key, array=door.array)
+        memory = RequestMemory(self.memory)
+        try:
+            request = await self._read(door, dialect, record, client, memory)
+            record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
+            targets = self.targets(request.model)
+            flow = Flow(self, request, record, client, memory, key=key, array=door.array)
+            await self._run(flow, targets, client)
+        finally:
+            memory.close()
+
+    async def _run(self, flow: Flow, targets: tuple[Target, ...], client: Client) -> None:
         self._flows.add(flow)
         self.metrics.open_streams.inc()
         client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
@@ -235,16 +268,12 @@ class Gateway:
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 
-    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client) -> Request:
-        limits = self.config.limits
-        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
-        log_body("client request", record.request_id, body)
-        decode = partial(_decode, body, door, dialect, limits, client.headers.get("anthropic-version"))
-        if len(body) <= LARGE_BODY:
-            return decode()
-        record.large = True
-        request = await asyncio.to_thread(decode)
-        client.take_body()  # it may have left meanwhile
+    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory) -> Request:
+        limits, timeouts = self.config.limits, self.config.timeouts
+        decode = partial(_decode, door=door, dialect=dialect, limits=limits, version=client.headers.get("anthropic-version"))
+        show = partial(log_body, "client request", record.request_id)
+        request, weight, record.large = await read_request(client, limits, timeouts.client_body_s, memory, decode, on_body=show)
+        memory.decoded(weight)
         return request
 
     def targets(self, model: str) -> tuple[Target, ...]:
@@ -360,10 +389,12 @@ class Gateway:
         self._reply(client, record, body)
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        limits = self.config.limits
-        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
-        decode = partial(_decode_count, body, door, dialect, limits)
-        request = decode() if len(body) <= LARGE_BODY else await asyncio.to_thread(decode)
+        memory = RequestMemory(self.memory)
+        decode = partial(dialect.decode_count_request, model=door.model)
+        try:
+            request, _, _ = await read_request(client, self.config.limits, self.config.timeouts.client_body_s, memory, decode)
+        finally:
+            memory.close()
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
         self._reply(client, record, dialect.encode_count(tokens), 200, (b"x-athena-token-count", b"estimated"))
@@ -401,17 +432,11 @@ class Gateway:
             self._client = None
 
 
-def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
-    value = read_json(body, limits.request_depth, limits.request_keys)
+def _decode(value: dict[str, Any], door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
     request = dialect.decode_request(value, model=door.model, stream=door.stream, version=version)
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request
-
-
-def _decode_count(body: bytes, door: Door, dialect: Dialect, limits: Limits) -> Request:
-    value = read_json(body, limits.request_depth, limits.request_keys)
-    return dialect.decode_count_request(value, model=door.model)
 
 
 def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:

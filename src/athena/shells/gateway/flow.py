@@ -22,9 +22,19 @@ from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
 from athena.prompted.validation import ArgumentCheck
 from athena.shells.gateway.client import Client
+from athena.shells.gateway.health import Visit
+from athena.shells.gateway.holding import AnswerMemory, RequestMemory
+from athena.shells.gateway.lanes import Place
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.relay import Relay
-from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
+from athena.shells.gateway.retries import (
+    is_outage,
+    is_own_limit,
+    is_retryable,
+    may_move_on,
+    pause_before,
+    with_relative_wait,
+)
 from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
@@ -45,18 +55,31 @@ class Flow:
     """One client request on its way."""
 
     def __init__(
-        self, gateway: Gateway, request: Request, record: Record, client: Client, *, key: str | None, array: bool
+        self,
+        gateway: Gateway,
+        request: Request,
+        record: Record,
+        client: Client,
+        memory: RequestMemory,
+        *,
+        key: str | None,
+        array: bool,
     ) -> None:
         self._gateway = gateway
         self._request = request
         self._record = record
         self._client = client
+        self._memory = memory
         self._key = key
         self._array = array
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._exchange: Exchange | None = None
         self._response: UpstreamResponse | None = None
+        self._place: Place | None = None
+        """At the upstream that is being asked."""
+        self._visit: Visit | None = None
+        """What this request will have to say about that upstream."""
         self._relay: Relay | None = None
         self._head_sent = False
         self._finished = False
@@ -120,11 +143,17 @@ class Flow:
     async def _try_targets(self, targets: tuple[Target, ...]) -> None:
         gateway = self._gateway
         gateway.budget.request()
-        candidates = [target for target in targets if gateway.health.is_up(target.upstream)] or list(targets[:1])
+        try:
+            candidates = gateway.health.candidates(targets)
+        except AthenaError as none_is_up:
+            self._show(self._refuse(none_is_up))
+            return
         waited = 0.0
         last: Step | None = None
         for position, target in enumerate(candidates):
             more_targets = position + 1 < len(candidates)
+            if more_targets and not gateway.health.is_up(target.upstream):
+                continue  # by now somebody else tries whether it is back
             for attempt in range(gateway.config.retries.attempts + 1):
                 last = await self._attempt(target)
                 if last is None:
@@ -177,13 +206,15 @@ class Flow:
         self._exchange = None
         self._request_sent = self._final = False
         try:
+            self._memory.building()
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
             build = partial(Exchange, request, gateway.tool_modes.route(target), options)
             exchange = await asyncio.to_thread(build) if record.large else build()
             self._check_size(exchange, target)
-        except ClientError as error:
+        except (ClientError, UpstreamError) as error:
             return self._refuse(error)
+        self._memory.built()
         self._exchange = exchange
         record.warnings = len(exchange.losses)
         rendered = exchange.prepared.rendered
@@ -194,6 +225,11 @@ class Flow:
         gateway = self._gateway
         log_body("upstream request", self._record.request_id, exchange.call.body)
         try:
+            self._place = await gateway.lanes.enter(target.upstream, self._record.key)
+        except UpstreamError as refusal:
+            return exchange.upstream_end(refusal)  # no place there: that says nothing about the upstream
+        self._visit = gateway.health.visit(target.upstream)
+        try:
             response = await gateway.client.send(
                 "POST",
                 target.origin,
@@ -201,11 +237,13 @@ class Flow:
                 target.headers(exchange.call.headers, self._request, self._client.headers, self._key),
                 exchange.call.body,
                 target.timeouts,
+                target.pool,
             )
         except UpstreamError as failure:
+            step = exchange.upstream_end(failure)
             self._attempted(target, ok=False)
             self._request_sent = failure.request_sent
-            return exchange.upstream_end(failure)
+            return step
         self._response, self._request_sent = response, True
         self._final = response.headers.get("x-should-retry", "").lower() == "false"
         return await self._pass_on(target, exchange, response)
@@ -225,6 +263,7 @@ class Flow:
             exchange,
             response,
             self._client,
+            memory=AnswerMemory(gateway.memory, streamed=self._request.stream),
             recorder=gateway.recorder(record, self._request, self._key),
             show=self._show,
             note=self._note,
@@ -257,10 +296,12 @@ class Flow:
     def _attempted(self, target: Target, *, ok: bool) -> None:
         gateway = self._gateway
         gateway.metrics.attempts.labels(target.upstream, "ok" if ok else "error").inc()
-        if ok:
-            gateway.health.succeeded(target.upstream)
+        if self._visit is None:
+            return
+        if is_own_limit(self._exchange.error if self._exchange is not None else None):
+            self._visit.abandoned()
         else:
-            gateway.health.failed(target.upstream)
+            self._visit.ended(ok=ok)
 
     # -- the client --------------------------------------------------------------------------------------------------------
 
@@ -268,12 +309,21 @@ class Flow:
         """Write a step's head and bytes."""
         if step.head is not None and not self._head_sent:
             self._write_head(step.head, len(step.output) if step.done else None)
+            self._is_answered(step.head)
         if step.done:
             self._finished = True
             self._client.finish(step.output)
         elif step.output:
             self._client.write(step.output)
         self._last_sent = self._loop.time()
+
+    def _is_answered(self, head: Head) -> None:
+        """The client gets an upstream's answer: nobody else will be asked."""
+        if self._exchange is not None and self._response is not None:
+            self._exchange.forget_call()
+            self._memory.answering()
+            if head.status == 200 and self._visit is not None:
+                self._visit.answers()
 
     def _write_head(self, head: Head, length: int | None) -> None:
         self._head_sent = True
@@ -293,6 +343,8 @@ class Flow:
     def _is_final(self) -> bool:
         """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
         error = self._exchange.error if self._exchange is not None else None
+        if is_own_limit(error):
+            return False
         return self._record.attempts > 1 or self._final or (error is not None and error.code == "upstream_auth")
 
     def _beat(self) -> None:
@@ -382,6 +434,13 @@ class Flow:
         self._gateway.settle(record, exchange)
 
     def _drop_response(self) -> None:
+        """What is left at the upstream: the answer, the place there, and the word about it that nobody has said."""
         if self._response is not None:
             self._response.close()
             self._response = None
+        if self._place is not None:
+            self._place.give_back()
+            self._place = None
+        if self._visit is not None:
+            self._visit.abandoned()
+            self._visit = None

@@ -14,7 +14,7 @@ from athena.model.limits import Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
-from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
+from athena.shells.upstream import Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 
 _REMEMBERED = 4096
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
@@ -32,6 +32,7 @@ class Target(msgspec.Struct, frozen=True):
     tools: str
     origin: Origin
     timeouts: Timeouts
+    pool: PoolLimits
     base_url: str
     own_path: str | None
     fixed_headers: tuple[tuple[bytes, bytes], ...]
@@ -125,6 +126,12 @@ def _ready(resolved: ResolvedRoute) -> Target:
         origin=origin,
         timeouts=Timeouts(
             connect=timeouts.connect_s, first_byte=timeouts.first_byte_s, idle=timeouts.idle_s, total=timeouts.total_s
+        ),
+        pool=PoolLimits(
+            name=resolved.upstream_name,
+            max_connections=upstream.max_connections,
+            max_idle=upstream.max_idle_connections,
+            idle_lifetime=upstream.keep_idle_s,
         ),
         base_url=upstream.base_url,
         own_path=upstream.path,

@@ -41,7 +41,7 @@ class HttpConnection(asyncio.Protocol):
         self._gateway = gateway
         self._limits = front.limits
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._fields: Headers = []
         self._in_head = False
@@ -96,6 +96,9 @@ class HttpConnection(asyncio.Protocol):
             self._half_closed.stop()
         self._disconnect_all()
         self.front.left(self)
+        self._parser = None  # the two know each other; nobody else could part them
+        if self._task is None or self._task.done():
+            self._running = None
 
     def eof_received(self) -> bool:
         """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
@@ -148,6 +151,7 @@ class HttpConnection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         while True:
             try:
+                assert self._parser is not None
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
@@ -196,6 +200,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._in_head = self._fresh = False
         parser = self._parser
+        assert parser is not None
         version = parser.get_http_version()
         problem = check_head(version, self._url, self._fields)
         if problem is not None:
@@ -216,6 +221,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        assert self._parser is not None
         if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
             return  # the parser takes the body for another protocol; see _stay_plain
         request, self._receiving = self._receiving, None
@@ -245,9 +251,12 @@ class HttpConnection(asyncio.Protocol):
         running = self._running
         if not task.cancelled() and (failure := task.exception()) is not None:
             LOG.error("a request failed outside the gateway's own care", exc_info=failure)
-        if running is not None and task is self._task and not running.complete and not self._deaf:
-            # Nobody will say another word to this client: it must not take what it has for the whole.
-            self.abort()
+        if running is not None and task is self._task and not running.complete:
+            if self._deaf:
+                self._running = None
+            else:
+                # Nobody will say another word to this client: it must not take what it has for the whole.
+                self.abort()
 
     def answered(self, request: HttpRequest) -> None:
         """The answer to a request is written in full."""
