@@ -94,6 +94,7 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
         if self._half_closed is not None:
             self._half_closed.stop()
+            self._half_closed = None  # it knows how to end this connection
         self._disconnect_all()
         self.front.left(self)
         self._parser = None  # the two know each other; nobody else could part them

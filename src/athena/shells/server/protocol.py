@@ -88,6 +88,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self._half_closed is not None:
             self._half_closed.stop()
+            self._half_closed = None  # it knows how to end this connection
         self._disconnect_all()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
