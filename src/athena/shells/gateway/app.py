@@ -401,11 +401,15 @@ class Gateway:
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        status = status or answer.status
-        record.status, record.outcome, record.error = status, "error", error.code
-        headers = self.answer_headers(record)
-        headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        _reply(client, status, answer.body, "application/json", headers)
+        record.outcome, record.error = "error", error.code
+        if record.status:
+            # A head is out already: a second one inside its body would be read as the answer's own text.
+            client.cut_off()
+        else:
+            record.status = status or answer.status
+            headers = self.answer_headers(record)
+            headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         records.write(record)
 

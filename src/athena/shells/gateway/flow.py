@@ -136,7 +136,11 @@ class Flow:
             if self._timer is not None:
                 self._timer.cancel()
             self._drop_response()
-            self._settle()
+            try:
+                self._settle()
+            except Exception:
+                # The answer is out: what is written about it can not change it any more.
+                LOG.exception("request %s could not be counted", self._record.request_id)
             # Everything an answer held is free now, not when the collector next looks at old cycles.
             self._exchange = self._relay = self._task = self._timer = None
 
@@ -427,6 +431,8 @@ class Flow:
                 record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
             if exchange.error is not None:
                 record.error = exchange.error.code
+            if exchange.defect:
+                LOG.error("request %s failed inside the gateway\n%s", record.request_id, exchange.defect)
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
