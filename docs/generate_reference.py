@@ -47,10 +47,11 @@ file counts only when you placed it or approved it, and never because it happens
 
 `athena config trust` shows what the `athena.yml` of the current directory does that matters (the servers it sends to, the
 environment variables and files it reads, the headers it adds, the files it writes, the protection it takes away) and asks. It
-remembers the file's absolute path and a hash of its content in `~/.athena/trusted`; after a change of a single byte the file
-has to be trusted again. The path of a file or directory may be given, `--yes` answers the question in a script, `--list` lists
-what is trusted, and `athena config untrust` takes it back. `athena config check` and `athena config show` say which files are
-in use and why, and `athena config check athena.yml` checks a file without trusting it.
+remembers the file's absolute path and a hash of its content in `~/.athena/trusted` (or below `ATHENA_STATE_DIR`, where that
+variable is set; no configuration file decides it); after a change of a single byte the file has to be trusted again. The path
+of a file or directory may be given, `--yes` answers the question in a script, `--list` lists what is trusted, and `athena
+config untrust` takes it back. `athena config check` and `athena config show` say which files are in use and why, and `athena
+config check athena.yml` checks a file without trusting it.
 
 This holds for every command, for `athena code` in particular, for `athena.asgi.create_app()` and for `athena.transport`. A
 running gateway takes up a changed file only when it was named by `--config` or is trusted again; otherwise it says so and keeps

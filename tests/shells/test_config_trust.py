@@ -8,6 +8,8 @@ import pty
 import select
 import stat
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from msgspec import inspect
 
 from athena.asgi import create_app
 from athena.errors import ConfigError
+from athena.shells.cli import main
 from athena.shells.config import Config, ConfigWatcher, Sources, Standing, TrustStore, load
 from athena.shells.config import model as model_module
 from athena.shells.config import sources as sources_module
@@ -25,7 +28,7 @@ from athena.shells.config.effects import effects
 from athena.shells.config.trust import digest, trust_command
 from athena.shells.config.yaml_lines import read_yaml
 from athena.transport import Transport
-from support.athena_process import COMMAND, PATIENCE, Result, athena, environment
+from support.athena_process import COMMAND, PATIENCE, Result, environment
 from support.trusted_files import trust
 
 IGNORED = "athena.yml: not used, because it is not trusted (to use it: athena config trust {})"
@@ -376,18 +379,24 @@ def test_every_setting_that_names_a_place_or_a_secret_is_shown() -> None:
 # -- the commands ----------------------------------------------------------------------------------------------------------
 
 
-def in_project(place: Place, *arguments: str, stdin: str = "") -> Result:
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=place.directory,
-        env=environment(place.home),
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def in_project(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The program in the project, within this process: a start for each of many commands would take long."""
+    monkeypatch.chdir(place.directory)
+    monkeypatch.setenv("HOME", str(place.home))
+    for name in [name for name in os.environ if name.startswith("ATHENA_") or name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["athena", *arguments])
+        code = main()
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return run
 
 
 def on_terminal(place: Place, answer: str, *arguments: str) -> tuple[int, str]:
@@ -411,9 +420,9 @@ def on_terminal(place: Place, answer: str, *arguments: str) -> tuple[int, str]:
     return process.wait(PATIENCE), text.decode()
 
 
-def test_trust_shows_asks_and_remembers(place: Place) -> None:
+def test_trust_shows_asks_and_remembers(place: Place, in_project: Run) -> None:
     place.file.write_text("base_url: http://127.0.0.1:9\nport: 2001\n")
-    refused = in_project(place, "config", "trust")
+    refused = in_project("config", "trust")
     assert refused.code == 1
     assert "base_url: http://127.0.0.1:9  (line 1)" in refused.out
     assert "say --yes" in refused.err
@@ -426,94 +435,94 @@ def test_trust_shows_asks_and_remembers(place: Place) -> None:
     assert "Use this file? [y/N]" in text
     assert f"{place.file} is trusted as it is now" in text
     assert load(place.sources()).config.port == 2001
-    again = in_project(place, "config", "trust")
+    again = in_project("config", "trust")
     assert (again.code, "is trusted already" in again.out) == (0, True)
 
 
-def test_trust_takes_a_file_or_a_directory(place: Place) -> None:
+def test_trust_takes_a_file_or_a_directory(place: Place, in_project: Run) -> None:
     place.file.write_text("port: 2001\n")
     for path in (str(place.file), str(place.directory), "athena.yml", ".", "../project/athena.yml"):
-        assert athena(place.directory, "config", "trust", "--yes", path, ATHENA_STATE_DIR=str(place.home / ".athena")).code == 0
+        assert in_project("config", "trust", "--yes", path).code == 0
         assert load(place.sources()).config.port == 2001
-        assert in_project(place, "config", "untrust", path).code == 0
+        assert in_project("config", "untrust", path).code == 0
         assert place.said() == [IGNORED.format(place.file)]
-    gone = in_project(place, "config", "untrust")
+    gone = in_project("config", "untrust")
     assert gone.code == 1
     assert "was not trusted" in gone.err
 
 
-def test_what_can_not_be_trusted(place: Place) -> None:
+def test_what_can_not_be_trusted(place: Place, in_project: Run) -> None:
     for text, words in (("port: [", "not valid YAML"), (None, "does not exist")):
         if text is None:
             place.file.unlink()
         else:
             place.file.write_text(text)
-        result = in_project(place, "config", "trust", "--yes")
+        result = in_project("config", "trust", "--yes")
         assert result.code == 1
         assert words in result.err
-    other = in_project(place, "config", "trust", "--yes", "team.yml")
+    other = in_project("config", "trust", "--yes", "team.yml")
     assert other.code == 1
     assert "--config team.yml" in other.err
     place.own_file.write_text("port: 1\n")
-    own = in_project(place, "config", "trust", str(place.own_file))
+    own = in_project("config", "trust", str(place.own_file))
     assert own.code == 0
     assert "used without being trusted" in own.out
     place.file.write_text("port: 2001\n")
     (place.home / ".athena").mkdir()
     (place.home / ".athena").chmod(0o777)
-    unsafe = in_project(place, "config", "trust", "--yes")
+    unsafe = in_project("config", "trust", "--yes")
     assert unsafe.code == 1
     assert "chmod go-w" in unsafe.err
 
 
-def test_the_list_of_trusted_files(place: Place, tmp_path: Path) -> None:
-    assert in_project(place, "config", "trust", "--list").out == "No file is trusted.\n"
+def test_the_list_of_trusted_files(place: Place, tmp_path: Path, in_project: Run) -> None:
+    assert in_project("config", "trust", "--list").out == "No file is trusted.\n"
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "athena.yml").write_text("port: 1\n")
         trust(tmp_path / name / "athena.yml", place.home)
     (tmp_path / "b" / "athena.yml").write_text("port: 2\n")
     (tmp_path / "c" / "athena.yml").unlink()
-    lines = in_project(place, "config", "trust", "--list").out.splitlines()
+    lines = in_project("config", "trust", "--list").out.splitlines()
     assert [line.partition("athena.yml  ")[2].partition("  (")[0] for line in lines] == [
         "trusted",
         "changed since, not used",
         "gone or not readable",
     ]
-    assert in_project(place, "config", "untrust", str(tmp_path / "c" / "athena.yml")).code == 0
-    assert len(in_project(place, "config", "trust", "--list").out.splitlines()) == 2
+    assert in_project("config", "untrust", str(tmp_path / "c" / "athena.yml")).code == 0
+    assert len(in_project("config", "trust", "--list").out.splitlines()) == 2
 
 
-def test_check_and_show_say_which_files_count(place: Place) -> None:
+def test_check_and_show_say_which_files_count(place: Place, in_project: Run) -> None:
     place.file.write_text("port: 2001\n")
     place.own_file.write_text("workers: 3\n")
-    checked = in_project(place, "config", "check")
+    checked = in_project("config", "check")
     assert (checked.code, checked.err) == (0, f"warning: {IGNORED.format(place.file)}\n")
     assert f"({place.own_file}, in a configuration directory)" in checked.out
-    shown_text = in_project(place, "config", "show", "--set")
+    shown_text = in_project("config", "show", "--set")
     assert shown_text.err == f"athena: warning: {IGNORED.format(place.file)}\n"
     assert shown_text.out.startswith(f"# read: {place.own_file}, in a configuration directory\n")
     assert "2001" not in shown_text.out
-    assert in_project(place, "config", "trust", "--yes").code == 0
-    assert f"{place.file}, trusted)" in in_project(place, "config", "check").out
-    assert "port: 2001" in in_project(place, "config", "show", "--set").out
-    named = in_project(place, "config", "check", "athena.yml")
+    assert in_project("config", "trust", "--yes").code == 0
+    assert f"{place.file}, trusted)" in in_project("config", "check").out
+    assert "port: 2001" in in_project("config", "show", "--set").out
+    named = in_project("config", "check", "athena.yml")
     assert "athena.yml, named by --config or ATHENA_CONFIG)" in named.out
 
 
-def test_what_init_writes_is_trusted_until_it_is_edited(place: Place) -> None:
-    made = in_project(place, "config", "init")
+def test_what_init_writes_is_trusted_until_it_is_edited(place: Place, in_project: Run) -> None:
+    made = in_project("config", "init")
     assert "athena config trust" in made.out
     assert place.said() == []
     place.file.write_text(place.file.read_text() + "\n")
     assert place.said() == [CHANGED.format(place.file)]
-    assert in_project(place, "config", "init", "--force").code == 0
+    assert in_project("config", "init", "--force").code == 0
     assert place.said() == []
-    own = in_project(place, "config", "init", str(place.own_file))
+    own = in_project("config", "init", str(place.own_file))
     assert "athena config trust" not in own.out
     elsewhere = place.directory / "elsewhere"
     elsewhere.write_text("not to be touched")
     place.file.unlink()
     place.file.symlink_to(elsewhere)
-    assert in_project(place, "config", "init", "--force").code == 1
+    assert in_project("config", "init", "--force").code == 1
     assert elsewhere.read_text() == "not to be touched"

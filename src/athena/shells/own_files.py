@@ -17,7 +17,6 @@ import os
 import pwd
 import shlex
 import stat
-import tempfile
 from pathlib import Path
 
 _NOT_LINKED = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
@@ -143,18 +142,19 @@ def create_own(path: Path, data: bytes) -> bool:
     return True
 
 
-def _written_aside(path: Path, data: bytes) -> str:
+def _written_aside(path: Path, data: bytes) -> Path:
     """The data in a new file beside the place where it belongs."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = open_own(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
     except OSError:
-        os.unlink(name)
+        os.unlink(aside)
         raise
-    return name
+    return aside
 
 
 def quoted(path: Path) -> str:

@@ -101,7 +101,10 @@ def check(file: str | None) -> int:
 
 def _files_in_use(loaded: Loaded) -> str:
     """The files whose settings count, and why they do."""
-    return ", ".join(f"{found.file}, {found.standing.value}" for found in loaded.found if found.file in loaded.files)
+    from athena.shells.config.effects import visible
+
+    used = [found for found in loaded.found if found.file in loaded.files]
+    return ", ".join(f"{visible(str(found.file))}, {found.standing.value}" for found in used)
 
 
 @config.command()
