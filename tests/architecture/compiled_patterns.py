@@ -120,12 +120,14 @@ def run_the_rest() -> None:
     from athena.shells.config.model import GatewayKey
     from athena.shells.config.places import Layout, Report
     from athena.shells.logs import Redactor
+    from athena.shells.stream_mask import StreamMask
 
     for rule in (value for value in vars(names).values() if isinstance(value, names.NameRule)):
         names.NameMap([(None, "get time"), ("a", "0"), (None, "f")], rule)
     detect_format("some/model")
     default_profiles()
     Redactor(["not-a-secret"])
+    StreamMask(["not-a-secret"])
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))
 
 

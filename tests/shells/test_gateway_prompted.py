@@ -34,6 +34,8 @@ class Upstream:
         self.replies: list[str] = []
         """Answers to give instead of the script's, in turn."""
         self.hangs = False
+        self.fails_on_broken_history = False
+        """Takes tools, and answers a call in the history whose arguments are no JSON as a chat template does."""
         self.left = threading.Event()
         upstream = self
 
@@ -47,7 +49,14 @@ class Upstream:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 upstream.bodies.append(body)
                 refusal = demo_refusal(body)
-                if refusal is not None:
+                if upstream.fails_on_broken_history:
+                    if _has_broken_call(body):
+                        failure = {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON"}}
+                        self._send(500, "application/json", [json.dumps(failure).encode()])
+                        return
+                    body = {key: value for key, value in body.items() if key != "tools"}
+                    body["messages"] = [{"role": "user", "content": QUESTION}]
+                elif refusal is not None:
                     self._send(400, "application/json", [json.dumps(refusal).encode()])
                     return
                 script = {**body, "model": PROMPTED_MODEL}
@@ -95,6 +104,16 @@ class Upstream:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _has_broken_call(body: dict[str, Any]) -> bool:
+    for message in body["messages"]:
+        for call in message.get("tool_calls") or ():
+            try:
+                json.loads(call["function"]["arguments"])
+            except ValueError:
+                return True
+    return False
 
 
 @pytest.fixture
@@ -219,7 +238,7 @@ def test_two_turns_over_an_upstream_without_tools(sdk: str, stream: bool, upstre
         assert arguments == {"city": "Paris"}
         assert "sunny, 20°" in answer
     refused = [body for body in upstream.bodies if body.get("tools")]
-    assert len(refused) == 1, "tools are tried once, then never again"
+    assert len(refused) == 2, "a second refusal confirms the first; then tools are not tried again"
     last = upstream.bodies[-1]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user"]
     assert json.loads(last[1]["content"])[0]["name"] == "get_weather"
@@ -234,6 +253,26 @@ def test_two_turns_over_an_upstream_without_tools(sdk: str, stream: bool, upstre
 def body(model: str, **fields: Any) -> dict[str, Any]:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
     return {"model": model, "messages": [{"role": "user", "content": QUESTION}], "tools": [tool], **fields}
+
+
+def test_a_clients_broken_history_changes_nothing_for_others(upstream: Upstream, gateway: GatewayThread) -> None:
+    """Servers that fill a chat template fail on a call in the history whose arguments are no JSON."""
+    cut = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Par'}}
+    history = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": None, "tool_calls": [cut]},
+        {"role": "tool", "tool_call_id": "c1", "content": "error: not JSON"},
+    ]
+    upstream.fails_on_broken_history = True
+    for _ in range(3):
+        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("learnt", messages=history))
+        assert answer.status_code == 200
+        assert "repaired: the arguments of a call in the history" in answer.headers["x-athena-warnings"]
+    sent = [call for one in upstream.bodies for message in one["messages"] for call in message.get("tool_calls") or ()]
+    assert sent
+    assert all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in sent)
+    httpx.post(f"{gateway.url}/v1/chat/completions", json=body("learnt"))
+    assert upstream.bodies[-1].get("tools"), "everybody else's tools are native still"
 
 
 def test_native_tools_stay_native(gateway: GatewayThread) -> None:

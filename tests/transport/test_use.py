@@ -211,11 +211,11 @@ def test_an_upstream_that_refuses_tools_is_taught_them(client: str, upstream: Fa
     name = f"refuses-{client}"
     upstream.scripts[name] = refuses_tools
     with sdk_clients(Transport(**routed(upstream, {"use": f"openai_chat/{name}"}))) as clients:
-        for stream in (True, False):
+        for stream in (True, False, True):
             (call,) = ask(client, clients, "any", stream=stream).calls()
             assert (call.text, call.arguments) == ("get_weather", {"city": "Oslo"})
-    # Learnt with the first request: native, then prompted; the second is prompted at once.
-    assert [bool(visit.body.get("tools")) for visit in upstream.of(name)] == [True, False, False]
+    # Two requests are refused and asked again with their tools in the prompt; then that is known, and the third is prompted.
+    assert [bool(visit.body.get("tools")) for visit in upstream.of(name)] == [True, False, True, False, False]
 
 
 async def mends_its_call(talk: Talk) -> None:

@@ -385,7 +385,7 @@ def upstream_fault(error: AthenaError) -> Error:
 
 _USAGE = re.compile(
     rb"""(?<!\\)"(?:usage|usage_metadata|usageMetadata|timings)"\s*+:\s*+"""
-    rb"\{[^{}]*+(?:\{[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*\}[^{}]*+)*\}"
+    rb"\{[^{}]*+(?:\{[^{}]*+(?:\{[^{}]*+\}[^{}]*+){0,16}\}[^{}]*+){0,16}\}"
 )
 """An object of token counts, which never nests deeper."""
 _ENDLESS = re.compile(rb"-?\d[\d.]*+[eE]\+?+\d{3,}+")

@@ -152,6 +152,7 @@ _NO_MARKUP = str.maketrans({"<": "\u2039", ">": "\u203a", "{": "(", "}": ")", "[
 # -- what it calls ---------------------------------------------------------------------------------------------------------
 
 _CITIES = ("Tokyo", "Paris", "London", "Berlin", "Oslo", "Rome", "Madrid", "Cairo", "Sydney", "Delhi", "Lima", "New York")
+_NAMED_CITY = re.compile(rf"\b(?:{'|'.join(_CITIES)})\b", re.IGNORECASE)
 _NO_SAFE_TOOL = (
     "I am Athena's demo model and call only tools that read something harmless, such as get_weather or read_file. None of the "
     "tools you declared is one that I know, so I call nothing. For a real model: athena serve --base-url URL."
@@ -224,8 +225,8 @@ def _harmless_call(tool: dict[str, Any], question: str) -> _Call | None:
 
 
 def _city(question: str) -> str:
-    named = [city for city in _CITIES if re.search(rf"\b{city}\b", question, re.IGNORECASE)]
-    return named[0] if named else _CITIES[0]
+    named = _NAMED_CITY.search(question)
+    return next(city for city in _CITIES if named is None or city.lower() == named.group().lower())
 
 
 def _fits(value: str | int, schema: Any) -> bool:

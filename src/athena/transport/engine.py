@@ -48,7 +48,7 @@ class Engine:
         self._tokens = TokenCounter()
         self._targets = KnownTargets(self._router)
         self._lock = threading.Lock()
-        self.tool_modes = ToolModes()
+        self.tool_modes = ToolModes(time.monotonic, keep_s=self.config.learning.keep_s)
 
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
         """The call to make for an SDK's request, or the answer where none is needed."""

@@ -285,6 +285,13 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     """Retry also when the request went out and no answer came; it may then be paid twice."""
 
 
+class Learning(msgspec.Struct, frozen=True, kw_only=True):
+    """What is learnt from the refusals of upstreams."""
+
+    keep_s: Seconds = 3600
+    """Seconds after which it is forgotten and tried again. A reload of the configuration forgets it at once."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """When an upstream rests."""
 
@@ -410,6 +417,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait."""
     retries: Retries = Retries()
     """Second tries."""
+    learning: Learning = Learning()
+    """What is learnt from the refusals of upstreams."""
     health: Health = Health()
     """When an upstream rests."""
     log: Log = Log()

@@ -97,7 +97,11 @@ class Gateway:
             self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self.health.keep(config.upstreams)
         self.budget = RetryBudget(config.retries)
-        self.tool_modes = ToolModes(lambda upstream: self.metrics.tool_switches.labels(upstream).inc())
+        self.tool_modes = ToolModes(
+            time.monotonic,
+            lambda upstream: self.metrics.tool_switches.labels(upstream).inc(),
+            keep_s=config.learning.keep_s,
+        )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
             self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from athena.errors import AthenaError, ClientError, UpstreamError
-from athena.exchange import Exchange, Head, Step, warnings_header
+from athena.exchange import Exchange, Head, Route, Step, warnings_header
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
@@ -187,21 +187,22 @@ class Flow:
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
         modes = self._gateway.tool_modes
-        step = await self._ask(target)
-        error = self._exchange.error if self._exchange is not None else None
-        if step is None or self._head_sent or not modes.may_switch(target, self._request, error):
-            return step
+        route = modes.route(target)
+        step = await self._ask(target, route)
         refused = self._exchange
-        modes.switch(target)
-        answered = await self._ask(target)
-        modes.confirm(target, ok=answered is None)
+        error = refused.error if refused is not None else None
+        second = modes.second_route(target, route, self._request, error)
+        if step is None or self._head_sent or second is None:
+            return step
+        answered = await self._ask(target, second)
         if answered is None:
+            modes.confirm(target)
             return None
         # It was not the tools after all: the first error is the one to tell.
         self._exchange, self._record.tool_mode = refused, ""
         return step
 
-    async def _ask(self, target: Target) -> Step | None:
+    async def _ask(self, target: Target, route: Route) -> Step | None:
         gateway, record = self._gateway, self._record
         self._drop_response()
         record.attempts += 1
@@ -213,7 +214,7 @@ class Flow:
             self._memory.building()
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
-            build = partial(Exchange, request, gateway.tool_modes.route(target), options)
+            build = partial(Exchange, request, route, options)
             exchange = await asyncio.to_thread(build) if record.large else build()
             self._check_size(exchange, target)
         except (ClientError, UpstreamError) as error:
