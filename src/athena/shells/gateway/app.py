@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, InvalidRequest
@@ -32,7 +33,7 @@ from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.flow import Flow
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
-from athena.shells.gateway.incoming import read_body, read_json
+from athena.shells.gateway.incoming import is_heavy, read_body, read_json
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
@@ -45,8 +46,6 @@ from athena.shells.logs import log_body
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-LARGE_BODY = 256 * 1024
-"""Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
 
 
@@ -62,6 +61,7 @@ class Gateway:
         self._flows: set[Flow] = set()
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
+        self._unchecked_said: set[str] = set()
         self.use(config)
 
     def use(self, config: Config) -> None:
@@ -128,7 +128,7 @@ class Gateway:
         record.dialect = dialect.name
         try:
             if door is None:
-                raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
+                raise ClientError(f"no such path: {path[:200]}", kind="not_found", code="not_found", status=404)
             if client.method not in door.methods:
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
@@ -204,7 +204,7 @@ class Gateway:
         body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
         log_body("client request", record.request_id, body)
         decode = partial(_decode, body, door, dialect, limits, client.headers.get("anthropic-version"))
-        if len(body) <= LARGE_BODY:
+        if not is_heavy(body):
             return decode()
         record.large = True
         request = await asyncio.to_thread(decode)
@@ -248,6 +248,17 @@ class Gateway:
         """Headers of every answer."""
         value = request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value)]
+
+    def note_unchecked(self, record: Record, reason: str) -> None:
+        """Count a call that was not held against its whole schema; the first of each kind is said in the log."""
+        self.metrics.unchecked_calls.labels(record.upstream, reason).inc()
+        if reason not in self._unchecked_said:
+            self._unchecked_said.add(reason)
+            LOG.warning(
+                "calls are passed on without a check of their schema (%s; first in request %s): it would take too much work",
+                reason,
+                record.request_id,
+            )
 
     def model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
@@ -319,7 +330,7 @@ class Gateway:
         limits = self.config.limits
         body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
         decode = partial(_decode_count, body, door, dialect, limits)
-        request = decode() if len(body) <= LARGE_BODY else await asyncio.to_thread(decode)
+        request = await asyncio.to_thread(decode) if is_heavy(body) else decode()
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
         extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
@@ -361,6 +372,7 @@ class Gateway:
 def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
     value = read_json(body, limits.request_depth, limits.request_keys)
     request = dialect.decode_request(value, model=door.model, stream=door.stream, version=version)
+    check_names(request)
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request
@@ -368,7 +380,9 @@ def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: 
 
 def _decode_count(body: bytes, door: Door, dialect: Dialect, limits: Limits) -> Request:
     value = read_json(body, limits.request_depth, limits.request_keys)
-    return dialect.decode_count_request(value, model=door.model)
+    request = dialect.decode_count_request(value, model=door.model)
+    check_names(request)
+    return request
 
 
 def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:

@@ -7,6 +7,7 @@ limit, and JSON is measured before anything walks it.
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from typing import Any
 
@@ -14,6 +15,7 @@ from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
 
+LARGE_BODY = 256 * 1024
 _SHORT = 16 * 1024
 _FEW_BYTES = 1024 * 1024
 """A body in which no number of values takes long."""
@@ -23,6 +25,24 @@ _VALUES_PER_KEY = 4
 _BACKSLASH = 0x5C
 _SLOWEST = 512
 """Bytes per second below which a body is given up, once the pause it may make has passed."""
+
+
+_MANY_OBJECTS = 4000
+_MANY_REFERENCES = 4
+_REFERENCE = b'"$ref"'
+_ESCAPED_REFERENCE = re.compile(rb"\\u00(?:24|72|65|66)")
+"""A letter of `$ref` in a spelling that nobody uses who does not want to hide it."""
+
+
+def is_heavy(body: bytes) -> bool:
+    """May a request take long to read and to translate, so that it is done in a thread while other streams go on?
+
+    Its size says so, or how many objects it holds, or references in the schemas of its tools, which some upstreams need
+    written out.
+    """
+    if len(body) > LARGE_BODY or body.count(b"{") > _MANY_OBJECTS or body.count(_REFERENCE) > _MANY_REFERENCES:
+        return True
+    return b"\\u00" in body and _ESCAPED_REFERENCE.search(body) is not None
 
 
 async def read_body(client: Client, limit: int, pause_s: float) -> bytes:
