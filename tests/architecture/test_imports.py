@@ -21,7 +21,7 @@ SEES: dict[str, set[str]] = {
     "calls": {"errors", "model", "wire"},
     "profiles": {"errors", "model"},
     "dialects": {"errors", "model", "wire", "calls", "opaque", "schemas"},
-    "formats": {"errors", "model", "wire", "calls"},
+    "formats": {"errors", "model", "wire", "calls", "bounded_cache"},
     "prompted": {"errors", "model", "wire", "calls", "formats", "bounded_cache", "schema_cost"},
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},

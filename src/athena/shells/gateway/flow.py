@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -40,6 +41,8 @@ _AT_ONCE_STEPS = 50_000
 _AT_ONCE_ANSWER_STEPS = 300_000
 """Arguments, and the steps of one check and of all checks of an answer, up to which a call is held against its schema as it
 passes: everybody's streams wait meanwhile. What is more is checked in a thread once the client has its answer."""
+_MANY_TOOLS = 64
+"""Tools above which a request is translated in a thread."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -182,7 +185,8 @@ class Flow:
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
             build = partial(Exchange, request, gateway.tool_modes.route(target), options)
-            exchange = await asyncio.to_thread(build) if record.large else build()
+            heavy = record.large or len(request.tools) > _MANY_TOOLS
+            exchange = await asyncio.to_thread(_warmed_up, build) if heavy else build()
             self._check_size(exchange, target)
         except ClientError as error:
             return self._refuse(error)
@@ -412,3 +416,9 @@ class Flow:
         if self._response is not None:
             self._response.close()
             self._response = None
+
+
+def _warmed_up(build: Callable[[], Exchange]) -> Exchange:
+    exchange = build()
+    exchange.warm_up()
+    return exchange
