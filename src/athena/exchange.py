@@ -124,6 +124,11 @@ class Exchange:
         self.error: Error | None = None
         self.usage: Usage | None = None
 
+    def warm_up(self) -> None:
+        """Build now what reading the answer will need. It depends on the tools' names and takes long when there are many."""
+        if self.route.format is not None and self.route.prompted is None:
+            self.route.format.recognizer().for_tools(tuple(tool.name for tool in self.prepared.request.tools)).compile()
+
     # -- the upstream speaks -----------------------------------------------------------------------------------------------
 
     def upstream_head(self, status: int, headers: Mapping[str, str]) -> Step:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, ConfigError
@@ -105,6 +106,7 @@ class Engine:
         if door.action != "answer":
             return _whole({"status": "ok"})
         asked = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        check_names(asked)
         return Call(self, asked, headers=headers, key=credential(headers, query), array=door.array)
 
     def _models(self, door: Door, dialect: Dialect) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, InvalidRequest
@@ -80,6 +81,7 @@ class Gateway:
         self._draining = False
         self._bound = bound
         self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
+        self._unchecked_said: set[str] = set()
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._flows), lambda: self.config.limits.requests)
@@ -170,7 +172,7 @@ class Gateway:
             if self._is_question(door, record, client):
                 return
             if door is None:
-                raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
+                raise ClientError(f"no such path: {path[:200]}", kind="not_found", code="not_found", status=404)
             if client.method not in door.methods:
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
@@ -318,6 +320,17 @@ class Gateway:
         value = record.request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
+    def note_unchecked(self, record: Record, reason: str) -> None:
+        """Count a call that was not held against its whole schema; the first of each kind is said in the log."""
+        self.metrics.unchecked_calls.labels(record.upstream, reason).inc()
+        if reason not in self._unchecked_said:
+            self._unchecked_said.add(reason)
+            LOG.warning(
+                "calls are passed on without a check of their schema (%s; first in request %s): it would take too much work",
+                reason,
+                record.request_id,
+            )
+
     def model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
         return record.upstream_model if self.config.metrics.per_model and self._is_configured(record) else "other"
@@ -394,7 +407,7 @@ class Gateway:
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         memory = RequestMemory(self.memory)
-        decode = partial(dialect.decode_count_request, model=door.model)
+        decode = partial(_decode_count, door=door, dialect=dialect)
         try:
             request, _, _ = await read_request(client, self.config.limits, self.config.timeouts.client_body_s, memory, decode)
         finally:
@@ -442,8 +455,15 @@ class Gateway:
 
 def _decode(value: dict[str, Any], door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
     request = dialect.decode_request(value, model=door.model, stream=door.stream, version=version)
+    check_names(request)
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
+    return request
+
+
+def _decode_count(value: dict[str, Any], door: Door, dialect: Dialect) -> Request:
+    request = dialect.decode_count_request(value, model=door.model)
+    check_names(request)
     return request
 
 

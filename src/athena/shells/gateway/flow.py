@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +21,7 @@ from athena.exchange import Exchange, Head, Route, Step, warnings_header
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
-from athena.prompted.validation import ArgumentCheck
+from athena.prompted.validation import LATE_STEPS, ArgumentCheck, Verdict
 from athena.shells.gateway.client import Client
 from athena.shells.gateway.health import Visit
 from athena.shells.gateway.holding import AnswerMemory, RequestMemory
@@ -45,8 +46,13 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("athena")
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
-_COUNTED_CHARS = 1024 * 1024
-"""Arguments up to which a call is held against its schema, for the numbers: everybody's streams wait meanwhile."""
+_AT_ONCE_CHARS = 16 * 1024
+_AT_ONCE_STEPS = 50_000
+_AT_ONCE_ANSWER_STEPS = 300_000
+"""Arguments, and the steps of one check and of all checks of an answer, up to which a call is held against its schema as it
+passes: everybody's streams wait meanwhile. What is more is checked in a thread once the client has its answer."""
+_MANY_TOOLS = 64
+"""Tools above which a request is translated in a thread."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -88,6 +94,8 @@ class Flow:
         self._stop: Stop = ""
         self._own_time = 0.0
         self._checks: tuple[ToolBook, ArgumentCheck] | None = None
+        self._late: list[ToolCallComplete] = []
+        """Calls to be held against their schemas when the answer is out."""
         self._request_sent = False
         self._final = False
         """The upstream said that asking again is of no use."""
@@ -118,6 +126,8 @@ class Flow:
         self._beat()
         try:
             await self._try_targets(targets)
+            if self._late:
+                await self._check_late()
         except asyncio.CancelledError:
             if not self._stop or self._task is None:
                 raise
@@ -215,7 +225,8 @@ class Flow:
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
             build = partial(Exchange, request, route, options)
-            exchange = await asyncio.to_thread(build) if record.large else build()
+            heavy = record.large or len(request.tools) > _MANY_TOOLS
+            exchange = await asyncio.to_thread(_warmed_up, build) if heavy else build()
             self._check_size(exchange, target)
         except (ClientError, UpstreamError) as error:
             return self._refuse(error)
@@ -412,15 +423,39 @@ class Flow:
         """Count calls of tools nobody declared and arguments off their schema: how good a model is at calling."""
         if self._checks is None:
             book = ToolBook(self._request.tools)
-            self._checks = book, ArgumentCheck(book)
+            self._checks = book, ArgumentCheck(book, _AT_ONCE_ANSWER_STEPS)
         book, check = self._checks
-        reason = "" if book.declared(event.name) else "unknown_tool"
-        small = len(event.arguments) <= _COUNTED_CHARS
-        if not reason and small and event.kind == "function" and check.problem(event.name, event.arguments):
-            reason = "off_schema"
-        if reason:
-            self._record.bad_calls += 1
-            self._gateway.metrics.bad_calls.labels(self._record.upstream, self._gateway.model_label(self._record), reason).inc()
+        if not book.declared(event.name):
+            self._count_bad("unknown_tool")
+        elif event.kind != "function":
+            return
+        elif self._record.large or len(event.arguments) > _AT_ONCE_CHARS:
+            self._late.append(event)
+        else:
+            verdict = check.verdict(event.name, event.arguments, _AT_ONCE_STEPS)
+            if verdict.unchecked in ("steps", "answer_steps"):
+                self._late.append(event)
+            else:
+                self._judge(verdict)
+
+    async def _check_late(self) -> None:
+        """The checks that would have kept others waiting. The client has its answer."""
+        assert self._checks is not None
+        check, late = ArgumentCheck(self._checks[0]), self._late
+        verdicts = await asyncio.to_thread(lambda: [check.verdict(call.name, call.arguments, LATE_STEPS) for call in late])
+        for verdict in verdicts:
+            self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        if verdict.problem:
+            self._count_bad("off_schema")
+        if verdict.unchecked:
+            self._record.unchecked_calls += 1
+            self._gateway.note_unchecked(self._record, verdict.unchecked)
+
+    def _count_bad(self, reason: str) -> None:
+        self._record.bad_calls += 1
+        self._gateway.metrics.bad_calls.labels(self._record.upstream, self._gateway.model_label(self._record), reason).inc()
 
     def _settle(self) -> None:
         record, exchange = self._record, self._exchange
@@ -451,3 +486,9 @@ class Flow:
         if self._visit is not None:
             self._visit.abandoned()
             self._visit = None
+
+
+def _warmed_up(build: Callable[[], Exchange]) -> Exchange:
+    exchange = build()
+    exchange.warm_up()
+    return exchange

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,6 @@ from athena.shells.gateway.weight import Weight, weigh, with_measured_text
 from athena.wire.fields import decode_json_object
 
 LARGE_BODY = 256 * 1024
-"""Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _SHORT = 16 * 1024
 _FEW_BYTES = 1024 * 1024
 """A body in which no number of values takes long."""
@@ -47,6 +47,24 @@ _INFLATED = 1024 * 1024
 Decoded = TypeVar("Decoded")
 
 
+_MANY_OBJECTS = 4000
+_MANY_REFERENCES = 4
+_REFERENCE = b'"$ref"'
+_ESCAPED_REFERENCE = re.compile(rb"\\u00(?:24|72|65|66)")
+"""A letter of `$ref` in a spelling that nobody uses who does not want to hide it."""
+
+
+def is_heavy(body: bytes) -> bool:
+    """May a request take long to read and to translate, so that it is done in a thread while other streams go on?
+
+    Its size says so, or how many objects it holds, or references in the schemas of its tools, which some upstreams need
+    written out.
+    """
+    if len(body) > LARGE_BODY or body.count(b"{") > _MANY_OBJECTS or body.count(_REFERENCE) > _MANY_REFERENCES:
+        return True
+    return b"\\u00" in body and _ESCAPED_REFERENCE.search(body) is not None
+
+
 async def read_request(
     client: Client,
     limits: Limits,
@@ -63,7 +81,7 @@ async def read_request(
     """
     body = await read_body(client, limits.body_bytes, limit_s, memory)
     on_body(body)
-    large = len(body) > LARGE_BODY
+    large = is_heavy(body)
     measure = partial(_measure, body, limits.request_keys)
     weight, values = await asyncio.to_thread(measure) if large else measure()
     memory.weighed(weight)

@@ -37,6 +37,11 @@ class Metrics:
             "Calls that were invalid, unknown or off their schema",
             ("upstream", "model", "reason"),
         )
+        self.unchecked_calls = numbers.counter(
+            "athena_unchecked_calls",
+            "Calls not held against their whole schema, because that would take too much work",
+            ("upstream", "reason"),
+        )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
         self.tool_switches = numbers.counter(

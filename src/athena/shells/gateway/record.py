@@ -30,6 +30,7 @@ class Record(msgspec.Struct):
     text_calls: int = 0
     repairs: int = 0
     bad_calls: int = 0
+    unchecked_calls: int = 0
     warnings: int = 0
     bad_records: int = 0
     large: bool = False

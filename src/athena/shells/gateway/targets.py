@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
+from athena.calls.names import check_model_name
 from athena.errors import ClientError, UnsupportedFeature
 from athena.exchange import Exchange, Route
 from athena.model.limits import Limits
@@ -16,7 +18,9 @@ from athena.model.request import Loss, Request
 from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
 from athena.shells.upstream import Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 
-_REMEMBERED = 4096
+_REMEMBERED_BYTES = 8 * 1024 * 1024
+_TARGET_BYTES = 4096
+"""About what one target takes in memory."""
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
 _FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
 _NEAR_LIMIT = 0.8
@@ -84,15 +88,15 @@ class KnownTargets:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: dict[str, tuple[Target, ...]] = {}
+        self._known: BoundedCache[str, tuple[Target, ...]] = BoundedCache(_REMEMBERED_BYTES)
 
     def of(self, model: str) -> tuple[Target, ...]:
-        """The targets of a model name. Raises UnknownModel."""
+        """The targets of a model name. Raises UnknownModel, and InvalidRequest for a name that can be no model's."""
         known = self._known.get(model)
         if known is None:
+            check_model_name(model)
             known = ready_targets(self._router, model)
-            if len(self._known) < _REMEMBERED:
-                self._known[model] = known
+            self._known.put(model, known, len(known) * _TARGET_BYTES + 4 * len(model))
         return known
 
 
