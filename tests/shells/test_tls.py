@@ -174,6 +174,13 @@ def read_until(client: socket.socket, word: bytes) -> bytes:
     return answer
 
 
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
 def settings(upstream: HeldUpstream, cert: Path, key: Path, **more: Any) -> dict[str, Any]:
     return {
         "upstreams": {"held": {"base_url": upstream.url}},
@@ -279,11 +286,8 @@ def test_a_client_that_leaves_ends_its_request(server: Serving, authority: Autho
     with connect(server, trusting(authority)) as client:
         client.sendall(POST)
         read_until(client, b"one")
-        assert upstream.open_streams
-    deadline = time.monotonic() + PATIENCE
-    while upstream.open_streams:
-        assert time.monotonic() < deadline, "the upstream's request goes on without its client"
-        time.sleep(0.02)
+        until(lambda: upstream.open_streams > 0, "the upstream is asked")
+    until(lambda: upstream.open_streams == 0, "the upstream's request goes on without its client")
 
 
 @pytest.mark.parametrize("sent", [GET, b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\x00" * 100], ids=repr)
@@ -347,10 +351,7 @@ def test_a_new_certificate_is_taken_up_and_streams_go_on(
             assert server.says("does not belong to the certificate")
             assert is_shown(server, authority, times)
             replace(pair, following.issue(HOST, "whole"))
-            deadline = time.monotonic() + PATIENCE
-            while not is_shown(server, following, times):
-                assert time.monotonic() < deadline, server.log()
-                time.sleep(0.1)
+            until(lambda: is_shown(server, following, times), "the new certificate is not shown")
             upstream.say("two")
             read_until(client, b"two")
             upstream.finish()
@@ -367,17 +368,12 @@ def test_a_replaced_process_shows_the_newest_certificate(upstream: HeldUpstream,
     pair = authority.issue(HOST, "reborn")
     with serving(tmp_path, config=settings(upstream, *pair, workers=2)) as server:
         replace(pair, following.issue(HOST, "whole"))
-        deadline = time.monotonic() + PATIENCE
-        while not is_shown(server, following, 24):
-            assert time.monotonic() < deadline, server.log()
-            time.sleep(0.1)
+        until(lambda: is_shown(server, following, 24), "the new certificate is not shown")
         children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
         before = children.read_text().split()
         for pid in before:
             os.kill(int(pid), signal.SIGKILL)
-        while len(now := children.read_text().split()) < 2 or set(now) & set(before):
-            assert time.monotonic() < deadline, server.log()
-            time.sleep(0.02)
+        until(lambda: len(set(children.read_text().split()) - set(before)) == 2, "the processes are not replaced")
         assert is_shown(server, following, 24)
 
 
