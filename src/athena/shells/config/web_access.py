@@ -99,7 +99,7 @@ class Preflight(msgspec.Struct, frozen=True):
     headers: Headers
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The request ends here."""
 
     status: int
@@ -213,11 +213,11 @@ class WebAccess:
         """What becomes of a request. `headers` are lower-case; `methods` are those of its path."""
         if self._checks_hosts and (host := headers.get("host")) is not None and not self._is_own_host(host):
             return Refusal(
-                421,
-                "invalid",
-                "host_not_allowed",
-                f"this gateway is not known as {_shown(host)}; if clients are to reach it under that name, add the name to "
-                "allow_hosts in its configuration",
+                status=421,
+                kind="invalid",
+                code="host_not_allowed",
+                message=f"this gateway is not known as {_shown(host)}; if clients are to reach it under that name, add it to "
+                "allow_hosts in the gateway's configuration",
             )
         origin = headers.get("origin")
         if origin is not None:
@@ -226,10 +226,10 @@ class WebAccess:
         if site is None or site in _OWN_SITE or self._keyed:
             return _ADMITTED
         return Refusal(
-            403,
-            "permission",
-            "origin_not_allowed",
-            "a web page of another site asked for this; a page may use this gateway when its origin is in allow_origins",
+            status=403,
+            kind="permission",
+            code="origin_not_allowed",
+            message="a web page of another site asked for this; pages may use this gateway when their origin is in allow_origins",
         )
 
     def answer_headers(self, origin: str) -> Headers:
@@ -257,20 +257,20 @@ class WebAccess:
         asked = headers.get("access-control-request-method") if method == "OPTIONS" else None
         if not allowed and (asked is not None or not (self._keyed or _is_same_origin(origin, headers))):
             return Refusal(
-                403,
-                "permission",
-                "origin_not_allowed",
-                f"a page of {_shown(origin)} may not use this gateway; if it is to, add that origin to allow_origins in the "
-                "gateway's configuration",
+                status=403,
+                kind="permission",
+                code="origin_not_allowed",
+                message=f"a page of {_shown(origin)} may not use this gateway; if it is to, add that origin to allow_origins in "
+                "the gateway's configuration",
             )
         if asked is not None:
             return Preflight(_preflight_headers(allowed, headers, methods))
         if method not in _WITHOUT_BODY and _JSON.match(headers.get("content-type", "").strip()) is None:
             return Refusal(
-                415,
-                "invalid",
-                "content_type",
-                "a request from a web page must have the content type application/json",
+                status=415,
+                kind="invalid",
+                code="content_type",
+                message="a request from a web page must have the content type application/json",
             )
         return Admitted(allowed) if allowed else _ADMITTED
 
