@@ -161,6 +161,7 @@ def test_a_client_that_left_is_found_out(
             answer = b""
             while b"one" not in answer:
                 answer += client.recv(65536)
+            until(lambda: held.open_streams > 0, "the upstream is asked")
         else:
             until(lambda: silent.asked > asked, "the upstream is asked")
     until(lambda: not silent.waiting and not held.open_streams, "the upstream's request goes on without its client")

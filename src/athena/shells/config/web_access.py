@@ -117,6 +117,8 @@ class Authority(NamedTuple):
 
     host: str
     port: int | None
+    is_loopback: bool
+    """Can only this machine reach it? Found out once for each text, as every request brings one."""
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +134,10 @@ def parse_authority(text: str) -> Authority | None:
         except ValueError:
             return None
     port = int(found["port"]) if found["port"] else None
-    return None if port is not None and port > 65535 else Authority(host.lower().removesuffix("."), port)
+    if port is not None and port > 65535:
+        return None
+    host = host.lower().removesuffix(".")
+    return Authority(host, port, is_loopback(host))
 
 
 def _bracketed(text: str) -> str:
@@ -229,7 +234,8 @@ class WebAccess:
             status=403,
             kind="permission",
             code="origin_not_allowed",
-            message="a web page of another site asked for this; pages may use this gateway when their origin is in allow_origins",
+            message="a web page of another site asked for this; if it is to, add its origin to allow_origins in the gateway's "
+            "configuration",
         )
 
     def answer_headers(self, origin: str) -> Headers:
@@ -246,7 +252,7 @@ class WebAccess:
         found = parse_authority(text)
         if found is None:
             return False
-        if is_loopback(found.host) or found in self._hosts or Authority(found.host, None) in self._hosts:
+        if found.is_loopback or found in self._hosts or found._replace(port=None) in self._hosts:
             return True
         return any(found.host.endswith("." + domain.host) and domain.port in (None, found.port) for domain in self._domains)
 
@@ -260,7 +266,7 @@ class WebAccess:
                 status=403,
                 kind="permission",
                 code="origin_not_allowed",
-                message=f"a page of {_shown(origin)} may not use this gateway; if it is to, add that origin to allow_origins in "
+                message=f"a page of {_shown(origin)} may not use this gateway; if it is to, add its origin to allow_origins in "
                 "the gateway's configuration",
             )
         if asked is not None:

@@ -117,10 +117,11 @@ class HalfClosed:
         self._timer.cancel()
 
     def _look(self) -> None:
+        sock = self._transport.get_extra_info("socket")
         try:
-            state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] if sock is not None else self._CLOSED
         except (OSError, ValueError):
-            return  # the transport closes already
+            return  # the connection is closed already
         if state == self._CLOSED:
             self._on_gone()
         else:
