@@ -19,7 +19,8 @@ import pytest
 from athena.dialects import dialect_names
 from athena.errors import ConfigError
 from athena.shells.agent_run import started_gateway
-from athena.shells.config import Config, Loaded, Sources, Tls, load, needs_restart
+from athena.shells.config import Config, Loaded, Sources, Timeouts, Tls, load, needs_restart
+from athena.shells.server.tls import ListenerTls
 from athena.shells.temporary_gateway import Wish
 from support.athena_process import PATIENCE, Serving, athena, serving
 from support.canonical import Piece
@@ -387,6 +388,27 @@ def test_the_end_finds_streams_and_handshakes(upstream: HeldUpstream, authority:
             assert b"[DONE]" in read_to_end(client)
         assert server.wait() == 0
         assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize("kind", ["fast", "uvicorn"])
+def test_the_end_does_not_wait_for_idle_clients(
+    kind: str, upstream: HeldUpstream, authority: Authority, tmp_path: Path
+) -> None:
+    """A pool that keeps a connection does not look at it, and so does not answer the end of TLS."""
+    config = settings(upstream, *authority.issue(HOST, f"idle-{kind}"), server=kind, timeouts={"drain_s": 600})
+    with serving(tmp_path, config=config) as server, connect(server, trusting(authority)) as client:
+        client.sendall(GET.replace(b"Connection: close\r\n", b""))
+        read_until(client, b'{"status":"ok"}')
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert client.recv(1) == b""
+
+
+def test_a_slow_reader_has_its_time_for_the_end_of_an_answer(authority: Authority) -> None:
+    cert, key = map(str, authority.issue(HOST, "times"))
+    arguments = ListenerTls(Tls(cert=cert, key=key)).server_arguments(Timeouts(client_headers_s=7, client_write_s=77))
+    assert arguments["ssl_handshake_timeout"] == 7
+    assert arguments["ssl_shutdown_timeout"] == 77
 
 
 # -- commands --------------------------------------------------------------------------------------------------------------
