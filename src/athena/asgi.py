@@ -24,7 +24,10 @@ def create_app(config: Config | str | os.PathLike[str] | None = None) -> Gateway
     Args:
         config: A configuration, the path of a configuration file, or None for what the process's own surroundings say
             (`athena.yml`, `ATHENA_*`); the `athena.yml` of the current directory counts only when it is trusted (`athena config
-            trust`). Server settings in it (host, port, workers, log) are the server's and not used.
+            trust`). Server settings in it (host, port, workers, tls, log) are the server's and not used.
+
+    The application around it decides under which host names it may be reached; set `allow_hosts` to have the gateway check
+    them. Web pages of other origins are refused unless `allow_origins` names them.
 
     Raises:
         ConfigError: The configuration is wrong, or no upstream is configured.

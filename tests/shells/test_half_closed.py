@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -92,8 +92,7 @@ def read_to_end(client: socket.socket) -> bytes:
     return answer
 
 
-def until(condition: object, what: str) -> None:
-    assert callable(condition)
+def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, what
@@ -127,7 +126,7 @@ def test_a_stream_arrives_whole(server: Serving, held: HeldUpstream, when: str) 
             answer += client.recv(65536)
         if when == "in the middle":
             client.shutdown(socket.SHUT_WR)
-        until(lambda: held.open_streams, "the upstream is asked")
+        until(lambda: held.open_streams > 0, "the upstream is asked")
         time.sleep(0.5)  # longer than it takes to find out that a client has left
         held.say("two")
         while b"two" not in answer:
@@ -162,6 +161,7 @@ def test_a_client_that_left_is_found_out(
             answer = b""
             while b"one" not in answer:
                 answer += client.recv(65536)
+            until(lambda: held.open_streams > 0, "the upstream is asked")
         else:
             until(lambda: silent.asked > asked, "the upstream is asked")
     until(lambda: not silent.waiting and not held.open_streams, "the upstream's request goes on without its client")

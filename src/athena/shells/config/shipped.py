@@ -41,10 +41,13 @@ port: {port}
 #   - {{match: "gemma*", use: local/google/gemma-3-27b-it, tools: prompted}}
 #   - {{match: "*", use: openrouter/moonshotai/kimi-k2-0905, fallback: [local/Qwen/Qwen3-Coder-30B]}}
 
-# == Keys that clients must present ============================================================================
+# == Who may connect ===========================================================================================
 
-# keys:                                 # `athena config new-key` makes one and prints this line
+# keys:                                 # clients must present one; `athena config new-key` makes one and prints this line
 #   - {{name: laptop, hash: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}}
+# tls: {{cert: gateway.pem, key: gateway.key}}          # https; without it keys travel in clear
+# allow_origins: ["http://localhost:3000"]            # web pages that may use the gateway
+# allow_hosts: [host.docker.internal]                 # names under which it may be reached without a key
 
 # == Fine tuning; these are the defaults =======================================================================
 

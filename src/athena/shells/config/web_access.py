@@ -99,7 +99,7 @@ class Preflight(msgspec.Struct, frozen=True):
     headers: Headers
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The request ends here."""
 
     status: int
@@ -117,6 +117,8 @@ class Authority(NamedTuple):
 
     host: str
     port: int | None
+    is_loopback: bool
+    """Can only this machine reach it? Found out once for each text, as every request brings one."""
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +134,10 @@ def parse_authority(text: str) -> Authority | None:
         except ValueError:
             return None
     port = int(found["port"]) if found["port"] else None
-    return None if port is not None and port > 65535 else Authority(host.lower().removesuffix("."), port)
+    if port is not None and port > 65535:
+        return None
+    host = host.lower().removesuffix(".")
+    return Authority(host, port, is_loopback(host))
 
 
 def _bracketed(text: str) -> str:
@@ -213,11 +218,11 @@ class WebAccess:
         """What becomes of a request. `headers` are lower-case; `methods` are those of its path."""
         if self._checks_hosts and (host := headers.get("host")) is not None and not self._is_own_host(host):
             return Refusal(
-                421,
-                "invalid",
-                "host_not_allowed",
-                f"this gateway is not known as {_shown(host)}; if clients are to reach it under that name, add the name to "
-                "allow_hosts in its configuration",
+                status=421,
+                kind="invalid",
+                code="host_not_allowed",
+                message=f"this gateway is not known as {_shown(host)}; if clients are to reach it under that name, add it to "
+                "allow_hosts in the gateway's configuration",
             )
         origin = headers.get("origin")
         if origin is not None:
@@ -226,10 +231,11 @@ class WebAccess:
         if site is None or site in _OWN_SITE or self._keyed:
             return _ADMITTED
         return Refusal(
-            403,
-            "permission",
-            "origin_not_allowed",
-            "a web page of another site asked for this; a page may use this gateway when its origin is in allow_origins",
+            status=403,
+            kind="permission",
+            code="origin_not_allowed",
+            message="a web page of another site asked for this; if it is to, add its origin to allow_origins in the gateway's "
+            "configuration",
         )
 
     def answer_headers(self, origin: str) -> Headers:
@@ -246,7 +252,7 @@ class WebAccess:
         found = parse_authority(text)
         if found is None:
             return False
-        if is_loopback(found.host) or found in self._hosts or Authority(found.host, None) in self._hosts:
+        if found.is_loopback or found in self._hosts or found._replace(port=None) in self._hosts:
             return True
         return any(found.host.endswith("." + domain.host) and domain.port in (None, found.port) for domain in self._domains)
 
@@ -257,20 +263,20 @@ class WebAccess:
         asked = headers.get("access-control-request-method") if method == "OPTIONS" else None
         if not allowed and (asked is not None or not (self._keyed or _is_same_origin(origin, headers))):
             return Refusal(
-                403,
-                "permission",
-                "origin_not_allowed",
-                f"a page of {_shown(origin)} may not use this gateway; if it is to, add that origin to allow_origins in the "
-                "gateway's configuration",
+                status=403,
+                kind="permission",
+                code="origin_not_allowed",
+                message=f"a page of {_shown(origin)} may not use this gateway; if it is to, add its origin to allow_origins in "
+                "the gateway's configuration",
             )
         if asked is not None:
             return Preflight(_preflight_headers(allowed, headers, methods))
         if method not in _WITHOUT_BODY and _JSON.match(headers.get("content-type", "").strip()) is None:
             return Refusal(
-                415,
-                "invalid",
-                "content_type",
-                "a request from a web page must have the content type application/json",
+                status=415,
+                kind="invalid",
+                code="content_type",
+                message="a request from a web page must have the content type application/json",
             )
         return Admitted(allowed) if allowed else _ADMITTED
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import secrets
 import socket
 import struct
+import termios
 from collections.abc import Callable
 from typing import Protocol
 
@@ -58,6 +60,9 @@ class FrontConnection(Protocol):
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""
 
+    def is_delivered(self) -> bool:
+        """Is the connection closing, and has the client's machine taken every byte?"""
+
 
 class Front:
     """What all connections of one process share."""
@@ -70,6 +75,7 @@ class Front:
         """Set while no connection is open."""
         self.empty.set()
         self.draining = False
+        self._delivered: set[FrontConnection] = set()
         self.date_line = b""
         """The Date header, with its line end."""
 
@@ -83,6 +89,16 @@ class Front:
         self.connections.discard(connection)
         if not self.connections:
             self.empty.set()
+
+    def end_delivered(self) -> None:
+        """Call it again and again under TLS: closing waits for the client's goodbye there, and idle clients never say it.
+
+        A connection ends when it was found delivered twice in a row: once may be the moment between two writes.
+        """
+        delivered = {connection for connection in self.connections if connection.is_delivered()}
+        for connection in delivered & self._delivered:
+            connection.cut()
+        self._delivered = delivered - self._delivered
 
 
 class Refused(Exception):
@@ -117,10 +133,11 @@ class HalfClosed:
         self._timer.cancel()
 
     def _look(self) -> None:
+        sock = self._transport.get_extra_info("socket")
         try:
-            state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] if sock is not None else self._CLOSED
         except (OSError, ValueError):
-            return  # the transport closes already
+            return  # the connection is closed already
         if state == self._CLOSED:
             self._on_gone()
         else:
@@ -160,6 +177,17 @@ def refusal_bytes(status: int, code: str, message: str) -> bytes:
         b"content-type: application/json\r\ncontent-length: %d\r\nrequest-id: %b\r\nx-request-id: %b\r\n"
         b"connection: close\r\n\r\n%b" % (len(body), request_id, request_id, body)
     )
+
+
+def is_delivered(transport: asyncio.Transport) -> bool:
+    """Is the connection closing, and has the client's machine taken every byte? Not every system tells."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or not transport.is_closing() or transport.get_write_buffer_size():
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        (unsent,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        return not unsent
+    return False
 
 
 def reset(transport: asyncio.Transport) -> None:

@@ -24,6 +24,7 @@ from athena.shells.server.front import (
     HalfClosed,
     Refused,
     check_head,
+    is_delivered,
     refusal_bytes,
     reset,
 )
@@ -337,6 +338,10 @@ class HttpConnection(asyncio.Protocol):
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         elif self._transport is not None:
             self._transport.abort()
+
+    def is_delivered(self) -> bool:
+        """Is the connection closing, and has the client's machine taken every byte?"""
+        return self._transport is not None and is_delivered(self._transport)
 
     def abort(self) -> None:
         """End the connection at once, with everything that waits in it."""

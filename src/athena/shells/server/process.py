@@ -37,6 +37,7 @@ LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
+_SWEEP_S = 0.1
 _SWITCH_S = 0.001
 """After which a thread that works on a large request or answer lets the loop have its turn."""
 _READY_AT_ONCE = 8
@@ -90,7 +91,7 @@ class ServerProcess:
         )
         if self._watcher.changed():
             await self._reload()  # a process that takes the place of another must not begin with settings of long ago
-        secure = self._tls.server_arguments(self._config.timeouts.client_headers_s) if self._tls is not None else {}
+        secure = self._tls.server_arguments(self._config.timeouts) if self._tls is not None else {}
         servers = [await loop.create_server(connect, sock=sock, **secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
@@ -154,6 +155,8 @@ class ServerProcess:
                     await self._reload_wanted.wait()
             self._refresh_date()
             self.gateway.metrics.refresh()
+            if self._tls is not None:
+                self._front.end_delivered()
             if self._parent is not None and os.getppid() != self._parent:
                 LOG.error("the parent process is gone; draining")
                 self._stopping.set()
@@ -233,6 +236,7 @@ class ServerProcess:
 
     async def _until_empty(self, seconds: float) -> bool:
         """Wait until all connections are gone. False: time is up, or somebody is in haste."""
+        sweeping = asyncio.ensure_future(self._end_delivered()) if self._tls is not None else None
         empty = asyncio.ensure_future(self._front.empty.wait())
         hasty = asyncio.ensure_future(self._hasty.wait())
         if self._hasty.is_set():
@@ -241,9 +245,15 @@ class ServerProcess:
         else:
             waiting = {empty, hasty}
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        empty.cancel()
-        hasty.cancel()
+        for task in (empty, hasty, sweeping):
+            if task is not None:
+                task.cancel()
         return self._front.empty.is_set()
+
+    async def _end_delivered(self) -> None:
+        while True:
+            self._front.end_delivered()
+            await asyncio.sleep(_SWEEP_S)
 
 
 def warm_up(config: Config) -> None:

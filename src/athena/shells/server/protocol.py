@@ -26,6 +26,7 @@ from athena.shells.server.front import (
     HalfClosed,
     Refused,
     check_head,
+    is_delivered,
     refusal_bytes,
     reset,
 )
@@ -246,6 +247,10 @@ class FrontProtocol(HttpToolsProtocol):
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         else:
             self.transport.abort()
+
+    def is_delivered(self) -> bool:
+        """Is the connection closing, and has the client's machine taken every byte?"""
+        return is_delivered(self.transport)
 
     def _linger(self) -> None:
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""

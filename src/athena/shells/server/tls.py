@@ -5,10 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from athena.shells.config import Tls, listener_context
-
-SHUTDOWN_S = 2.0
-"""Seconds for which a closed connection waits for the client's own goodbye."""
+from athena.shells.config import Timeouts, Tls, listener_context
 
 
 class ListenerTls:
@@ -24,9 +21,13 @@ class ListenerTls:
         """Show this certificate from the next handshake on. Raises ConfigError; then the last one stays."""
         self._newest = listener_context(tls)
 
-    def server_arguments(self, handshake_s: float) -> dict[str, Any]:
-        """What `create_server` is to be told."""
-        return {"ssl": self._listening, "ssl_handshake_timeout": handshake_s, "ssl_shutdown_timeout": SHUTDOWN_S}
+    def server_arguments(self, timeouts: Timeouts) -> dict[str, Any]:
+        """What `create_server` is to be told. In the time for the shutdown the rest of an answer is still delivered."""
+        return {
+            "ssl": self._listening,
+            "ssl_handshake_timeout": timeouts.client_headers_s,
+            "ssl_shutdown_timeout": timeouts.client_write_s,
+        }
 
     def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Called in every handshake, whether the client names a server or not."""
