@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from support.patience import PATIENCE
+
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
@@ -18,7 +20,7 @@ def _runner(factory: Callable[[], asyncio.AbstractEventLoop]) -> Run:
 
         async def bounded() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await main()
             await asyncio.sleep(0)
             left = asyncio.all_tasks() - {asyncio.current_task()}

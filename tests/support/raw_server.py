@@ -18,7 +18,7 @@ from types import TracebackType
 
 import msgspec
 
-_PATIENCE = 10.0
+from support.patience import PATIENCE
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class RawServer:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in (self._acceptor, *self._threads):
-            thread.join(_PATIENCE)
+            thread.join(PATIENCE)
 
     def _accept(self) -> None:
         while True:
@@ -114,7 +114,7 @@ class RawServer:
 
     def _serve(self, sock: socket.socket, script: Script) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(_PATIENCE)
+        sock.settimeout(PATIENCE)
         with contextlib.suppress(OSError):
             for step in script:
                 following = self._play(sock, step)
@@ -141,7 +141,7 @@ class RawServer:
             case Pause(seconds):
                 time.sleep(seconds)
             case Until(event):
-                event.wait(_PATIENCE)
+                event.wait(PATIENCE)
             case Signal(event):
                 event.set()
             case Hold():
