@@ -25,6 +25,7 @@ from athena.shells.demo_server import DemoServer
 from support import shell_lines
 from support.athena_process import environment, serving
 from support.code_blocks import ROOT, CodeBlock, blocks_of, code_blocks, indented_blocks, pages
+from support.patience import PATIENCE
 
 BLOCKS = [block for block in code_blocks() if not block.included]
 INCLUDED = [block for block in code_blocks() if block.included]
@@ -159,7 +160,7 @@ def run_script(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     variables = environment(place)
     variables["PATH"] = f"{programs}:{variables['PATH']}"
     command = ["bash", "-eu", "-o", "pipefail", "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.parametrize("block", of("yaml"))

@@ -25,6 +25,10 @@ class Request(msgspec.Struct, frozen=True):
     """Read one whole request; it is kept in `RawServer.requests`."""
 
 
+class FirstByte(msgspec.Struct, frozen=True):
+    """Read the first byte of a request and no more."""
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Do nothing for a while: the fault itself, never a way to wait for somebody."""
 
@@ -64,7 +68,7 @@ class Tls(msgspec.Struct, frozen=True):
     context: ssl.SSLContext
 
 
-Step = bytes | Request | Pause | Until | Signal | Hold | Reset | Flood | Tls
+Step = bytes | Request | FirstByte | Pause | Until | Signal | Hold | Reset | Flood | Tls
 Script = Sequence[Step]
 
 
@@ -138,6 +142,9 @@ class RawServer:
                 if not request:
                     return None
                 self.requests.append(request)
+            case FirstByte():
+                if not sock.recv(1):
+                    return None
             case Pause(seconds):
                 time.sleep(seconds)
             case Until(event):
