@@ -63,12 +63,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     demo = DemoServer(pause=0.0)
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    asyncio.run_coroutine_threadsafe(demo.start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(demo.start(), loop).result(PATIENCE)
     with serving(tmp_path_factory.mktemp("gateway")) as gateway:
         yield Servers(gateway.url, demo.url)
-    asyncio.run_coroutine_threadsafe(demo.close(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(demo.close(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(PATIENCE)
     loop.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -219,7 +220,11 @@ def _deaf_client(port: int, client: str, model: str) -> socket.socket:
 
 
 def _is_reset(sock: socket.socket) -> bool:
-    """Did the other side end the connection without sending what was left?"""
+    """Did the other side end the connection without sending what was left? Nothing is read before: that would let it go on."""
+    watch = select.poll()
+    watch.register(sock, 0)  # errors are told in any case
+    if not watch.poll(PATIENCE * 1000):
+        return False
     sock.settimeout(PATIENCE)
     try:
         while sock.recv(65536):

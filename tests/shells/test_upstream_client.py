@@ -253,7 +253,7 @@ def test_a_stray_response_never_reaches_the_next_request(run: Run, body: list[by
             for event in sent:
                 assert await ask(client, server) == b"right"
                 # The wire is faster than this test: the bytes are in the kernel, read by the loop or not.
-                event.wait(10)
+                event.wait(PATIENCE)
             await until(lambda: stats(client).open == 0)
             assert stats(client).reused == 0
             assert stats(client).resent == 0
