@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
 
 
 @pytest.fixture

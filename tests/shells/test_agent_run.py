@@ -24,6 +24,7 @@ from athena.shells.cli.code import code
 from athena.shells.config import Sources, load
 from athena.shells.daemon import Home, State
 from athena.shells.temporary_gateway import Wish
+from support.patience import PATIENCE
 
 _CODE = (sys.executable, "-m", "athena", "code")
 _REPORT = """#!{python}
@@ -60,7 +61,7 @@ class Stage:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -243,7 +244,7 @@ def test_signals_reach_the_agent_and_its_end_is_ours(number: int, stage: Stage, 
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        assert process.wait(20) == 40 + number
+        assert process.wait(PATIENCE) == 40 + number
 
 
 def test_an_agent_that_a_signal_ended(stage: Stage, gateway: str) -> None:
@@ -286,7 +287,7 @@ def _is_up(url: str) -> bool:
 
 def _wait_until_closed(file: Path) -> None:
     """Until no process has the file open any more: the gateway writes its log there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and _is_open(file):
         time.sleep(0.02)
 

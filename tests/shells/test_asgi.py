@@ -17,6 +17,7 @@ import pytest
 from athena.dialects import dialect_names
 from support.athena_process import environment, serving
 from support.canonical import Piece
+from support.patience import PATIENCE
 from support.sdks import ask
 
 WANTED = Piece("call", "get_weather", {})
@@ -49,14 +50,14 @@ def mounted(behind_uvicorn: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield url
     finally:
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(10) in (0, -signal.SIGTERM)  # uvicorn repeats the signal when it is done
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # uvicorn repeats the signal when it is done
 
 
 def wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            urllib.request.urlopen(url, timeout=2).close()
+            urllib.request.urlopen(url, timeout=PATIENCE).close()
             return
         except OSError:
             assert time.monotonic() < deadline, "the server did not start"

@@ -24,7 +24,8 @@ from athena.shells.cli.background import Duration
 from athena.shells.cli.registry import ROWS, Commands
 from athena.shells.config import hash_key, schema_text
 from athena.shells.config.model import LogLevel
-from support.athena_process import COMMAND, PATIENCE, athena, environment
+from support.athena_process import COMMAND, athena, environment
+from support.patience import PATIENCE
 
 
 def all_commands() -> list[tuple[str, ...]]:

@@ -18,8 +18,9 @@ import pytest
 
 from athena.errors import AthenaError
 from athena.shells.daemon import Home, NotRunning, State, follow, tail
-from support.athena_process import COMMAND, PATIENCE, athena, environment
+from support.athena_process import COMMAND, athena, environment
 from support.held_upstream import HeldUpstream
+from support.patience import PATIENCE
 
 START = ("start", "--wait", "20s")
 """With room for a busy machine."""

@@ -19,6 +19,7 @@ from google.genai import types as genai_types
 
 from athena.shells.demo import PROMPTED_MODEL, demo_answer, demo_refusal
 from support.gateway_process import GatewayThread, running_gateway
+from support.patience import FOR_EVER, PATIENCE
 from support.sdks import anthropic_client, genai_client, openai_client
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -123,9 +124,8 @@ def upstream() -> Iterator[Upstream]:
     server.close()
 
 
-@pytest.fixture
-def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
-    value = {
+def _config(upstream: Upstream, window_ms: int) -> dict[str, Any]:
+    return {
         "upstreams": {"local": {"base_url": upstream.url, "dialect": "openai_chat"}},
         "models": [
             {"match": "taught", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted"},
@@ -134,11 +134,16 @@ def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
             {"match": "silent", "use": f"local/{PROMPTED_MODEL}", "tools": "none"},
             {"match": "native", "use": f"local/{PROMPTED_MODEL}", "tools": "native"},
         ],
-        "tool_adapter": {"collect_window_ms": 50, "reask": True},
+        "tool_adapter": {"collect_window_ms": window_ms, "reask": True},
         "retries": {"attempts": 0},
         "envelope_key": "test",
     }
-    with running_gateway(value, tmp_path) as running:
+
+
+@pytest.fixture
+def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
+    """One whose window for calls ends with the answer."""
+    with running_gateway(_config(upstream, int(FOR_EVER * 1000)), tmp_path) as running:
         yield running
 
 
@@ -244,7 +249,7 @@ def test_two_turns_over_an_upstream_without_tools(sdk: str, stream: bool, upstre
     assert json.loads(last[1]["content"])[0]["name"] == "get_weather"
     assert any("refuses tools" in line for line in gateway.logs.lines)
     assert any("'tool_mode': 'prompted'" in line for line in gateway.logs.lines)
-    metrics = httpx.get(f"{gateway.url}/metrics").text
+    metrics = httpx.get(f"{gateway.url}/metrics", timeout=PATIENCE).text
     assert 'athena_tool_mode_switches_total{upstream="local"} 1.0' in metrics
     assert 'athena_prompted_requests_total{style="json",upstream="local"}' in metrics
     assert 'athena_format_detections_total{format="prompted_json"}' in metrics
@@ -281,20 +286,20 @@ def test_native_tools_stay_native(gateway: GatewayThread) -> None:
 
 
 def test_tools_may_be_left_out(upstream: Upstream, gateway: GatewayThread) -> None:
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("silent"))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("silent"), timeout=PATIENCE)
     assert "without tools" in answer.json()["choices"][0]["message"]["content"]
     assert "get_weather" not in json.dumps(upstream.bodies)
     assert "tools dropped: " in answer.headers["x-athena-warnings"]
 
 
 def test_warnings_say_what_was_done(gateway: GatewayThread) -> None:
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught"))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught"), timeout=PATIENCE)
     assert "tools emulated: taught in the prompt" in answer.headers["x-athena-warnings"]
 
 
 def test_too_many_tools_name_the_number(gateway: GatewayThread) -> None:
     tools = [{"type": "function", "function": {"name": f"t{index}"}} for index in range(1001)]
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", tools=tools))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", tools=tools), timeout=PATIENCE)
     assert answer.status_code == 400
     assert "1000" in answer.json()["error"]["message"]
 
@@ -303,7 +308,7 @@ def test_too_many_tools_name_the_number(gateway: GatewayThread) -> None:
 def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway: GatewayThread) -> None:
     upstream.replies = [json.dumps([{"name": "get_weather", "parameters": {"town": "x"}}]), json.dumps(CALL)]
     asked = body("taught", stream=stream, stream_options={"include_usage": True}) if stream else body("taught")
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked)
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked, timeout=PATIENCE)
     assert answer.status_code == 200
     assert "Paris" in answer.text
     assert "town" not in answer.text
@@ -313,20 +318,21 @@ def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway
         assert answer.json()["usage"]["prompt_tokens"] == 100
 
 
-def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
+def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, tmp_path: Path) -> None:
     upstream.hangs = True
     upstream.replies = [json.dumps(CALL[0])]
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", stream=True), timeout=10)
+    with running_gateway(_config(upstream, 50), tmp_path) as gateway:
+        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", stream=True), timeout=PATIENCE)
+        assert upstream.left.wait(PATIENCE), "the upstream was left"
     assert answer.text.endswith("data: [DONE]\n\n")
     assert '"finish_reason":"tool_calls"' in answer.text
-    assert upstream.left.wait(5), "the upstream was left"
 
 
 def test_stopping_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
     upstream.hangs = True
     upstream.replies = [json.dumps(CALL)]
-    answer = httpx.post(f"{gateway.url}/v1/messages", timeout=10, json={
+    answer = httpx.post(f"{gateway.url}/v1/messages", timeout=PATIENCE, json={
         "model": "first", "max_tokens": 50, "stream": True, "messages": [{"role": "user", "content": QUESTION}],
         "tools": [{"name": "get_weather", "input_schema": SCHEMA}]})  # fmt: skip
     assert '"stop_reason":"tool_use"' in answer.text
-    assert upstream.left.wait(5), "the upstream was left"
+    assert upstream.left.wait(PATIENCE), "the upstream was left"

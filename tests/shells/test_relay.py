@@ -22,6 +22,7 @@ from athena.shells.gateway.recorder import NO_RECORDER
 from athena.shells.gateway.relay import Relay
 from athena.shells.upstream import Timeouts, UpstreamClient, parse_base_url
 from support.event_loops import Run, both_loops
+from support.patience import PATIENCE
 from support.raw_server import Hold, RawServer, Request, answer, chunk, chunked_head
 
 TOOL = {"name": "get_weather", "input_schema": {"type": "object"}}
@@ -223,7 +224,7 @@ def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run
 
     def held() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
 
     async def watch(exchange: Watched, reader: Reader, task: asyncio.Task[Step | None]) -> None:
         exchange.before_end = held

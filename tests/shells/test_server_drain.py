@@ -18,8 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.athena_process import Serving, serving
 from support.held_upstream import HeldUpstream
-
-PATIENCE = 20.0
+from support.patience import FOR_EVER, PATIENCE
 
 
 class Stream:
@@ -75,7 +74,7 @@ def refuses_connections(port: int) -> bool:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection(("127.0.0.1", port), PATIENCE).close()
         except OSError:
             return True
         time.sleep(0.01)
@@ -83,7 +82,7 @@ def refuses_connections(port: int) -> bool:
 
 
 def test_streams_finish_during_the_drain(tmp_path: Path) -> None:
-    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=30)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=FOR_EVER)) as server:
 
         async def run() -> list[bytes]:
             streams = await open_streams(server.port, 200)
@@ -125,7 +124,7 @@ def test_what_is_left_after_the_drain_is_told(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_at_once_but_not_silently(tmp_path: Path) -> None:
-    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=60)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=FOR_EVER)) as server:
 
         async def run() -> list[bytes]:
             streams = await open_streams(server.port, 4)
@@ -134,14 +133,13 @@ def test_a_second_signal_ends_at_once_but_not_silently(tmp_path: Path) -> None:
             server.signal(signal.SIGINT)
             return await asyncio.gather(*(stream.rest() for stream in streams))
 
-        began = time.monotonic()
         assert all(b"shutting down" in answer for answer in asyncio.run(run()))
         assert server.wait() == 1
-        assert time.monotonic() - began < 10
 
 
 def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
+    config = {"timeouts": {"drain_s": FOR_EVER}}
+    with serving(tmp_path, config=config) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
         idle.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         answer = b""
         while b'{"status":"ok"}' not in answer:
@@ -243,7 +241,7 @@ async def streams_on_all(port: int, count: int, workers: list[int]) -> list[Stre
 
 def test_workers_share_the_port_their_numbers_and_their_end(tmp_path: Path) -> None:
     """One of two processes is killed under open streams: only its own streams break, and no number is lost or counted twice."""
-    with HeldUpstream() as upstream, serving(tmp_path, "--workers", "2", config=settings(upstream, drain_s=20)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, "--workers", "2", config=settings(upstream, drain_s=FOR_EVER)) as server:
         first = children(server.process.pid)
         assert len(first) == 2
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-PATIENCE = 20.0
+from support.patience import PATIENCE
+
 COMMAND = [sys.executable, "-P", "-m", "athena"]
 
 

@@ -22,6 +22,7 @@ from athena.errors import ConfigError
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import ask_async
 from support.faulty_upstream import FaultyUpstream, Talk
+from support.patience import PATIENCE
 from support.sdks import SCHEMA, ask
 from support.transport_clients import UPSTREAM_KEY, async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import TEXT, chat_stream, chat_whole, encode, error_value
@@ -133,7 +134,7 @@ def test_threads_share_a_client(upstream: FaultyUpstream) -> None:
             for stream in (True, False)
         ]
         for job in jobs:
-            seen = job.result(30)
+            seen = job.result(PATIENCE)
             assert seen.joined("text") == HELLO
             assert len(seen.calls()) == 1
 
