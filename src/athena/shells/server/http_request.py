@@ -55,6 +55,7 @@ class HttpRequest:
         "on_gone",
         "path",
         "query",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class HttpRequest:
         self.complete = False
         """The last byte of the answer is written."""
         self.gone = False
+        self.waiting_bytes = 0
+        """What came of it: its head, and all of its body."""
         self._connection = connection
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -127,6 +130,7 @@ class HttpRequest:
             return
         self._body.append(data)
         self._body_bytes += len(data)
+        self.waiting_bytes += len(data)
         if self._body_bytes > _BODY_WAITING:
             self._connection.read_no_more()
         if self._body_bytes > self._enough:

@@ -19,12 +19,14 @@ from functools import partial
 
 from athena.errors import AthenaError, ConfigError
 from athena.formats.recognizer import recognizer
-from athena.shells import logs
+from athena.shells import logs, machine
 from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.targets import ready_targets
+from athena.shells.server.accept import Acceptor
+from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
@@ -76,12 +78,15 @@ class ServerProcess:
             envelope_key=self._envelope_key,
             numbers=self._numbers,
         )
-        front = self._front = Front(front_limits(self._config))
+        front = self._front = Front(front_limits(self._config), self.gateway.memory)
+        front.on_refusal = lambda: self.gateway.metrics.refusals.labels("connections").inc()
+        self._descriptors = machine.raise_descriptor_limit(), machine.open_descriptors()
+        self._divide_descriptors(self._config)
         self._refresh_date()
         connect = (
             self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
         )
-        servers = [await loop.create_server(connect, sock=sock) for sock in self._slot]
+        acceptors = [Acceptor(loop, sock, front, connect) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
@@ -90,8 +95,8 @@ class ServerProcess:
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
-        for server in servers:
-            server.close()
+        for acceptor in acceptors:
+            acceptor.close()
         for sock in self._slot:
             sock.close()
         await self._drain()
@@ -106,6 +111,23 @@ class ServerProcess:
         from athena.shells.server.protocol import uvicorn_protocol
 
         return uvicorn_protocol(self.gateway, self._front, loop)
+
+    def _divide_descriptors(self, config: Config) -> None:
+        """Who may have how many connections, by the configuration and by what the system allows."""
+        limit, in_use = self._descriptors
+        division = divide(config, limit, in_use)
+        admission, gateway = self._front.admission, self.gateway
+        admission.places, self._front.shares_loopback = division.places, division.shares_loopback
+        gateway.open_descriptors = division.upstreams
+        gateway.metrics.watch("connections", lambda: len(admission), lambda: admission.places.connections)
+        gateway.metrics.watch("upstream_connections", lambda: gateway.upstream_connections, lambda: gateway.open_descriptors)
+        if division.short:
+            LOG.warning(
+                "limits.connections is %d, but %d file descriptors (ulimit -n) are enough for %d only",
+                config.limits.connections,
+                limit,
+                division.places.connections,
+            )
 
     def _started(self) -> Started:
         port = self._slot[0].getsockname()[1]
@@ -177,6 +199,7 @@ class ServerProcess:
             return
         self._config = config
         self._front.limits = front_limits(config)
+        self._divide_descriptors(config)
         for key in needs_restart(bound, config):
             LOG.warning("%s changed; it takes effect at the next start", key)
         for warning in self._watcher.loaded.warnings:
