@@ -23,7 +23,7 @@ from athena.shells.server.accept import Acceptor
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import listen
-from athena.shells.server.process import warm_up
+from athena.shells.server.ready import warm_up
 from support.athena_process import Serving
 
 DIALECTS = {

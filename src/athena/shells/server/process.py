@@ -18,13 +18,11 @@ from email.utils import formatdate
 from functools import partial
 
 from athena.errors import AthenaError, ConfigError
-from athena.formats.recognizer import recognizer
 from athena.shells import logs, machine
-from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
+from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.targets import ready_targets
 from athena.shells.server.accept import Acceptor
 from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
@@ -32,6 +30,7 @@ from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
 from athena.shells.server.memory import settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
+from athena.shells.server.ready import import_everything, warm_up
 
 LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
@@ -39,8 +38,6 @@ _TOLD = 5.0
 _TOLD_IN_HASTE = 0.5
 _SWITCH_S = 0.001
 """After which a thread that works on a large request or answer lets the loop have its turn."""
-_READY_AT_ONCE = 8
-"""Formats whose tables are built before they are needed; nobody serves many more at once."""
 
 
 class ServerProcess:
@@ -86,6 +83,7 @@ class ServerProcess:
         connect = (
             self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
         )
+        import_everything()
         acceptors = [Acceptor(loop, sock, front, connect) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
@@ -254,19 +252,6 @@ class ServerProcess:
         empty.cancel()
         hasty.cancel()
         return self._front.empty.is_set()
-
-
-def warm_up(config: Config) -> None:
-    """Build the tables that the first answers would wait for: those of the first listed models, and that of any other model."""
-    recognizers = {recognizer("auto"): None}
-    router = Router(config)
-    for name in ("", *(entry.id for entry in router.listed_models())):
-        with contextlib.suppress(AthenaError):
-            for target in ready_targets(router, name):
-                if target.route.format is not None:
-                    recognizers[target.route.format.recognizer()] = None
-    for ready in tuple(recognizers)[:_READY_AT_ONCE]:
-        ready.compile()
 
 
 def _reason(error: Exception) -> str:
