@@ -196,7 +196,7 @@ async def _serve(config_file: Path) -> None:
     from athena.shells.server.front import Front, front_limits
     from athena.shells.server.http import HttpConnection
     from athena.shells.server.listen import listen
-    from athena.shells.server.process import warm_up
+    from athena.shells.server.ready import warm_up
 
     folder = config_file.parent
     config = load(Sources(environment={}, home=folder, directory=folder, config_file=config_file)).config

@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from support.athena_process import PATIENCE, Serving, serving
+from support.athena_process import Serving, serving
 from support.leaking_upstream import FORMS, LeakingUpstream
+from support.patience import PATIENCE
 from support.recording_relay import Passed, RecordingRelay
 
 from .conftest import REBOUND

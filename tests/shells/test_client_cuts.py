@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.athena_process import PATIENCE, Serving, serving
+from support.athena_process import Serving, serving
 from support.held_upstream import HeldUpstream
+from support.patience import PATIENCE
 
 BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BODY)

@@ -28,7 +28,8 @@ from athena.shells.config.effects import effects
 from athena.shells.config.trust import digest, trust_command
 from athena.shells.config.yaml_lines import read_yaml
 from athena.transport import Transport
-from support.athena_process import COMMAND, PATIENCE, Result, environment
+from support.athena_process import COMMAND, Result, environment
+from support.patience import PATIENCE
 from support.trusted_files import trust
 
 IGNORED = "athena.yml: not used, because it is not trusted (to use it: athena config trust {})"

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.athena_process import PATIENCE, Serving, serving
+from support.athena_process import Serving, serving
 from support.held_upstream import HeldUpstream
+from support.patience import PATIENCE
 
 
 class SilentUpstream:

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from support.athena_process import COMMAND, PATIENCE, Result, Serving, environment
+from support.athena_process import COMMAND, Result, Serving, environment
 from support.echoing_upstream import EchoingUpstream
+from support.patience import PATIENCE
 
 SECRETS = {"OPENROUTER_API_KEY": "canary-openrouter-key", "AWS_SECRET_ACCESS_KEY": "canary-aws-key"}
 PROMPT = "the prompt that nobody else may read"

@@ -22,10 +22,11 @@ from athena.shells.agent_run import started_gateway
 from athena.shells.config import Config, Loaded, Sources, Timeouts, Tls, load, needs_restart
 from athena.shells.server.tls import ListenerTls
 from athena.shells.temporary_gateway import Wish
-from support.athena_process import PATIENCE, Serving, athena, serving
+from support.athena_process import Serving, athena, serving
 from support.canonical import Piece
 from support.certificates import Authority
 from support.held_upstream import HeldUpstream
+from support.patience import PATIENCE
 from support.sdks import ask
 
 HOST = "127.0.0.1"

@@ -14,9 +14,10 @@ import pytest
 from athena.asgi import create_app
 from athena.dialects import dialect_names
 from athena.shells.config import Config, GatewayKey, Upstream, hash_key
-from support.athena_process import PATIENCE, Serving, serving
+from support.athena_process import Serving, serving
 from support.fault_judge import Answer, read_answer, request_body, request_bytes, send
 from support.leaking_upstream import FORMS, LeakingUpstream
+from support.patience import PATIENCE
 
 MODEL = FORMS["kimi-content"]
 KEY = "ath_only-for-these-tests"

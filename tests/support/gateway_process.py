@@ -20,10 +20,11 @@ import uvloop
 
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.server.accept import Acceptor
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import listen
-from athena.shells.server.process import warm_up
+from athena.shells.server.ready import warm_up
 from support.athena_process import Serving
 from support.fault_scripts import SHORT_IDLE
 from support.hand_clock import HandClock
@@ -85,9 +86,9 @@ def load_config(value: dict[str, Any], directory: Path) -> Config:
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
     """The gateway on the protocol that `athena serve` uses, on a free port, until told to stop."""
     loop = asyncio.get_running_loop()
-    front = Front(front_limits(gateway.config))
+    front = Front(front_limits(gateway.config), gateway.memory)
     (slot,) = listen("127.0.0.1", 0)
-    server = await loop.create_server(lambda: HttpConnection(gateway, front, loop), sock=slot[0])
+    server = Acceptor(loop, slot[0], front, lambda: HttpConnection(gateway, front, loop))
     started(slot[0].getsockname()[1])
     await stop.wait()
     server.close()

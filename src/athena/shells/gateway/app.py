@@ -122,6 +122,11 @@ class Gateway:
         LOG.log(level, "upstream %s %s: %s", upstream, words, why, extra={"fields": fields})
 
     @property
+    def upstream_connections(self) -> int:
+        """Connections to all upstreams."""
+        return self._client.open_connections if self._client is not None else 0
+
+    @property
     def client(self) -> UpstreamClient:
         """The upstream client of this event loop, made on first use."""
         if self._client is None:
@@ -149,6 +154,11 @@ class Gateway:
             # Clients that try a socket first fall back to plain requests.
             await send({"type": "websocket.close", "code": 1002})
 
+    async def turn_away(self, refusal: AthenaError, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """As an ASGI application that answers nothing but this error, in the client's dialect."""
+        async with AsgiClient(scope, receive, send) as client:
+            await self.serve(client, refusal)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
@@ -161,14 +171,16 @@ class Gateway:
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 
-    async def serve(self, client: Client) -> None:
-        """One request of a client, answered to its end."""
+    async def serve(self, client: Client, refusal: AthenaError | None = None) -> None:
+        """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
         record = Record(request_id=_request_id(client.headers))
         door = find_door(path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
         record.dialect = dialect.name
         try:
+            if refusal is not None:
+                raise refusal
             if self._is_question(door, record, client):
                 return
             if door is None:

@@ -74,11 +74,11 @@ class Admission(Generic[Connection]):
         return taken and self._refused >= self.places.refused and not self._all.idle
 
     def enter(self, connection: Connection, address: str) -> tuple[Standing, Connection | None]:
-        """A new connection: FRESH, REFUSED or SHUT, and the connection to close for it, if any.
+        """A new connection: FRESH, REFUSED or SHUT, and the connection to close for it, if any. An empty address has no limit.
 
         One that is to be closed counts as gone from here on.
         """
-        group = self._of_address.get(address)
+        group = self._of_address.get(address) if address else None
         crowded = group if group is not None and 0 < self.places.per_address <= group.count else None
         if crowded is None and self._all.count >= self.places.connections:
             crowded = self._all

@@ -9,16 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import secrets
 import socket
 import struct
 import termios
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from athena.shells.config import Config
+from athena.errors import AthenaError
+from athena.shells.config import Config, is_loopback
+from athena.shells.gateway.budget import Budget
+from athena.shells.gateway.holding import RETRY_AFTER_S
+from athena.shells.server.admission import Admission, Places, Standing
+
+LOG = logging.getLogger("athena.server")
 
 LINGER_S = 2.0
 """Seconds for which a refused client's further bytes are read and dropped, so that it gets to read the refusal."""
@@ -27,6 +35,10 @@ _RESET = struct.pack("ii", 1, 0)
 FRAMING = (b"content-length", b"transfer-encoding")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """May come before any answer: a client of HTTP/1.1 passes over it, whether it asked for it or not."""
+REFUSED_S = 2.0
+"""Seconds in which a client that finds no room may send the head of its request, to be told so."""
+_ALL = Places(connections=1 << 20, per_address=0, refused=8)
+_SILENCE_S = 60.0
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +75,27 @@ class FrontConnection(Protocol):
     def is_delivered(self) -> bool:
         """Is the connection closing, and has the client's machine taken every byte?"""
 
+    def give_way(self) -> None:
+        """Another client needs the place of this idle connection: it ends now."""
+
 
 class Front:
     """What all connections of one process share."""
 
-    def __init__(self, limits: FrontLimits) -> None:
+    def __init__(self, limits: FrontLimits, memory: Budget | None = None) -> None:
         self.limits = limits
+        self.memory = memory or Budget(1 << 60, time.monotonic)
+        """What connections hold counts there too."""
         self.connections: set[FrontConnection] = set()
+        self.admission: Admission[FrontConnection] = Admission(_ALL, time.monotonic)
+        self.shares_loopback = True
+        """Clients on this machine are counted per address as well."""
+        self.arriving = 0
+        """Connections that are accepted and have not yet entered."""
+        self.on_room: list[Callable[[], None]] = []
+        """Called when a connection has left, or has become idle."""
+        self.on_refusal: Callable[[], None] = lambda: None
+        self._told_at = -_SILENCE_S
         self.tasks: set[asyncio.Task[None]] = set()
         self.empty = asyncio.Event()
         """Set while no connection is open."""
@@ -79,16 +105,47 @@ class Front:
         self.date_line = b""
         """The Date header, with its line end."""
 
-    def entered(self, connection: FrontConnection) -> None:
-        """A connection is open."""
-        self.connections.add(connection)
-        self.empty.clear()
+    @property
+    def is_full(self) -> bool:
+        """Is there no place for one more connection, not even to refuse it?"""
+        places = self.admission.places
+        return self.admission.is_full or len(self.admission) + self.arriving >= places.connections + places.refused
+
+    def entered(self, connection: FrontConnection, transport: asyncio.BaseTransport) -> Standing:
+        """A connection is open; what becomes of it. One that is SHUT does not count as open."""
+        standing, victim = self.admission.enter(connection, self._address(transport))
+        if victim is not None:
+            victim.give_way()
+        if standing in (Standing.REFUSED, Standing.SHUT):
+            self._refused()
+        if standing is not Standing.SHUT:
+            self.connections.add(connection)
+            self.empty.clear()
+        return standing
 
     def left(self, connection: FrontConnection) -> None:
         """It is gone."""
         self.connections.discard(connection)
+        self.admission.leave(connection)
         if not self.connections:
             self.empty.set()
+        self._tell_of_room()
+
+    def rests(self, connection: FrontConnection) -> None:
+        """It was answered and is kept for its next request."""
+        self.admission.rests(connection)
+        self._tell_of_room()
+
+    def arrived(self) -> None:
+        """A connection that was accepted has entered, or has come to nothing."""
+        self.arriving -= 1
+        self._tell_of_room()
+
+    def close_one(self) -> None:
+        """The system is out of descriptors: close an idle connection, if there is one."""
+        victim = self.admission.victim()
+        if victim is not None:
+            victim.give_way()
 
     def end_delivered(self) -> None:
         """Call it again and again under TLS: closing waits for the client's goodbye there, and idle clients never say it.
@@ -99,6 +156,38 @@ class Front:
         for connection in delivered & self._delivered:
             connection.cut()
         self._delivered = delivered - self._delivered
+
+    def _tell_of_room(self) -> None:
+        for tell in self.on_room:
+            tell()
+
+    def _refused(self) -> None:
+        self.on_refusal()
+        now = time.monotonic()
+        if now - self._told_at >= _SILENCE_S:
+            self._told_at = now
+            places = self.admission.places
+            LOG.warning(
+                "all places for client connections are taken (%d, for one address %d): more get a 503. See limits.connections",
+                places.connections,
+                places.per_address,
+            )
+
+    def _address(self, transport: asyncio.BaseTransport) -> str:
+        """Where a connection comes from; empty where it is not counted."""
+        peer = transport.get_extra_info("peername")
+        host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        return "" if not self.shares_loopback and is_loopback(host) else host
+
+
+def too_many_connections() -> AthenaError:
+    """What a client is told for whose connection there is no room."""
+    return AthenaError(
+        "the gateway has as many connections as it may (limits.connections); ask again in a moment",
+        kind="overloaded",
+        code="too_many_connections",
+        retry_after=RETRY_AFTER_S,
+    )
 
 
 class Refused(Exception):
@@ -173,9 +262,10 @@ def refusal_bytes(status: int, code: str, message: str) -> bytes:
     kind = "invalid_request_error" if status < 500 else "api_error"
     body = msgspec.json.encode({"type": "error", "error": {"type": kind, "code": code, "message": message}})
     request_id = b"req_" + secrets.token_hex(12).encode()
+    wait = b"retry-after: %d\r\n" % RETRY_AFTER_S if status == 503 else b""
     return (
-        b"content-type: application/json\r\ncontent-length: %d\r\nrequest-id: %b\r\nx-request-id: %b\r\n"
-        b"connection: close\r\n\r\n%b" % (len(body), request_id, request_id, body)
+        b"content-type: application/json\r\ncontent-length: %d\r\nrequest-id: %b\r\nx-request-id: %b\r\n%b"
+        b"connection: close\r\n\r\n%b" % (len(body), request_id, request_id, wait, body)
     )
 
 

@@ -16,10 +16,12 @@ import httptools
 
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.client import Headers
+from athena.shells.server.admission import Standing
 from athena.shells.server.front import (
     FRAMING,
     LINGER_S,
     PIPELINED,
+    REFUSED_S,
     Front,
     HalfClosed,
     Refused,
@@ -27,6 +29,7 @@ from athena.shells.server.front import (
     is_delivered,
     refusal_bytes,
     reset,
+    too_many_connections,
 )
 from athena.shells.server.http_request import HttpRequest, status_line
 
@@ -61,6 +64,11 @@ class HttpConnection(asyncio.Protocol):
         """More waits for the client than should; no further request is begun."""
         self._unsent = 0
         """How much that was when it was last looked at."""
+        self._waiting_room = front.memory.lease()
+        """For what came of requests that are not being served yet: a slow head, those sent before their turn."""
+        self._unsent_room = front.memory.lease(answer=True)
+        self._has_no_place = False
+        """There was no room for this connection: its request is refused."""
         self._refusal: tuple[int, str, str] | None = None
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -75,10 +83,11 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
         self._transport = cast(asyncio.Transport, transport)
-        self.front.entered(self)
+        standing = self.front.entered(self, transport)
+        self._has_no_place = standing is Standing.REFUSED
         self._since = self.loop.time()
         self._watch()
-        if self.front.draining:
+        if self.front.draining or standing is Standing.SHUT:
             self._transport.close()
 
     @property
@@ -97,6 +106,8 @@ class HttpConnection(asyncio.Protocol):
             self._half_closed.stop()
             self._half_closed = None  # it knows how to end this connection
         self._disconnect_all()
+        self._waiting_room.close()
+        self._unsent_room.close()
         self.front.left(self)
         self._parser = None  # the two know each other; nobody else could part them
         if self._task is None or self._task.done():
@@ -117,6 +128,8 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take its bytes."""
         self._writing_paused = True
+        if self._transport is not None:
+            self._unsent_room.hold(self._transport.get_write_buffer_size())
         if self._running is not None:
             self._running.blocked = True
         else:
@@ -125,6 +138,7 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client took them."""
         self._writing_paused = False
+        self._unsent_room.close()
         if self._running is None:
             self._next()
         elif self._running.blocked:
@@ -149,6 +163,13 @@ class HttpConnection(asyncio.Protocol):
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
                 return
             self._watch()
+        if self._in_head or self._pipeline or self._waiting_room.size:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        waiting = sum(request.waiting_bytes for request in self._pipeline)
+        if not self._waiting_room.resize(waiting + self._head_bytes if self._in_head else waiting):
+            self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
 
     def _feed(self, data: bytes) -> None:
         while True:
@@ -174,6 +195,7 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         if not self._repeating:
+            self.front.admission.busy(self)
             self._in_head = True
             self._head_bytes = 0
             self._url = b""
@@ -210,7 +232,9 @@ class HttpConnection(asyncio.Protocol):
         if len(self._pipeline) >= PIPELINED:
             self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
         method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
+        keep_alive = keep_alive and not self._has_no_place
         request = HttpRequest(self, method, self._url, self._fields, keep_alive=keep_alive, version=version)
+        request.waiting_bytes = self._head_bytes
         self._receiving = request
         self._pipeline.append(request)
         if self._running is None and not self._writing_paused:
@@ -244,7 +268,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _run(self, request: HttpRequest) -> None:
         self._running = request
-        task = self._task = self.loop.create_task(self._gateway.serve(request))
+        refusal = too_many_connections() if self._has_no_place else None
+        task = self._task = self.loop.create_task(self._gateway.serve(request, refusal))
         self.front.tasks.add(task)
         task.add_done_callback(self._served)
 
@@ -286,9 +311,13 @@ class HttpConnection(asyncio.Protocol):
             self.read_no_more()
         elif self._pipeline:
             self._run(self._pipeline.popleft())
+            if self._waiting_room.size:
+                self._count_waiting()
             return
         else:
             self.read_on()
+            if not self._in_head:
+                self.front.rests(self)
         self._since = self.loop.time()
         self._watch()
 
@@ -314,6 +343,12 @@ class HttpConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         """The gateway drains: an idle connection ends now, a busy one after its answers."""
         if self._running is None and not self._pipeline and self._transport is not None:
+            self._transport.close()
+
+    def give_way(self) -> None:
+        """Another client needs the place of this idle connection: it ends now."""
+        self._deaf = True
+        if self._transport is not None:
             self._transport.close()
 
     def refuse(self, status: int, code: str, message: str) -> None:
@@ -374,7 +409,7 @@ class HttpConnection(asyncio.Protocol):
     def _limit(self) -> float:
         """Seconds that the client may take for what it is doing; 0: it waits for us."""
         if self._in_head or self._fresh:
-            return self._limits.headers_s
+            return REFUSED_S if self._has_no_place else self._limits.headers_s
         if self._running is not None:
             return 0.0
         return self._limits.write_s if self._writing_paused else self._limits.idle_s

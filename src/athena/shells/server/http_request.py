@@ -56,6 +56,7 @@ class HttpRequest:
         "on_gone",
         "path",
         "query",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -79,6 +80,8 @@ class HttpRequest:
         self.complete = False
         """The last byte of the answer is written."""
         self.gone = False
+        self.waiting_bytes = 0
+        """What came of it: its head, and all of its body."""
         self._connection = connection
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -134,6 +137,7 @@ class HttpRequest:
             return
         self._body.append(data)
         self._body_bytes += len(data)
+        self.waiting_bytes += len(data)
         if self._body_bytes > _BODY_WAITING:
             self._connection.read_no_more()
         if self._body_bytes > self._enough:

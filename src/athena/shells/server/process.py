@@ -18,19 +18,20 @@ from email.utils import formatdate
 from functools import partial
 
 from athena.errors import AthenaError, ConfigError
-from athena.formats.recognizer import recognizer
-from athena.shells import logs
-from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
+from athena.shells import logs, machine
+from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.recorder import check_recordings
-from athena.shells.gateway.targets import ready_targets
+from athena.shells.server.accept import Acceptor
+from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
 from athena.shells.server.memory import settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
+from athena.shells.server.ready import import_everything, warm_up
 from athena.shells.server.tls import ListenerTls
 
 LOG = logging.getLogger("athena.server")
@@ -40,8 +41,6 @@ _TOLD_IN_HASTE = 0.5
 _SWEEP_S = 0.1
 _SWITCH_S = 0.001
 """After which a thread that works on a large request or answer lets the loop have its turn."""
-_READY_AT_ONCE = 8
-"""Formats whose tables are built before they are needed; nobody serves many more at once."""
 
 
 class ServerProcess:
@@ -84,7 +83,10 @@ class ServerProcess:
             numbers=self._numbers,
             bound=(self._config.host, *(str(sock.getsockname()[0]) for sock in self._slot)),
         )
-        front = self._front = Front(front_limits(self._config))
+        front = self._front = Front(front_limits(self._config), self.gateway.memory)
+        front.on_refusal = lambda: self.gateway.metrics.refusals.labels("connections").inc()
+        self._descriptors = machine.raise_descriptor_limit(), machine.open_descriptors()
+        self._divide_descriptors(self._config)
         self._refresh_date()
         connect = (
             self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
@@ -92,7 +94,8 @@ class ServerProcess:
         if self._watcher.changed():
             await self._reload()  # a process that takes the place of another must not begin with settings of long ago
         secure = self._tls.server_arguments(self._config.timeouts) if self._tls is not None else {}
-        servers = [await loop.create_server(connect, sock=sock, **secure) for sock in self._slot]
+        import_everything()
+        acceptors = [Acceptor(loop, sock, front, connect, secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
@@ -101,8 +104,8 @@ class ServerProcess:
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
-        for server in servers:
-            server.close()
+        for acceptor in acceptors:
+            acceptor.close()
         for sock in self._slot:
             sock.close()
         await self._drain()
@@ -117,6 +120,23 @@ class ServerProcess:
         from athena.shells.server.protocol import uvicorn_protocol
 
         return uvicorn_protocol(self.gateway, self._front, loop)
+
+    def _divide_descriptors(self, config: Config) -> None:
+        """Who may have how many connections, by the configuration and by what the system allows."""
+        limit, in_use = self._descriptors
+        division = divide(config, limit, in_use)
+        admission, gateway = self._front.admission, self.gateway
+        admission.places, self._front.shares_loopback = division.places, division.shares_loopback
+        gateway.open_descriptors = division.upstreams
+        gateway.metrics.watch("connections", lambda: len(admission), lambda: admission.places.connections)
+        gateway.metrics.watch("upstream_connections", lambda: gateway.upstream_connections, lambda: gateway.open_descriptors)
+        if division.short:
+            LOG.warning(
+                "limits.connections is %d, but %d file descriptors (ulimit -n) are enough for %d only",
+                config.limits.connections,
+                limit,
+                division.places.connections,
+            )
 
     def _started(self) -> Started:
         port = self._slot[0].getsockname()[1]
@@ -193,6 +213,7 @@ class ServerProcess:
             return
         self._config = config
         self._front.limits = front_limits(config)
+        self._divide_descriptors(config)
         for key in needs_restart(bound, config):
             LOG.warning("%s changed; it takes effect at the next start", key)
         for warning in self._watcher.loaded.warnings:
@@ -254,19 +275,6 @@ class ServerProcess:
         while True:
             self._front.end_delivered()
             await asyncio.sleep(_SWEEP_S)
-
-
-def warm_up(config: Config) -> None:
-    """Build the tables that the first answers would wait for: those of the first listed models, and that of any other model."""
-    recognizers = {recognizer("auto"): None}
-    router = Router(config)
-    for name in ("", *(entry.id for entry in router.listed_models())):
-        with contextlib.suppress(AthenaError):
-            for target in ready_targets(router, name):
-                if target.route.format is not None:
-                    recognizers[target.route.format.recognizer()] = None
-    for ready in tuple(recognizers)[:_READY_AT_ONCE]:
-        ready.compile()
 
 
 def _reason(error: Exception) -> str:

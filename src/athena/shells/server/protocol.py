@@ -16,12 +16,15 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.asgi_client import CUT
+from athena.shells.server.admission import Standing
 from athena.shells.server.front import (
     CONTINUE,
     FRAMING,
     LINGER_S,
     PIPELINED,
+    REFUSED_S,
     Front,
     HalfClosed,
     Refused,
@@ -29,15 +32,16 @@ from athena.shells.server.front import (
     is_delivered,
     refusal_bytes,
     reset,
+    too_many_connections,
 )
 
 LOG = logging.getLogger("athena.server")
 
 
-def uvicorn_protocol(app: Any, front: Front, loop: asyncio.AbstractEventLoop) -> Callable[[], FrontProtocol]:
+def uvicorn_protocol(gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> Callable[[], FrontProtocol]:
     """What makes the protocol of a new connection."""
     settings = uvicorn.Config(
-        app,
+        gateway,
         http=FrontProtocol,
         ws="none",
         interface="asgi3",
@@ -49,17 +53,28 @@ def uvicorn_protocol(app: Any, front: Front, loop: asyncio.AbstractEventLoop) ->
         proxy_headers=False,
     )
     settings.load()
-    return partial(FrontProtocol, front, settings, ServerState(), loop)
+    return partial(FrontProtocol, gateway, front, settings, ServerState(), loop)
 
 
 class FrontProtocol(HttpToolsProtocol):
     """One client connection."""
 
     def __init__(
-        self, front: Front, config: uvicorn.Config, server_state: ServerState, loop: asyncio.AbstractEventLoop
+        self,
+        gateway: Gateway,
+        front: Front,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(config, server_state, {}, loop)
+        self._gateway = gateway
         self.front = front
+        self._waiting_room = front.memory.lease()
+        """For a head that comes slowly. Of requests that wait for their turn uvicorn reads no more than one piece."""
+        self._unsent_room = front.memory.lease(answer=True)
+        self._has_no_place = False
+        """There was no room for this connection: its request is refused."""
         self._limits = self.front.limits
         self.timeout_keep_alive = self._limits.idle_s
         self._in_head = False
@@ -80,9 +95,10 @@ class FrontProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self.front.entered(self)
+        standing = self.front.entered(self, transport)
+        self._has_no_place = standing is Standing.REFUSED
         self._await_head()
-        if self.front.draining:
+        if self.front.draining or standing is Standing.SHUT:
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,7 +109,17 @@ class FrontProtocol(HttpToolsProtocol):
         self._disconnect_all()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        self._waiting_room.close()
+        self._unsent_room.close()
         self.front.left(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent_room.hold(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unsent_room.close()
+        super().resume_writing()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own always lets the connection close
         """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
@@ -137,6 +163,9 @@ class FrontProtocol(HttpToolsProtocol):
             if self._head_bytes > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
                 return
+            if not self._waiting_room.resize(self._head_bytes):
+                self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
+                return
         elif self.cycle is not None and not self.cycle.response_complete:
             return
         self._await_head()
@@ -155,6 +184,7 @@ class FrontProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._repeating:
             return
+        self.front.admission.busy(self)
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
@@ -179,6 +209,7 @@ class FrontProtocol(HttpToolsProtocol):
         if self._repeating:
             return
         self._in_head = False
+        self._waiting_room.close()
         self._stop_head_timer()
         problem = check_head(self.parser.get_http_version(), self.url, self.headers)
         if problem is not None:
@@ -207,6 +238,9 @@ class FrontProtocol(HttpToolsProtocol):
         self._extension = {"now": self._cut_off}
         cycle.scope["extensions"] = {CUT: self._extension}  # type: ignore[dict-item]  # of our own, known to our application
         self.server_state.default_headers = [(b"date", self.front.date_line[6:-2])]
+        if self._has_no_place:
+            cycle.keep_alive = False
+            app = partial(self._gateway.turn_away, too_many_connections())
         super()._start_asgi_task(cycle, app)
 
     def _cut_off(self) -> None:
@@ -224,6 +258,13 @@ class FrontProtocol(HttpToolsProtocol):
         if (self.front.draining or self._half_closed is not None) and not self.pipeline and not self.transport.is_closing():
             self.transport.close()
         super().on_response_complete()
+        if self._running is running and not self._in_head and not self.transport.is_closing():
+            self.front.rests(self)
+
+    def give_way(self) -> None:
+        """Another client needs the place of this idle connection: it ends now."""
+        self._deaf = True
+        self.transport.close()
 
     # -- refusals ----------------------------------------------------------------------------------------------------------
 
@@ -275,7 +316,8 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         if self._head_timer is None and not self._deaf:
-            self._head_timer = self.loop.call_later(self._limits.headers_s, self._head_is_late)
+            limit = REFUSED_S if self._has_no_place else self._limits.headers_s
+            self._head_timer = self.loop.call_later(limit, self._head_is_late)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

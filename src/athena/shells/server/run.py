@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from athena.errors import AthenaError
-from athena.shells import logs
+from athena.shells import logs, machine
 from athena.shells.config import ConfigWatcher, check_bind, is_loopback
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
@@ -24,7 +23,6 @@ from athena.shells.server.tls import ListenerTls
 from athena.shells.server.workers import Supervisor
 
 LOG = logging.getLogger("athena.server")
-_DESCRIPTORS = 65536
 
 
 def serve(plan: Plan) -> int:
@@ -34,7 +32,7 @@ def serve(plan: Plan) -> int:
     tls = ListenerTls(config.tls) if config.tls.cert else None
     keep_freed_memory()
     slots = listen(config.host, config.port, config.workers)
-    _raise_descriptor_limit()
+    machine.raise_descriptor_limit()
     several = len(slots) > 1
     try:
         logs.configure(config, threaded=not several, default_file=plan.default_log_file)
@@ -87,14 +85,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
-
-
-def _raise_descriptor_limit() -> None:
-    """Each stream takes two descriptors; the usual soft limit of 1024 is a habit, not a bound."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
