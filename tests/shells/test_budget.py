@@ -11,6 +11,7 @@ from athena.shells import machine
 from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.holding import AnswerMemory, RequestMemory
 from athena.shells.gateway.weight import text_bytes, weigh, with_measured_text
+from athena.shells.server.memory import FreedMemory
 
 MB = 1024 * 1024
 
@@ -232,3 +233,30 @@ def read_from(files: dict[str, str]) -> machine.ReadText:
 )
 def test_the_memory_of_the_machine_or_its_container(files: dict[str, str], wanted: int) -> None:
     assert machine.memory_bytes(read_from(files)) == wanted
+
+
+def test_freed_memory_is_given_back_once_nobody_holds_much() -> None:
+    given: list[int] = []
+    budget = Budget(1000 * MB, Clock())
+    freed = FreedMemory(budget, lambda: given.append(budget.used))
+    freed.look()
+    assert given == []
+    lease = budget.lease()
+    lease.hold(100 * MB)
+    lease.hold(MB)
+    freed.look()
+    assert given == [], "much was held a moment ago"
+    freed.look()
+    assert given == [MB]
+    freed.look()
+    lease.hold(2 * MB)
+    freed.look()
+    assert given == [MB], "there is nothing more to give"
+    lease.hold(50 * MB)
+    for _ in range(3):
+        freed.look()
+    assert given == [MB], "it is still held"
+    lease.close()
+    freed.look()
+    freed.look()
+    assert given == [MB, 0]

@@ -28,6 +28,11 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
     return {**kept, "HOME": str(home), **extra}
 
 
+def _limited(descriptors: int) -> list[str]:
+    """What to put before a command that may have only so many file descriptors; 0: no other limit than ours."""
+    return ["/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"] if descriptors else []
+
+
 class Result(msgspec.Struct, frozen=True):
     """What a command that ended left behind."""
 
@@ -54,12 +59,12 @@ def athena(home: Path, *arguments: str, stdin: str = "", **extra: str) -> Result
 class Serving:
     """A running `athena serve`."""
 
-    def __init__(self, home: Path, arguments: Sequence[str], extra: dict[str, str]) -> None:
+    def __init__(self, home: Path, arguments: Sequence[str], extra: dict[str, str], descriptors: int = 0) -> None:
         self.home = home
         self.errors = home / "stderr.txt"
         with open(self.errors, "ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", "--port", "0", *arguments],
+                [*_limited(descriptors), *COMMAND, "serve", "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -217,6 +217,11 @@ class FaultyUpstream:
         """The visits for one model, in order."""
         return list(self._by_model.get(model, ()))
 
+    def forget(self) -> None:
+        """All visits so far: they keep the bodies that came."""
+        self.visits.clear()
+        self._by_model.clear()
+
     def wait_for(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
         """Until the condition holds; looked at whenever anything happened here."""
         with self._changed:

@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio
     loop = asyncio.get_running_loop()
     front = Front(front_limits(gateway.config), gateway.memory)
     (slot,) = listen("127.0.0.1", 0)
+    gateway.start()
     server = Acceptor(loop, slot[0], front, lambda: HttpConnection(gateway, front, loop))
     started(slot[0].getsockname()[1])
     await stop.wait()
@@ -185,16 +187,29 @@ def running_gateway(value: dict[str, Any], directory: Path, clock: HandClock | N
 class GatewayProcess(Serving):
     """`athena serve` as users run it; everything it logs goes to a file."""
 
-    def __init__(self, value: dict[str, Any], directory: Path, log_level: str = "debug") -> None:
+    def __init__(
+        self, value: dict[str, Any], directory: Path, log_level: str = "debug", descriptors: int = 0, **environment: str
+    ) -> None:
         self._log = directory / "gateway.log"
         log = {"level": log_level, "format": "json", "file": str(self._log)}
         (directory / "athena.yml").write_text(json.dumps({**value, "log": log}))
-        super().__init__(directory, ("--config", "athena.yml"), {})
+        super().__init__(directory, ("--config", "athena.yml"), environment, descriptors)
 
     def memory(self) -> int:
         """What it holds of its own, in bytes: no file pages, no kernel buffers."""
+        return self._status("RssAnon")
+
+    def peak_memory(self) -> int:
+        """The most it ever had in memory, in bytes, file pages included."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1]) * 1024
+        return int(next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1]) * 1024
+
+    def number(self, name: str) -> float:
+        """One of its numbers, by its name and labels as /metrics shows them."""
+        return read_number(self.port, name)
 
     def log(self) -> str:
         """Everything it logged so far."""
@@ -206,6 +221,13 @@ class GatewayProcess(Serving):
             self.wait()
         finally:
             self.end()
+
+
+def read_number(port: int, name: str) -> float:
+    """One of a gateway's numbers, by its name and labels as /metrics shows them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
 
 def free_port() -> int:

@@ -33,6 +33,7 @@ from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.flow import Flow
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
+from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.holding import RequestMemory, memory_limit
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
@@ -80,6 +81,7 @@ class Gateway:
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
         self._bound = bound
+        self._checks: HealthChecks | None = None
         self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self._unchecked_said: set[str] = set()
         self.use(config)
@@ -98,6 +100,8 @@ class Gateway:
         if self.health.settings != config.health:
             self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self.health.keep(config.upstreams)
+        if self._checks is not None:
+            self._checks.use(config)
         self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(
             time.monotonic,
@@ -107,6 +111,11 @@ class Gateway:
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
             self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
+
+    def start(self) -> None:
+        """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
+        self._checks = HealthChecks(lambda: self.client, lambda upstream: self.health.breaker(upstream))
+        self._checks.use(self.config)
 
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))
@@ -163,6 +172,7 @@ class Gateway:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.close()
@@ -460,6 +470,9 @@ class Gateway:
 
     async def close(self) -> None:
         """Drop all upstream connections."""
+        if self._checks is not None:
+            await self._checks.close()
+            self._checks = None
         if self._client is not None:
             await self._client.close()
             self._client = None

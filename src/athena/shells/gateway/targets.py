@@ -100,16 +100,27 @@ class KnownTargets:
         return known
 
 
-def _ready(resolved: ResolvedRoute) -> Target:
-    upstream, profile = resolved.upstream, resolved.profile
+def upstream_origin(upstream: Upstream) -> Origin:
+    """Where an upstream's connections lead."""
     tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
     proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
     origin, _ = parse_base_url(upstream.base_url.partition("?")[0], tls=tls, proxy=proxy)
-    headers = [(b"content-type", b"application/json")]
-    headers += [(name.encode(), value.encode()) for name, value in profile.headers.items()]
+    return origin
+
+
+def upstream_headers(upstream: Upstream, profile: Profile) -> list[tuple[bytes, bytes]]:
+    """What every request to an upstream carries: its profile's headers, its key, the operator's headers."""
+    headers = [(name.encode(), value.encode()) for name, value in profile.headers.items()]
     if upstream.api_key is not None and not upstream.forward_client_key:
         headers.append(_credential(profile, upstream.api_key.reveal()))
     headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
+    return headers
+
+
+def _ready(resolved: ResolvedRoute) -> Target:
+    upstream, profile = resolved.upstream, resolved.profile
+    origin = upstream_origin(upstream)
+    headers = [(b"content-type", b"application/json"), *upstream_headers(upstream, profile)]
     timeouts = resolved.timeouts
     route = Route(
         dialect=upstream.dialect,

@@ -50,6 +50,8 @@ class HttpConnection(asyncio.Protocol):
         self._fields: Headers = []
         self._in_head = False
         self._head_bytes = 0
+        self._head_read = 0
+        """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
         """A head is told to a new parser; it has been acted on before."""
         self._receiving: HttpRequest | None = None
@@ -157,7 +159,9 @@ class HttpConnection(asyncio.Protocol):
         if self._in_head:
             if was_in_head:
                 self._head_bytes += len(data)
+                self._head_read += len(data)
             else:
+                self._head_read = len(data)
                 self._since = self.loop.time()
             if self._head_bytes > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
@@ -168,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _count_waiting(self) -> None:
         waiting = sum(request.waiting_bytes for request in self._pipeline)
-        if not self._waiting_room.resize(waiting + self._head_bytes if self._in_head else waiting):
+        if not self._waiting_room.resize(waiting + self._head_read if self._in_head else waiting):
             self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
 
     def _feed(self, data: bytes) -> None:

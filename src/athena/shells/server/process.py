@@ -29,7 +29,7 @@ from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
-from athena.shells.server.memory import settle_objects
+from athena.shells.server.memory import FreedMemory, give_back, settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
 from athena.shells.server.ready import import_everything, warm_up
 from athena.shells.server.tls import ListenerTls
@@ -95,6 +95,7 @@ class ServerProcess:
             await self._reload()  # a process that takes the place of another must not begin with settings of long ago
         secure = self._tls.server_arguments(self._config.timeouts) if self._tls is not None else {}
         import_everything()
+        self.gateway.start()
         acceptors = [Acceptor(loop, sock, front, connect, secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
@@ -168,7 +169,9 @@ class ServerProcess:
     # -- while it runs -----------------------------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        """Once a second: the date, the numbers that others read, the files, the parent."""
+        """Once a second: the date, the numbers that others read, freed memory, the files, the parent."""
+        loop = asyncio.get_running_loop()
+        freed = FreedMemory(self.gateway.memory, lambda: loop.run_in_executor(None, give_back))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -177,6 +180,7 @@ class ServerProcess:
             self.gateway.metrics.refresh()
             if self._tls is not None:
                 self._front.end_delivered()
+            freed.look()
             if self._parent is not None and os.getppid() != self._parent:
                 LOG.error("the parent process is gone; draining")
                 self._stopping.set()

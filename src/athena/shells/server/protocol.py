@@ -79,6 +79,8 @@ class FrontProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = self._limits.idle_s
         self._in_head = False
         self._head_bytes = 0
+        self._head_read = 0
+        """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._deaf = False
         """Further bytes are read and dropped."""
@@ -145,6 +147,7 @@ class FrontProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.refuse(*(self._refusal or (400, "bad_request", "this is not a valid request in HTTP/1.1")))
         else:
+            self._head_read = self._head_read + len(data) if was_in_head else len(data)
             self._judge_head(len(data) if was_in_head else 0)
 
     def _feed(self, data: bytes) -> None:
@@ -163,7 +166,7 @@ class FrontProtocol(HttpToolsProtocol):
             if self._head_bytes > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
                 return
-            if not self._waiting_room.resize(self._head_bytes):
+            if not self._waiting_room.resize(self._head_read):
                 self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
                 return
         elif self.cycle is not None and not self.cycle.response_complete:
