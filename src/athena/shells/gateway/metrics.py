@@ -31,6 +31,9 @@ class Metrics:
             "Calls that were invalid, unknown or off their schema",
             ("upstream", "model", "reason"),
         )
+        self.echoes = numbers.counter(
+            "athena_echoes", "Calls in text that the model quoted from the request", ("upstream", "model", "policy")
+        )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
         self.tool_switches = numbers.counter(
