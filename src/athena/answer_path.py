@@ -274,7 +274,9 @@ class AnswerPath:
             payload = payload.replace(b"\n", b" ")
         if not self._client.named_events:
             return b"data: %b\n\n" % payload
-        return encode_event(payload, name or _type_of(payload).type)
+        if not name or b'"type":"%b"' % name.encode() not in payload:
+            name, payload = _agreed(name, payload)
+        return encode_event(payload, name)
 
 
 class _Typed(msgspec.Struct):
@@ -284,6 +286,19 @@ class _Typed(msgspec.Struct):
 
 
 _type_of = msgspec.json.Decoder(_Typed).decode
+
+
+def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
+    """The event's name and its record, saying the same: some readers go by the one and some by the other."""
+    try:
+        kind = _type_of(payload).type
+    except msgspec.DecodeError:
+        return name, payload
+    if kind or not name:
+        return kind, payload
+    members = payload.strip()[1:]
+    separator = b"" if members.lstrip().startswith(b"}") else b","
+    return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
 
 
 def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:

@@ -284,7 +284,7 @@ def _judge_messages(records: list[tuple[str, Any]]) -> Verdict:
             if pieces is not None and not _is_object("".join(pieces) or "{}"):
                 lies.append(f"a call that is not complete was closed: {''.join(pieces)[:100]!r}")
         elif kind == "message_delta":
-            stop = value["delta"]["stop_reason"]
+            stop = value["delta"]["stop_reason"] or stop
     if failed and stop is not None:
         lies.append("an error after a stop reason")
     if not failed and not (done and stop):

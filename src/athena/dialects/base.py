@@ -455,9 +455,8 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
                     code = inner[key]
                     break
             param = inner.get("param") if isinstance(inner.get("param"), str) else None
-            inner_status = inner.get("code", inner.get("status"))
-            if status < 400 and isinstance(inner_status, int) and not isinstance(inner_status, bool):
-                status = inner_status
+            if status < 400:
+                status = told_status(inner) or status
         elif isinstance(inner, str):
             message = inner
     message = message or f"the upstream answered with status {status}"
@@ -473,6 +472,12 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
         param=param,
         raw=text[:2000],
     )
+
+
+def told_status(error: Mapping[str, Any]) -> int | None:
+    """The HTTP status that an error object names as its code; other numbers there are no statuses."""
+    number = error.get("code", error.get("status"))
+    return number if type(number) is int and 400 <= number < 600 else None
 
 
 def is_context_overflow(message: str, code: str) -> bool:

@@ -189,7 +189,7 @@ class TextParser:
         except AthenaError as error:
             self._fail(error)
             return
-        if reading.reader is None and self._passes and scanner.at >= len(scanner.text) and self._speech.is_settled:
+        if reading.reader is None and self._passes and scanner.at >= len(scanner.text) and self._speech.lets_pass:
             self._unplain = self._speech.table.any
         else:
             self._unplain = _ALWAYS

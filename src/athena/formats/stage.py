@@ -180,7 +180,10 @@ class FormatStage:
     def is_plain(self, event: TextDelta) -> bool:
         """Would this text come out as it is, by itself? If so it counts as fed."""
         choice = self._choices.get(event.choice)
-        if choice is None or len(choice.parsers) != 1 or choice.queue or event.refusal or self._ended:
+        if choice is None or choice.queue or event.refusal or self._ended:
+            return False
+        reasoning = choice.parsers.get("reasoning")
+        if reasoning is not None and reasoning.holds_text:
             return False
         parser = choice.parsers.get("text")
         return parser is not None and len(event.text) <= _PIECE and parser.is_plain(event.text)

@@ -402,7 +402,7 @@ class AnswerReader:
 
     def _feedback(self, raw: msgspec.Raw, out: list[Event]) -> None:
         feedback = msgspec.json.decode(raw)
-        if isinstance(feedback, dict) and feedback.get("blockReason"):
+        if isinstance(feedback, dict) and isinstance(feedback.get("blockReason"), str) and feedback["blockReason"]:
             self._blocked = feedback
         elif feedback and self._context.keep_extras:
             out.append(Extra({"promptFeedback": feedback}))
