@@ -33,8 +33,8 @@ def likeness(arguments: str) -> Likeness:
     try:
         return Likeness(_spelled(value, 0, first_line=False), _spelled(value, 0, first_line=True))
     except RecursionError:
-        squeezed = _squeezed(arguments)
-        return Likeness(squeezed, squeezed)
+        text = squeezed(arguments)
+        return Likeness(text, text)
 
 
 def _decoded(text: str) -> Any:
@@ -50,9 +50,9 @@ def _decoded(text: str) -> Any:
 
 def _spelled(value: Any, depth: int, *, first_line: bool) -> str:
     if depth > _DEPTH:
-        return _squeezed(repr(value))
+        return squeezed(repr(value))
     if isinstance(value, dict):
-        members = [f"{_squeezed(key)}:{_spelled(item, depth + 1, first_line=first_line)}" for key, item in value.items()]
+        members = [f"{squeezed(key)}:{_spelled(item, depth + 1, first_line=first_line)}" for key, item in value.items()]
         return "{" + ",".join(sorted(members)) + "}"
     if isinstance(value, list):
         return "[" + ",".join([_spelled(item, depth + 1, first_line=first_line) for item in value]) + "]"
@@ -71,12 +71,12 @@ def _spelled_text(text: str, depth: int, *, first_line: bool) -> str:
     text = plain(text).strip()
     if first_line:
         text = text.partition("\n")[0]
-    squeezed = _squeezed(text)
-    if len(squeezed) <= 5 and squeezed.lower() in _CONSTANTS:
-        return _CONSTANTS[squeezed.lower()]
-    if len(squeezed) <= 40 and _NUMBER.fullmatch(squeezed) is not None:
-        return _number(float(squeezed))
-    return squeezed
+    text = squeezed(text)
+    if len(text) <= 5 and text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    if len(text) <= 40 and _NUMBER.fullmatch(text) is not None:
+        return _number(float(text))
+    return text
 
 
 def _number(value: float) -> str:
@@ -85,5 +85,6 @@ def _number(value: float) -> str:
     return str(value)
 
 
-def _squeezed(text: str) -> str:
+def squeezed(text: str) -> str:
+    """The text without escapes and white space."""
     return "".join(plain(text).split())

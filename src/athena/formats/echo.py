@@ -14,30 +14,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 import msgspec
 
-from athena.calls.likeness import Likeness, likeness
+from athena.calls.likeness import Likeness, likeness, squeezed
 from athena.formats.base import Format
 from athena.formats.policies import RepairLevel
-from athena.formats.quoted_calls import Budget, QuotedCall, QuotedCallReader, may_name_a_call
+from athena.formats.quoted_calls import Budget, QuotedCallReader, may_name_a_call
 from athena.formats.value_types import ToolBook
 from athena.model.request import Tool
-from athena.wire.escapes import with_plain_words, without_invisible
+from athena.wire.escapes import plain, with_plain_words, without_invisible
 
 _BUDGET = 4 * 1024 * 1024
 """Characters that readers may read in the texts of one request, over all names."""
-_MOST_PLACES = 500_000
-"""How often a name is looked at in the texts of one request; only names of a letter or two come that often."""
+_MOST_LOOKS = 500_000
+"""How often names are looked at in the texts of one request; only names of a letter or two come that often."""
 _BEFORE, _BEFORE_MOST = 2 * 1024, 64 * 1024
 """How far before a name its markup may begin, and how far where the arguments or much white space stand before it."""
 _BEHIND, _BEHIND_MOST = 4 * 1024, 1024 * 1024
 """How much is read behind a name at first, and at most."""
 _CONTEXT = 192
-_ANCHORS = 64
-"""How many places of a call without a name are read."""
+_MOST_WORDS = 64
+"""How many places of one word are read in one text, for a call whose markup does not name its tool."""
+_MOST_VERBATIM = 256 * 1024
+"""Longer markup is only compared as a call, not word for word."""
 
-_ANCHOR = re.compile(r"[A-Za-z0-9_]{3,}")
+_MOST_STRINGS = 64
+_WORD = re.compile(r"[A-Za-z]{3,}")
 _BLANKS = re.compile(r"\s{16,}+")
 _ESCAPED_LETTER = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})\Z")
 _DECORATION = " \t\r\n\"'`*\\"
@@ -62,8 +67,8 @@ Spellings = Callable[[str], Sequence[str]]
 class EchoGuard:
     """Knows what one request holds. Ask with each call that is found in the answer to it."""
 
-    __slots__ = ("_budget", "_calls", "_formats", "_names", "_own", "_passages", "_places", "_reader", "_repair",
-                 "_spellings", "_texts", "_tools")  # fmt: skip
+    __slots__ = ("_budget", "_calls", "_formats", "_looks", "_names", "_own", "_passages", "_reader", "_repair", "_spellings",
+                 "_texts", "_tools")  # fmt: skip
 
     def __init__(
         self,
@@ -83,36 +88,37 @@ class EchoGuard:
         self._repair: RepairLevel = repair
         self._formats = formats
         self._budget = Budget(_BUDGET)
-        self._places = _MOST_PLACES
+        self._looks = _MOST_LOOKS
         self._texts: list[_Text] | None = None
         self._reader: QuotedCallReader | None = None
-        self._names: dict[tuple[str, bool], _Quotations] = {}
+        self._names: dict[tuple[str, bool], list[_Place]] = {}
         self._own: set[tuple[str, str]] | None = None
 
-    def suspects(self, name: str) -> bool:
-        """May a call of this tool be a quotation? If not, its arguments can be shown as they come."""
-        found = self._quotations(name, own=False)
-        return bool(found.calls) or found.is_undecided
+    def suspects(self, name: str, markup: str) -> bool:
+        """May a call that begins with this markup be a quotation? If not, its arguments can be shown as they come."""
+        return not _names_itself(markup, name) or bool(self._named(name, own=False)) or self._is_spent
 
-    def quotes(self, name: str, arguments: str, *, unnamed: bool = False, open_ended: bool = False) -> bool:
-        """Is this call a quotation?
+    def quotes(self, name: str, arguments: str, markup: str, *, open_ended: bool = False) -> bool:
+        """Is this call, of which `markup` is all that was written, a quotation?
 
-        `unnamed`: its markup does not hold the name. `open_ended`: it ended with the answer, without an end mark.
+        `open_ended`: it ended with the answer, and might have ended elsewhere in another one.
         """
-        call = likeness(arguments)
-        found = self._quotations(name, own=False)
-        first = found.first(call, open_ended=open_ended)
-        if first is None and unnamed:
-            first = self._unnamed(name, arguments, own=False).first(call, open_ended=open_ended)
+        call = _Call(name, likeness(arguments), markup, _words(arguments), open_ended)
+        is_named = _names_itself(markup, name)
+        first = self._first(self._named(name, own=False) if is_named else self._worded(call, own=False), call)
         if first is None:
-            return found.is_undecided
-        if (name, call.whole) in self._own_calls():
+            return self._is_spent
+        if (name, call.likeness.whole) in self._own_calls():
             return False
-        own = self._unnamed(name, arguments, own=True) if unnamed else self._quotations(name, own=True)
-        written = own.first(call, open_ended=open_ended)
-        return written is None or written > first
+        own = self._first(self._named(name, own=True) if is_named else self._worded(call, own=True), call)
+        return own is None or own > first
 
     # -- what the request holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_spent(self) -> bool:
+        """Could not everything be looked at?"""
+        return self._looks < 0 or self._budget.is_spent
 
     def _own_calls(self) -> set[tuple[str, str]]:
         if self._own is None:
@@ -124,99 +130,118 @@ class EchoGuard:
             self._texts = [_Text(order, passage) for order, passage in enumerate(self._passages()) if passage.text]
         return [text for text in self._texts if text.own is own]
 
-    def _quotations(self, name: str, *, own: bool) -> _Quotations:
-        """The calls of this tool that stand in the model's own texts, or in all others."""
+    def _all_names(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((name, *self._spellings(name))))
+
+    def _named(self, name: str, *, own: bool) -> list[_Place]:
+        """Where the name stands as the name of a call may stand, in the model's own texts or in all others."""
         key = (name, own)
         known = self._names.get(key)
         if known is None:
-            known = self._names[key] = self._searched(name, own=own)
+            known = self._names[key] = []
+            for text in self._all_texts(own=own):
+                for spelling in self._all_names(name):
+                    known += [_Place(text, at) for at in self._finds(spelling, text)]
         return known
 
-    def _searched(self, name: str, *, own: bool) -> _Quotations:
-        found = _Quotations()
-        names = tuple(dict.fromkeys((name, *self._spellings(name))))
-        for text in self._all_texts(own=own):
-            for spelling in names:
-                for at in self._places_of(spelling, text):
-                    if self._budget.is_spent:
-                        found.is_undecided = True
-                        return found
-                    found.add(self._read(text.text, at, names), text.order)
-                if self._places <= 0:
-                    found.is_undecided = True
-        return found
-
-    def _unnamed(self, name: str, arguments: str, *, own: bool) -> _Quotations:
-        """The same for markup without a name (code behind a tag), around a word of the arguments."""
-        found = _Quotations()
-        word = max(_ANCHOR.findall(_values(arguments)[:_CONTEXT]), key=len, default="")
-        names = tuple(dict.fromkeys((name, *self._spellings(name))))
-        if not word:
-            return found
-        for text in self._all_texts(own=own):
-            at = text.text.find(word)
-            for _ in range(_ANCHORS):
-                if at < 0:
-                    break
-                found.add(self._read(text.text, at, names), text.order)
-                at = text.text.find(word, at + 1)
-        return found
-
-    def _places_of(self, name: str, text: _Text) -> Iterator[int]:
-        """Where the name stands as the name of a call may stand."""
+    def _finds(self, name: str, text: _Text) -> Iterator[int]:
         if not text.may_hold(name):
             return
-        for spelling in (name, name.replace("_", "\\_")) if "_" in name and "\\_" in text.text else (name,):
-            whole = text.text
-            at = whole.find(spelling)
-            while at >= 0 and self._places > 0:
-                self._places -= 1
-                end = at + len(spelling)
-                if _is_word(whole, at, end) and may_name_a_call(_context(whole, at), whole[end : end + _CONTEXT]):
-                    yield at
-                at = whole.find(spelling, end)
+        for at in _finds(text.text, name):
+            self._looks -= 1
+            if self._looks < 0:
+                return
+            if _may_name_a_call(text.text, at, name):
+                yield at
+        if "_" in name and "\\_" in text.text:
+            # Markdown writes it so.
+            yield from _finds(text.text, name.replace("_", "\\_"))
 
-    def _read(self, text: str, at: int, names: tuple[str, ...]) -> list[QuotedCall]:
+    def _worded(self, call: _Call, *, own: bool) -> list[_Place]:
+        """The same for markup that does not name its tool (code behind a tag): where a word of the arguments stands."""
+        found: list[_Place] = []
+        for text in self._all_texts(own=own) if call.words else ():
+            found += [_Place(text, at) for at in islice(_finds(text.text, call.words[0]), _MOST_WORDS)]
+        return found
+
+    def _first(self, places: Iterable[_Place], call: _Call) -> int | None:
+        """The number of the first text that holds this call, read as a call or word for word."""
+        wanted = squeezed(call.markup) if len(call.markup) <= _MOST_VERBATIM else ""
+        names = self._all_names(call.name)
+        for place in places:
+            self._looks -= 1
+            if self._is_spent:
+                return None
+            if not place.may_hold(call.words):
+                continue
+            if place.reading is None:
+                place.reading = self._read(place, names)
+            if any(map(call.is_like, place.reading)) or (wanted and self._holds(place, wanted, len(call.markup))):
+                return place.text.order
+        return None
+
+    def _holds(self, place: _Place, wanted: str, size: int) -> bool:
+        reach = 4 * size + _CONTEXT
+        self._budget.left -= reach
+        return wanted in squeezed(place.before() + place.text.text[place.at : place.at + reach])
+
+    def _read(self, place: _Place, names: tuple[str, ...]) -> tuple[_Found, ...]:
         reader = self._reader
         if reader is None:
             book = self._tools if isinstance(self._tools, ToolBook) else ToolBook(self._tools)
             reader = self._reader = QuotedCallReader(book, repair=self._repair, formats=self._formats)
-        before = _markup_before(text, at)
-        size = _BEHIND
+        text, at, size = place.text.text, place.at, _BEHIND
         while True:
-            calls, cut = reader.read(before, text[at : at + size], names, self._budget)
-            if not cut or at + size >= len(text) or size >= _BEHIND_MOST or self._budget.is_spent:
-                return calls
+            reading = reader.read(place.before(), text[at : at + size], names, self._budget)
+            if not reading.is_cut or at + size >= len(text) or size >= _BEHIND_MOST or self._budget.is_spent:
+                return tuple({_Found(likeness(call.arguments), call.open_ended) for call in reading.calls})
             size *= 8
 
 
-class _Quotations:
-    """Calls of one tool by their likeness, each with the number of the first text that holds it."""
+class _Found(msgspec.Struct, frozen=True, gc=False):
+    """A call that stands in a text."""
 
-    __slots__ = ("_beginnings", "_open", "calls", "is_undecided")
+    likeness: Likeness
+    open_ended: bool
 
-    def __init__(self) -> None:
-        self.calls: dict[str, int] = {}
-        self._beginnings: dict[str, int] = {}
-        self._open: dict[str, int] = {}
-        """Beginnings of those that ended with the text that was read."""
-        self.is_undecided = False
-        """Not everything could be read."""
 
-    def add(self, calls: Iterable[QuotedCall], order: int) -> None:
-        for call in calls:
-            found = likeness(call.arguments)
-            self.calls.setdefault(found.whole, order)
-            self._beginnings.setdefault(found.beginning, order)
-            if call.open_ended:
-                self._open.setdefault(found.beginning, order)
+class _Call(msgspec.Struct, frozen=True):
+    """A call that is looked for."""
 
-    def first(self, call: Likeness, *, open_ended: bool) -> int | None:
-        """The number of the first text that holds this call."""
-        found = [self.calls.get(call.whole), self._open.get(call.beginning)]
-        if open_ended:
-            found.append(self._beginnings.get(call.beginning))
-        return min((order for order in found if order is not None), default=None)
+    name: str
+    likeness: Likeness
+    markup: str
+    words: tuple[str, ...]
+    """Words of its arguments, which stand wherever they do."""
+    open_ended: bool
+
+    def is_like(self, other: _Found) -> bool:
+        """The same arguments? Of a call that only the end of its text ended, the first lines must do."""
+        if self.likeness.whole == other.likeness.whole:
+            return True
+        return (self.open_ended or other.open_ended) and self.likeness.beginning == other.likeness.beginning
+
+
+class _Place:
+    """A place in a text around which a call may stand."""
+
+    __slots__ = ("at", "reading", "text")
+
+    def __init__(self, text: _Text, at: int) -> None:
+        self.text = text
+        self.at = at
+        self.reading: tuple[_Found, ...] | None = None
+        """The calls that stand here; None: nobody has looked."""
+
+    def before(self) -> str:
+        """The text before it in which the markup may begin."""
+        return _markup_before(self.text.text, self.at)
+
+    def may_hold(self, words: tuple[str, ...]) -> bool:
+        """Do all these words stand near?"""
+        text, at = self.text.text, self.at
+        begin, end = max(0, at - _BEFORE_MOST), at + _BEFORE_MOST
+        return all(text.find(word, begin, end) >= 0 for word in words)
 
 
 class _Text:
@@ -244,6 +269,23 @@ class _Text:
 
 
 # -- places ------------------------------------------------------------------------------------------------------------------
+
+
+def _finds(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
+
+
+def _names_itself(markup: str, name: str) -> bool:
+    """Does the name of the tool stand in the markup of its call, in a way in which it is found elsewhere too?"""
+    return any(_may_name_a_call(markup, at, name) for at in _finds(markup, name))
+
+
+def _may_name_a_call(text: str, at: int, name: str) -> bool:
+    end = at + len(name)
+    return _is_word(text, at, end) and may_name_a_call(_context(text, at), text[end : end + _CONTEXT])
 
 
 def _is_word(text: str, at: int, end: int) -> bool:
@@ -290,10 +332,25 @@ def _is_late(head: str) -> bool:
     return _BEHIND_ARGUMENTS.search(head[-_CONTEXT:].rstrip(_DECORATION)) is not None
 
 
-def _values(arguments: str) -> str:
-    """The values of arguments as one text."""
+def _words(arguments: str) -> tuple[str, ...]:
+    """The longest words in the first lines of the arguments' texts. Escapes do not change them: a plain search finds them."""
     try:
-        fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        value = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
-    return " ".join(bytes(value).decode("utf-8", "replace") for value in fields.values())
+        return ()
+    found: list[str] = []
+    for text in islice(_strings(value), _MOST_STRINGS):
+        found += _WORD.findall(plain(text[:_CONTEXT]).strip().partition("\n")[0])
+    return tuple(sorted(dict.fromkeys(found), key=len, reverse=True)[:3])
+
+
+def _strings(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,13 +43,19 @@ _NAME_LABEL = re.compile(
 _NAME_TAG = re.compile(
     r"(?:[|｜]|>>|(?:tool|call|sep|name|invoke|function|action|assistant|recipient)[^<>]{0,64}+)>\Z", re.IGNORECASE
 )
-_BEHIND_NAME = re.compile(r"\s*+\(|[\s\"'\\]*+:\s*+\{|[\"'`* \t\\]*+\r?\n\s*+(?:```\w*\s*+)?\{")
+_BEHIND_NAME = re.compile(
+    r"\s*+\(|[\s\"'\\]*+:\s*+\{|[\"'`* \t\\]*+(?:\r?\n\s*+(?:```\w*\s*+)?\{|\s*+(?:<[|｜]|</?(?:arg|tool|param)|\[ARGS))"
+)
+_STARTS_CALL = re.compile(r"[\w.\-/:]++[ \t]*+(?:\r?\n|[<{\[])")
+"""A name that may begin a call by itself: its line ends, or a bracket follows."""
 _BEFORE_NAME_LABEL = re.compile(r",\s*+[\"'\\]*+\w++[\"'\\]*+\s*+:\Z")
 
 _ANY_TOOL = ToolBook(None)
 
 Marker = tuple[str, tuple[tuple[Reader, "re.Pattern[str] | None"], ...], int]
 """A marker, who reads what follows it and what can not follow it, and how many of it to try."""
+Candidate = tuple[int, str, Reader]
+"""Where a marker stands, the marker, and a reader for what follows it."""
 
 
 class QuotedCall(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +65,14 @@ class QuotedCall(msgspec.Struct, frozen=True, gc=False):
     arguments: str
     open_ended: bool
     """It ended with the text, and might have ended elsewhere in another one."""
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """What was found around a name."""
+
+    calls: tuple[QuotedCall, ...]
+    is_cut: bool
+    """A call is cut by the end of the text: with more text there would be more to read."""
 
 
 class Budget:
@@ -86,7 +101,7 @@ def may_name_a_call(before: str, behind: str) -> bool:
             return True
         if last == ">" and _NAME_TAG.search(head) is not None:
             return True
-    return _BEHIND_NAME.match(plain(behind)) is not None
+    return _BEHIND_NAME.match(plain(without_entities(behind))) is not None
 
 
 class QuotedCallReader:
@@ -100,38 +115,25 @@ class QuotedCallReader:
             arguments="hold", malformed="text", unknown_tool="pass", repair="schema" if repair == "schema" else "syntax"
         )
 
-    def read(self, before: str, behind: str, names: tuple[str, ...], budget: Budget) -> tuple[list[QuotedCall], bool]:
+    def read(self, before: str, behind: str, names: tuple[str, ...], budget: Budget) -> Reading:
         """The calls of these tools whose markup begins in `before` and goes on with `behind`, which begins with a name.
 
-        And whether one of them is cut by the end of `behind`: with more text there would be more to read.
+        Every format that may be meant is asked, because some can read what another one wrote, but not rightly.
         """
-        found: list[QuotedCall] = []
-        cut = False
-        markers = _markers(names, self._formats)
+        calls: dict[QuotedCall, None] = {}
+        is_cut = False
         for head, tail in _readings(before, behind):
-            text, at = head + tail, len(head)
-            late = _BEFORE_NAME_LABEL.search(head.rstrip(_DECORATION)) is not None
-            for marker, readers, nearest in markers:
-                if late and nearest == _NEAREST_BRACKETS:
-                    nearest = _ALL_BRACKETS
-                place = text.rfind(marker, 0, at + len(marker))
-                while place >= 0 and nearest:
-                    for read, never in readers:
-                        if never is None or never.match(text, place + len(marker)) is None:
-                            cut |= self._run(text, place, marker, read, names, budget, found)
-                            if budget.is_spent:
-                                return found, False
-                    nearest -= 1
-                    place = text.rfind(marker, 0, place + len(marker) - 1)
-            for place in _beginnings(head):
-                for read in _starters(self._formats):
-                    cut |= self._run(text, place, "", read, names, budget, found)
-        return found, cut
+            text = head + tail
+            for place, marker, read in _candidates(head, tail, names, self._formats):
+                run = self._run(text, place, marker, read, names, budget)
+                is_cut |= run.is_cut
+                calls.update(dict.fromkeys(run.calls))
+                if budget.is_spent:
+                    break
+        return Reading(tuple(calls), is_cut)
 
-    def _run(
-        self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: Budget, found: list[QuotedCall]
-    ) -> bool:
-        """Ask one reader at one place. True: it was inside a call of these tools when the text ended."""
+    def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: Budget) -> _Run:
+        """Ask one reader at one place."""
         scanner = Scanner(len(text) + 1)
         scanner.push(text[at:])
         scanner.final = scanner.ended_well = True
@@ -146,12 +148,20 @@ class QuotedCallReader:
         except (StopIteration, Declined, Cut, AthenaError):
             pass
         budget.left -= _RUN_COST + scanner.at
-        found += [call for call in writer.heard() if call.name in names]
-        return writer.is_open and writer.name in names
+        calls = [call for call in writer.heard() if call.name in names]
+        return _Run(calls, writer.is_open and writer.name in names)
 
     def _book_of(self, names: tuple[str, ...]) -> ToolBook:
         """The declared tools, whose schemas type the values; where none of the names is declared, every name is admitted."""
         return self._book if any(map(self._book.declared, names)) else _ANY_TOOL
+
+
+class _Run(NamedTuple):
+    """What one reader said."""
+
+    calls: list[QuotedCall]
+    is_cut: bool
+    """It was inside a call when the text ended."""
 
 
 class _Listener(CallWriter):
@@ -197,6 +207,25 @@ def _readings(before: str, behind: str) -> Iterator[tuple[str, str]]:
 
 
 _UNDO: tuple[Callable[[str], str], ...] = (unescaped, without_entities)
+
+
+def _candidates(head: str, tail: str, names: tuple[str, ...], formats: tuple[Format, ...]) -> list[Candidate]:
+    """Whom to ask, and where: the markers before the name, the nearest first, then readers that need none."""
+    text, at = head + tail, len(head)
+    is_late = _BEFORE_NAME_LABEL.search(head.rstrip(_DECORATION)) is not None
+    found: list[Candidate] = []
+    for marker, readers, nearest in _markers(names, formats):
+        place = text.rfind(marker, 0, at + len(marker))
+        left = _ALL_BRACKETS if is_late and nearest == _NEAREST_BRACKETS else nearest
+        while place >= 0 and left:
+            behind = place + len(marker)
+            found += [(place, marker, read) for read, never in readers if never is None or never.match(text, behind) is None]
+            left -= 1
+            place = text.rfind(marker, 0, behind - 1)
+    found.sort(key=lambda candidate: -candidate[0])
+    if _STARTS_CALL.match(tail) is not None:
+        found += [(place, "", read) for place in _beginnings(head) for read in _starters(formats)]
+    return found
 
 
 def _beginnings(head: str) -> Iterator[int]:

@@ -17,7 +17,7 @@ from athena.errors import LimitExceeded
 from athena.formats.bodies.json_text import quoted
 from athena.formats.policies import Counts, Malformed, Policies
 from athena.formats.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.scanner import Declined, Scanner, Sink
+from athena.formats.scanner import LOOK_AHEAD, Declined, Scanner, Sink
 from athena.formats.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
@@ -41,12 +41,12 @@ _HEAD_KEPT = 4096
 class Guard(Protocol):
     """Knows what the request holds (`formats.echo`)."""
 
-    def suspects(self, name: str) -> bool:
-        """May a call of this tool be a quotation from the request?"""
+    def suspects(self, name: str, markup: str) -> bool:
+        """May a call that begins with this markup be a quotation from the request?"""
         ...
 
-    def quotes(self, name: str, arguments: str, *, unnamed: bool, open_ended: bool) -> bool:
-        """Is this call one?"""
+    def quotes(self, name: str, arguments: str, markup: str, *, open_ended: bool) -> bool:
+        """Is this call, of which `markup` is all that was written, a quotation?"""
         ...
 
 
@@ -169,6 +169,8 @@ class CallWriter:
         self._head: list[str] = []
         """Markup before the call that was settled; kept only with a guard."""
         self._head_size = 0
+        self._opening = ""
+        """The markup of the last call when it was opened."""
         self._most = limits.argument_chars
         self._ids: set[str] = set()
         self._number = 0
@@ -191,8 +193,6 @@ class CallWriter:
         self._probing = False
         self._suspect = False
         """The call may be a quotation: its arguments wait."""
-        self._unnamed = False
-        """The name does not stand in the markup."""
         self._problem: Error | None = None
         """What is wrong with the call unless it is a quotation."""
 
@@ -218,22 +218,16 @@ class CallWriter:
         if not name or not self.admits(name):
             raise Declined
         self._begin(name, call_id)
-        if self._guard is not None:
-            self._suspect_quotation(name)
+        self._suspect = self._is_suspect(name)
         if not self.book.admits(name):
             self._unknown(name)
-        if self._suspect or self._muted:
-            return
-        if self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema":
-            return
-        self._probing = self.lenient and bool(self.book.parameters(name))
-        self._shows = not self._probing
-        self._start()
+        if not self._suspect and not self._muted:
+            self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:
         """A call whose name can only be told from its arguments (Kimi's bare counters and foreign ids)."""
         self._begin("", call_id)
-        self._suspect = self._unnamed = self._guard is not None
+        self._suspect = self._guard is not None
 
     def write(self, piece: str) -> None:
         """The next piece of arguments: always the continuation of valid JSON."""
@@ -431,18 +425,35 @@ class CallWriter:
             self._scanner.forget()
             self._output.event(note)
 
+    def _show_as_it_comes(self) -> None:
+        """Show the open call, unless calls are shown whole."""
+        if self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema":
+            return
+        self._probing = self.lenient and bool(self.book.parameters(self.name))
+        self._shows = not self._probing
+        self._start()
+
     # -- quotations ----------------------------------------------------------------------------------------------------------
 
-    def _suspect_quotation(self, name: str) -> None:
+    def _is_suspect(self, name: str) -> bool:
         """Must the call wait until it is clear whether the model quotes it?"""
-        assert self._guard is not None
-        self._unnamed = not any(name in piece for piece in (*self._head, self._scanner.recorded))
-        self._suspect = self._unnamed or self._guard.suspects(name)
+        guard = self._guard
+        if guard is None:
+            return False
+        # Where nothing was taken since the last call, both come out of the same markup.
+        self._opening = self._markup or self._opening
+        ahead = self._scanner.text[self._scanner.at : self._scanner.at + LOOK_AHEAD]
+        return guard.suspects(name, self._opening + ahead)
+
+    @property
+    def _markup(self) -> str:
+        """All that was written of the open call so far, from its first marker on."""
+        return "".join((*self._head, self._scanner.recorded))
 
     def _is_quotation(self, arguments: str) -> bool:
-        """If the model quotes this call, say so and make it what the policy wants."""
-        guard = self._guard
-        if guard is None or not guard.quotes(self.name, arguments, unnamed=self._unnamed, open_ended=self._scanner.ended()):
+        """If the model quotes this call, make it what the policy wants."""
+        guard, markup = self._guard, self._markup
+        if guard is None or not guard.quotes(self.name, arguments, markup or self._opening, open_ended=self._scanner.ended()):
             return False
         self.counts.echoes += 1
         self.commits += 1
@@ -453,13 +464,21 @@ class CallWriter:
             return True
         if self.counts.echoes <= MOST_NOTES:
             self.notes.append(note)
-        head = "".join(self._head)
         self._after(_Behind.QUOTATION)
         if self._say is not None:
-            self._say(head + self._scanner.recorded)
+            self._say(markup)
         self._reset()
         self._scanner.record()
         return True
+
+    def _release_suspect(self) -> None:
+        """The call failed, so it is no quotation of a whole one: what waited is shown as if it had not."""
+        self._suspect = False
+        self._show_as_it_comes()
+        if self._probing and self._pieces:
+            self._probe()
+        elif self._shows and self._pieces:
+            self._output.event(ToolCallDelta(self._number, "".join(self._pieces), self._output.choice))
 
     def _after(self, behind: _Behind) -> None:
         self._behind = behind
@@ -529,6 +548,8 @@ class CallWriter:
         return True
 
     def _broken(self, reason: str, code: str, policy: Malformed) -> None:
+        if self._suspect and self.name and self._problem is None:
+            self._release_suspect()
         started, number = self._started, self._number
         raw = "".join(self._pieces)[:2000]
         if not started and policy == "text":

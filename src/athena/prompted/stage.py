@@ -366,7 +366,7 @@ class PromptedStage:
         if guard is None or isinstance(choice.reader, FormatReader):
             return False
         for call in group.calls:
-            if guard.quotes(call.name, call.arguments, unnamed=False, open_ended=False):
+            if guard.quotes(call.name, call.arguments, group.raw, open_ended=False):
                 self._quotation(quoted_call(call.name).message, index, out)
                 if not self._ended:
                     self._say(index, choice, group.raw, out)

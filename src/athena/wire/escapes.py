@@ -25,7 +25,7 @@ _HIDING_ESCAPES = (re.compile(rf"\\u00{_WORD_CODES}"), re.compile(rf"\\x{_WORD_C
 """Each begins with plain characters, so a search for it is fast."""
 _WORD_ESCAPE = re.compile(rf"\\++(?:u00|x){_WORD_CODES}")
 _WORD_ENTITY = re.compile(
-    rf"&(?:amp;)*+#(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])"
+    rf"&(?:amp;)*#(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])"
     r"|0*+(4[5689]|5[0-7]|6[5-9]|[78][0-9]|9[057-9]|1[01][0-9]|12[0-2])(?![0-9]));?"
 )
 
