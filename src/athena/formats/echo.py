@@ -12,8 +12,10 @@ name. The work is bounded: when it is used up, what was not read counts as quote
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -145,17 +147,15 @@ class EchoGuard:
         return known
 
     def _finds(self, name: str, text: _Text) -> Iterator[int]:
-        if not text.may_hold(name):
-            return
-        for at in _finds(text.text, name):
-            self._looks -= 1
-            if self._looks < 0:
-                return
-            if _may_name_a_call(text.text, at, name):
-                yield at
-        if "_" in name and "\\_" in text.text:
-            # Markdown writes it so.
-            yield from _finds(text.text, name.replace("_", "\\_"))
+        for spelling in (name, *_escaped_names(name)) if "\\" in text.text else (name,):
+            if not text.may_hold(spelling):
+                continue
+            for at in _finds(text.text, spelling):
+                self._looks -= 1
+                if self._looks < 0:
+                    return
+                if _may_name_a_call(text.text, at, spelling):
+                    yield at
 
     def _worded(self, call: _Call, *, own: bool) -> list[_Place]:
         """The same for markup that does not name its tool (code behind a tag): where a word of the arguments stands."""
@@ -276,6 +276,16 @@ def _finds(text: str, word: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(word, at + len(word))
+
+
+@lru_cache(maxsize=256)
+def _escaped_names(name: str) -> tuple[str, ...]:
+    """How Markdown writes a name with an underscore, and JSON one with letters beyond ASCII."""
+    found = [name.replace("_", "\\_")] if "_" in name else []
+    if not name.isascii():
+        escaped = json.dumps(name)[1:-1]
+        found += [escaped, re.sub(r"\\u[0-9a-f]{4}", lambda code: "\\u" + code.group()[2:].upper(), escaped)]
+    return tuple(found)
 
 
 def _names_itself(markup: str, name: str) -> bool:
