@@ -12,43 +12,50 @@ name. The work is bounded: when it is used up, what was not read counts as quote
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from athena.calls.likeness import Likeness, likeness, squeezed
 from athena.formats.base import Format
+from athena.formats.call_places import (
+    CONTEXT,
+    escaped_names,
+    finds,
+    is_late,
+    is_mostly_blank,
+    markup_before,
+    may_name_a_call,
+    names_itself,
+)
 from athena.formats.policies import RepairLevel
-from athena.formats.quoted_calls import Budget, QuotedCallReader, may_name_a_call
+from athena.formats.quoted_calls import Budget, QuotedCallReader
 from athena.formats.value_types import ToolBook
 from athena.model.request import Tool
-from athena.wire.escapes import plain, with_plain_words, without_invisible
+from athena.wire.escapes import hides_words, plain, with_plain_words, without_invisible
 
-_BUDGET = 4 * 1024 * 1024
-"""Characters that readers may read in the texts of one request, over all names."""
-_MOST_LOOKS = 500_000
-"""How often names are looked at in the texts of one request; only names of a letter or two come that often."""
-_BEFORE, _BEFORE_MOST = 2 * 1024, 64 * 1024
-"""How far before a name its markup may begin, and how far where the arguments or much white space stand before it."""
+_BUDGET = 2 * 1024 * 1024
+"""Characters that may be compared and read in the texts of one request, over all calls."""
+_MOST_LOOKS = 100_000
+"""How many names in these texts are looked at."""
+_MOST_PLACES = 4096
+"""How many places of one name are kept; markup of one tool does not stand there more often by accident."""
+_LOOK_COST = 16
+_MOST_DECODED = 2 * 1024 * 1024
+"""Characters of texts that write letters as escapes. Nobody does so by accident."""
 _BEHIND, _BEHIND_MOST = 4 * 1024, 1024 * 1024
 """How much is read behind a name at first, and at most."""
-_CONTEXT = 192
+_REACH, _REACH_MOST = 1024, 64 * 1024
+"""How far from a name its arguments may stand, besides their own length; and the same where white space stands between."""
 _MOST_WORDS = 64
 """How many places of one word are read in one text, for a call whose markup does not name its tool."""
 _MOST_VERBATIM = 256 * 1024
 """Longer markup is only compared as a call, not word for word."""
-
 _MOST_STRINGS = 64
-_WORD = re.compile(r"[A-Za-z]{3,}")
-_BLANKS = re.compile(r"\s{16,}+")
-_ESCAPED_LETTER = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})\Z")
-_DECORATION = " \t\r\n\"'`*\\"
-_BEHIND_ARGUMENTS = re.compile(r",\s*+[\"'\\]*+\w++[\"'\\]*+\s*+[:=]\Z")
+_WORD = re.compile(r"[A-Za-z0-9.\-]{3,}")
+"""What no encoder escapes."""
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
@@ -98,15 +105,15 @@ class EchoGuard:
 
     def suspects(self, name: str, markup: str) -> bool:
         """May a call that begins with this markup be a quotation? If not, its arguments can be shown as they come."""
-        return not _names_itself(markup, name) or bool(self._named(name, own=False)) or self._is_spent
+        return not names_itself(markup, name) or bool(self._named(name, own=False)) or self._is_spent
 
     def quotes(self, name: str, arguments: str, markup: str, *, open_ended: bool = False) -> bool:
         """Is this call, of which `markup` is all that was written, a quotation?
 
         `open_ended`: it ended with the answer, and might have ended elsewhere in another one.
         """
-        call = _Call(name, likeness(arguments), markup, _words(arguments), open_ended)
-        is_named = _names_itself(markup, name)
+        call = _Call(name, arguments, markup, open_ended=open_ended)
+        is_named = names_itself(markup, name)
         first = self._first(self._named(name, own=False) if is_named else self._worded(call, own=False), call)
         if first is None:
             return self._is_spent
@@ -130,6 +137,8 @@ class EchoGuard:
     def _all_texts(self, *, own: bool) -> list[_Text]:
         if self._texts is None:
             self._texts = [_Text(order, passage) for order, passage in enumerate(self._passages()) if passage.text]
+            if sum(text.decoded for text in self._texts) > _MOST_DECODED:
+                self._budget.left = 0
         return [text for text in self._texts if text.own is own]
 
     def _all_names(self, name: str) -> tuple[str, ...]:
@@ -147,43 +156,42 @@ class EchoGuard:
         return known
 
     def _finds(self, name: str, text: _Text) -> Iterator[int]:
-        for spelling in (name, *_escaped_names(name)) if "\\" in text.text else (name,):
-            if not text.may_hold(spelling):
-                continue
-            for at in _finds(text.text, spelling):
-                self._looks -= 1
-                if self._looks < 0:
+        for spelling in (name, *escaped_names(name)) if "\\" in text.text else (name,):
+            for at in text.finds(spelling):
+                if self._looks <= 0:
+                    self._looks = -1
                     return
-                if _may_name_a_call(text.text, at, spelling):
+                self._looks -= 1
+                if may_name_a_call(text.text, at, at + len(spelling)):
                     yield at
 
     def _worded(self, call: _Call, *, own: bool) -> list[_Place]:
         """The same for markup that does not name its tool (code behind a tag): where a word of the arguments stands."""
         found: list[_Place] = []
         for text in self._all_texts(own=own) if call.words else ():
-            found += [_Place(text, at) for at in islice(_finds(text.text, call.words[0]), _MOST_WORDS)]
+            found += [_Place(text, at) for at in islice(finds(text.text, call.words[0]), _MOST_WORDS)]
         return found
 
-    def _first(self, places: Iterable[_Place], call: _Call) -> int | None:
+    def _first(self, places: list[_Place], call: _Call) -> int | None:
         """The number of the first text that holds this call, read as a call or word for word."""
-        wanted = squeezed(call.markup) if len(call.markup) <= _MOST_VERBATIM else ""
         names = self._all_names(call.name)
+        if len(places) > _MOST_PLACES:
+            self._budget.left = 0
         for place in places:
-            self._looks -= 1
-            if self._is_spent:
+            if self._budget.is_spent:
                 return None
-            if not place.may_hold(call.words):
+            around = place.around(call)
+            self._budget.left -= _LOOK_COST + len(around)
+            if not around:
                 continue
-            if place.reading is None:
-                place.reading = self._read(place, names)
-            if any(map(call.is_like, place.reading)) or (wanted and self._holds(place, wanted, len(call.markup))):
+            if call.squeezed and call.squeezed in around:
                 return place.text.order
+            if all(value in around for value in call.values):
+                if place.reading is None:
+                    place.reading = self._read(place, names)
+                if any(map(call.is_like, place.reading)):
+                    return place.text.order
         return None
-
-    def _holds(self, place: _Place, wanted: str, size: int) -> bool:
-        reach = 4 * size + _CONTEXT
-        self._budget.left -= reach
-        return wanted in squeezed(place.before() + place.text.text[place.at : place.at + reach])
 
     def _read(self, place: _Place, names: tuple[str, ...]) -> tuple[_Found, ...]:
         reader = self._reader
@@ -192,7 +200,7 @@ class EchoGuard:
             reader = self._reader = QuotedCallReader(book, repair=self._repair, formats=self._formats)
         text, at, size = place.text.text, place.at, _BEHIND
         while True:
-            reading = reader.read(place.before(), text[at : at + size], names, self._budget)
+            reading = reader.read(markup_before(text, at), text[at : at + size], names, self._budget)
             if not reading.is_cut or at + size >= len(text) or size >= _BEHIND_MOST or self._budget.is_spent:
                 return tuple({_Found(likeness(call.arguments), call.open_ended) for call in reading.calls})
             size *= 8
@@ -205,21 +213,45 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
     open_ended: bool
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _Call:
     """A call that is looked for."""
 
-    name: str
-    likeness: Likeness
-    markup: str
-    words: tuple[str, ...]
-    """Words of its arguments, which stand wherever they do."""
-    open_ended: bool
+    __slots__ = ("likeness", "name", "open_ended", "reach", "squeezed", "values", "words")
+
+    def __init__(self, name: str, arguments: str, markup: str, *, open_ended: bool) -> None:
+        self.name = name
+        self.likeness = likeness(arguments)
+        self.open_ended = open_ended
+        self.squeezed = squeezed(markup) if len(markup) <= _MOST_VERBATIM else ""
+        self.reach = _REACH + 8 * len(markup)
+        lines = [plain(text[:CONTEXT]).strip().partition("\n")[0] for text in islice(_strings(arguments), _MOST_STRINGS)]
+        self.values = tuple("".join(line.split()) for line in lines)
+        """The first lines of the texts in its arguments, without white space."""
+        words = dict.fromkeys(word for line in lines for word in _WORD.findall(line))
+        self.words = tuple(sorted(words, key=len, reverse=True)[:3])
+        """The longest words in them: they stand wherever the call does, and a plain search finds them."""
 
     def is_like(self, other: _Found) -> bool:
         """The same arguments? Of a call that only the end of its text ended, the first lines must do."""
         if self.likeness.whole == other.likeness.whole:
             return True
         return (self.open_ended or other.open_ended) and self.likeness.beginning == other.likeness.beginning
+
+
+def _strings(arguments: str) -> Iterator[str]:
+    """The texts in a call's arguments."""
+    try:
+        waiting = [msgspec.json.decode(arguments)]
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        waiting = []
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
 
 
 class _Place:
@@ -233,134 +265,47 @@ class _Place:
         self.reading: tuple[_Found, ...] | None = None
         """The calls that stand here; None: nobody has looked."""
 
-    def before(self) -> str:
-        """The text before it in which the markup may begin."""
-        return _markup_before(self.text.text, self.at)
-
-    def may_hold(self, words: tuple[str, ...]) -> bool:
-        """Do all these words stand near?"""
+    def around(self, call: _Call) -> str:
+        """The text around the place without escapes and white space; empty where words of the call are missing."""
         text, at = self.text.text, self.at
-        begin, end = max(0, at - _BEFORE_MOST), at + _BEFORE_MOST
-        return all(text.find(word, begin, end) >= 0 for word in words)
+        reach = min(call.reach, _REACH_MOST)
+        for size in (reach, _REACH_MOST):
+            begin, end = max(0, at - size), at + size
+            if all(text.find(word, begin, end) >= 0 for word in call.words):
+                return squeezed(markup_before(text, at) + text[at:end])
+            if not is_mostly_blank(text[begin:end]) and not is_late(text[begin:at]):
+                break
+        return ""
 
 
 class _Text:
     """One passage, ready to be searched."""
 
-    __slots__ = ("_ascii", "order", "own", "text")
+    __slots__ = ("_ascii", "decoded", "order", "own", "text")
 
     def __init__(self, order: int, passage: Passage) -> None:
         self.order = order
         self.own = passage.own
-        self.text = with_plain_words(passage.text)
-        self._ascii: bytes | None = None
+        text = passage.text
+        short = text if text.isascii() else text.encode("ascii", "ignore").decode("ascii")
+        self.decoded = 0
+        """Characters of it in which letters were written as escapes, and had to be looked for one by one."""
+        if hides_words(short):
+            self.decoded = len(text)
+            text, short = with_plain_words(text[:_MOST_DECODED]), with_plain_words(short[:_MOST_DECODED])
+        self.text = text
+        self._ascii = short if short is not text else ""
+        """What is left without all other characters, where there are others."""
 
-    def may_hold(self, name: str) -> bool:
-        """May the name stand here? Characters that nobody sees can part it: then they are taken out of the text."""
-        text = self.text
-        if text.isascii() or not name.isascii():
-            return name in text
-        if self._ascii is None:
-            self._ascii = text.encode("ascii", "ignore")
-        count = self._ascii.count(name.encode())
-        if count > text.count(name):
-            self.text = without_invisible(text)
-        return count > 0
-
-
-# -- places ------------------------------------------------------------------------------------------------------------------
-
-
-def _finds(text: str, word: str) -> Iterator[int]:
-    at = text.find(word)
-    while at >= 0:
-        yield at
-        at = text.find(word, at + len(word))
-
-
-@lru_cache(maxsize=256)
-def _escaped_names(name: str) -> tuple[str, ...]:
-    """How Markdown writes a name with an underscore, and JSON one with letters beyond ASCII."""
-    found = [name.replace("_", "\\_")] if "_" in name else []
-    if not name.isascii():
-        escaped = json.dumps(name)[1:-1]
-        found += [escaped, re.sub(r"\\u[0-9a-f]{4}", lambda code: "\\u" + code.group()[2:].upper(), escaped)]
-    return tuple(found)
-
-
-def _names_itself(markup: str, name: str) -> bool:
-    """Does the name of the tool stand in the markup of its call, in a way in which it is found elsewhere too?"""
-    return any(_may_name_a_call(markup, at, name) for at in _finds(markup, name))
-
-
-def _may_name_a_call(text: str, at: int, name: str) -> bool:
-    end = at + len(name)
-    return _is_word(text, at, end) and may_name_a_call(_context(text, at), text[end : end + _CONTEXT])
-
-
-def _is_word(text: str, at: int, end: int) -> bool:
-    """Does a word begin and end here? The letter of an escape is none, and a number may be glued to a name."""
-    behind = text[end : end + 1]
-    if (behind.isalnum() or behind == "_") and not text.startswith(("json", "code"), end) and not _is_counter(text, end):
-        return False
-    before = text[at - 1 : at]
-    if not before.isalnum() and before != "_":
-        return True
-    head = text[max(0, at - 16) : at]
-    return head.endswith("functions") or _ESCAPED_LETTER.search(head) is not None
-
-
-def _is_counter(text: str, at: int) -> bool:
-    return text[at : at + 1].isdigit() or (text[at : at + 1] == "_" and text[at + 1 : at + 2].isdigit())
-
-
-def _context(text: str, at: int) -> str:
-    """What stands before a name, white space and quotes aside."""
-    size = _CONTEXT
-    while True:
-        head = text[max(0, at - size) : at].rstrip(_DECORATION)
-        if len(head) >= 64 or size >= at:
-            return head[-_CONTEXT:]
-        size *= 8
-
-
-def _markup_before(text: str, at: int) -> str:
-    """The text before a name in which its markup may begin, without long white space."""
-    head = text[max(0, at - _BEFORE) : at]
-    blanks = "    " in head or "\n\n\n" in head or "\t\t\t" in head
-    if at > _BEFORE and ((blanks and head.count(" ") + head.count("\n") + head.count("\t") > len(head) // 2) or _is_late(head)):
-        head = text[max(0, at - _BEFORE_MOST) : at]
-    return _BLANKS.sub(_one_blank, head) if blanks else head
-
-
-def _one_blank(found: re.Match[str]) -> str:
-    return "\n" if "\n" in found.group() else " "
-
-
-def _is_late(head: str) -> bool:
-    """Does another field stand before that of the name? Then the arguments may."""
-    return _BEHIND_ARGUMENTS.search(head[-_CONTEXT:].rstrip(_DECORATION)) is not None
-
-
-def _words(arguments: str) -> tuple[str, ...]:
-    """The longest words in the first lines of the arguments' texts. Escapes do not change them: a plain search finds them."""
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return ()
-    found: list[str] = []
-    for text in islice(_strings(value), _MOST_STRINGS):
-        found += _WORD.findall(plain(text[:_CONTEXT]).strip().partition("\n")[0])
-    return tuple(sorted(dict.fromkeys(found), key=len, reverse=True)[:3])
-
-
-def _strings(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
+    def finds(self, name: str) -> list[int]:
+        """Where the name stands. Characters that nobody sees can part it: then they are taken out of the text."""
+        if not self._ascii or not name.isascii():
+            return list(finds(self.text, name))
+        count = self._ascii.count(name)
+        if not count:
+            return []
+        found = list(finds(self.text, name))
+        if len(found) < count:
+            self.text = without_invisible(self.text)
+            found = list(finds(self.text, name))
+        return found

@@ -18,13 +18,14 @@ from athena.errors import AthenaError
 from athena.formats import all_formats
 from athena.formats.base import Format, Reader
 from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.call_places import is_late
 from athena.formats.policies import Policies, RepairLevel
 from athena.formats.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.value_types import ToolBook
 from athena.formats.writer import CallWriter, Output
 from athena.model.events import ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS
-from athena.wire.escapes import plain, unescaped, without_entities, without_invisible
+from athena.wire.escapes import unescaped, without_entities, without_invisible
 
 _LAYERS = 3
 """How many layers of escapes are looked behind."""
@@ -35,21 +36,9 @@ _ALL_BRACKETS = 256
 _RUN_COST = 256
 """What asking a reader costs, in characters read."""
 
-_DECORATION = " \t\r\n\"'`*\\([“”‘’"
 _TOKEN = re.compile(r"[\w.\-]*+\Z")
-_NAME_LABEL = re.compile(
-    r"(?:name|function|tool|action|call|recipient|动作|✿)[\s\"'*\\]*+[:：=]\Z|(?:\A|\W)to\s*=\Z", re.IGNORECASE
-)
-_NAME_TAG = re.compile(
-    r"(?:[|｜]|>>|(?:tool|call|sep|name|invoke|function|action|assistant|recipient)[^<>]{0,64}+)>\Z", re.IGNORECASE
-)
-_BEHIND_NAME = re.compile(
-    r"\s*+\(|[\s\"'\\]*+:\s*+\{|[\"'`* \t\\]*+(?:\r?\n\s*+(?:```\w*\s*+)?\{|\s*+(?:<[|｜]|</?(?:arg|tool|param)|\[ARGS))"
-)
 _STARTS_CALL = re.compile(r"[\w.\-/:]++[ \t]*+(?:\r?\n|[<{\[])")
 """A name that may begin a call by itself: its line ends, or a bracket follows."""
-_BEFORE_NAME_LABEL = re.compile(r",\s*+[\"'\\]*+\w++[\"'\\]*+\s*+:\Z")
-
 _ANY_TOOL = ToolBook(None)
 
 Marker = tuple[str, tuple[tuple[Reader, "re.Pattern[str] | None"], ...], int]
@@ -87,21 +76,6 @@ class Budget:
     def is_spent(self) -> bool:
         """Is nothing left?"""
         return self.left <= 0
-
-
-def may_name_a_call(before: str, behind: str) -> bool:
-    """May a tool's name between these two texts be the name of a call? Cheap, and wrong only in saying yes.
-
-    Prose and data name tools all the time; in a call a label, a marker or a bracket stands right before the name or behind it.
-    """
-    head = plain(without_entities(before)).rstrip(_DECORATION)
-    if head:
-        last = head[-1]
-        if last in ".<]" or head.endswith("functions") or (last in ":：=" and _NAME_LABEL.search(head) is not None):
-            return True
-        if last == ">" and _NAME_TAG.search(head) is not None:
-            return True
-    return _BEHIND_NAME.match(plain(without_entities(behind))) is not None
 
 
 class QuotedCallReader:
@@ -212,11 +186,11 @@ _UNDO: tuple[Callable[[str], str], ...] = (unescaped, without_entities)
 def _candidates(head: str, tail: str, names: tuple[str, ...], formats: tuple[Format, ...]) -> list[Candidate]:
     """Whom to ask, and where: the markers before the name, the nearest first, then readers that need none."""
     text, at = head + tail, len(head)
-    is_late = _BEFORE_NAME_LABEL.search(head.rstrip(_DECORATION)) is not None
+    late = is_late(head)
     found: list[Candidate] = []
     for marker, readers, nearest in _markers(names, formats):
         place = text.rfind(marker, 0, at + len(marker))
-        left = _ALL_BRACKETS if is_late and nearest == _NEAREST_BRACKETS else nearest
+        left = _ALL_BRACKETS if late and nearest == _NEAREST_BRACKETS else nearest
         while place >= 0 and left:
             behind = place + len(marker)
             found += [(place, marker, read) for read, never in readers if never is None or never.match(text, behind) is None]

@@ -19,15 +19,19 @@ _INVISIBLE = re.compile(
 )
 """Characters that take no room and that a reader does not see."""
 
+_LAYERS = 6
+"""More layers than this nobody makes by accident, and no model undoes."""
+
 _WORD_CODES = r"(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 """The codes of letters, digits, underscore, dash and dot."""
 _HIDING_ESCAPES = (re.compile(rf"\\u00{_WORD_CODES}"), re.compile(rf"\\x{_WORD_CODES}"))
 """Each begins with plain characters, so a search for it is fast."""
 _WORD_ESCAPE = re.compile(rf"\\++(?:u00|x){_WORD_CODES}")
-_WORD_ENTITY = re.compile(
-    rf"&(?:amp;)*#(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])"
-    r"|0*+(4[5689]|5[0-7]|6[5-9]|[78][0-9]|9[057-9]|1[01][0-9]|12[0-2])(?![0-9]));?"
+_WORD_NUMBERS = (
+    rf"(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])|0*+(4[5689]|5[0-7]|6[5-9]|[78][0-9]|9[057-9]|1[01][0-9]|12[0-2])(?![0-9]));?"
 )
+_HIDING_ENTITY = re.compile(rf"&#{_WORD_NUMBERS}")
+_WORD_ENTITY = re.compile(rf"&(?:amp;)*#{_WORD_NUMBERS}")
 
 
 def unescaped(text: str) -> str:
@@ -59,16 +63,17 @@ def without_invisible(text: str) -> str:
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
-def with_plain_words(text: str) -> str:
-    """Letters and digits that are written as escapes (`\\u0041`, `&#65;`), as themselves; other escapes stay.
-
-    No encoder escapes them, so as a rule the text comes back as it is, and finding that out is cheap.
-    """
+def hides_words(text: str) -> bool:
+    """Are letters or digits written as escapes (`\\u0041`, `&#65;`)? No encoder does that, so the answer is nearly always no,
+    and cheap."""
     if "\\" in text and any(pattern.search(text) is not None for pattern in _HIDING_ESCAPES):
-        text = _WORD_ESCAPE.sub(_word_character, text)
-    if "&" in text and _WORD_ENTITY.search(text) is not None:
-        text = _WORD_ENTITY.sub(_word_character, text)
-    return text
+        return True
+    return "&" in text and (_HIDING_ENTITY.search(text) is not None or "&amp;#" in text)
+
+
+def with_plain_words(text: str) -> str:
+    """Letters and digits that are written as escapes, as themselves; other escapes stay."""
+    return _WORD_ENTITY.sub(_word_character, _WORD_ESCAPE.sub(_word_character, text))
 
 
 def _word_character(found: re.Match[str]) -> str:
@@ -76,10 +81,12 @@ def _word_character(found: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else chr(int(found.group(2)))
 
 
-def plain(text: str, rounds: int = 3) -> str:
-    """What is left when every layer of escapes is undone, up to `rounds` of them."""
-    for _ in range(rounds):
+def plain(text: str) -> str:
+    """What is left when every layer of escapes is undone."""
+    for _ in range(_LAYERS):
         if "\\" not in text and "&" not in text:
             break
-        text = unescaped(without_entities(text))
+        before, text = text, unescaped(without_entities(text))
+        if text == before:
+            break
     return without_invisible(text)
