@@ -68,7 +68,9 @@ def hides_words(text: str) -> bool:
     and cheap."""
     if "\\" in text and any(pattern.search(text) is not None for pattern in _HIDING_ESCAPES):
         return True
-    return "&" in text and (_HIDING_ENTITY.search(text) is not None or "&amp;#" in text)
+    if "&" not in text:
+        return False
+    return _HIDING_ENTITY.search(text) is not None or ("amp;#" in text and _WORD_ENTITY.search(text) is not None)
 
 
 def with_plain_words(text: str) -> str:
