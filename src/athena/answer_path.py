@@ -17,11 +17,12 @@ from athena.formats.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
-from athena.model.request import Request
+from athena.model.request import Request, Tool
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare import Prepared
 from athena.prompted.options import PromptedOptions
 from athena.prompted.stage import Correction, PromptedStage
+from athena.provenance import echo_guard
 from athena.restore import Restore
 from athena.wire.sse import Record, encode_event
 
@@ -103,7 +104,7 @@ class AnswerPath:
         declared = prepared.request.tools if prepared is not None else request.tools
         reads_text = route.format is not None and route.prompted is None and bool(request.tools)
         self.formats: FormatStage | None = (
-            FormatStage(route.format, tools=declared, limits=options.limits, seed=options.seed)
+            _format_stage(request, route.format, declared, options, prepared)
             if reads_text and route.format is not None
             else None
         )
@@ -310,6 +311,22 @@ def _native_families(client: Dialect, profile: Profile, envelope: Envelope | Non
     return None if known or envelope is None else (client.family,)
 
 
+def _format_stage(
+    request: Request, reading: FormatOptions, tools: tuple[Tool, ...], options: Options, prepared: Prepared | None
+) -> FormatStage:
+    guard = None
+    if reading.policies.echo != "allow":
+        named = reading.recognizer().named
+        guard = echo_guard(
+            request,
+            tools=tools,
+            names=prepared.names if prepared is not None else None,
+            repair=reading.policies.repair,
+            formats=(named,) if named is not None and reading.tokens else (),
+        )
+    return FormatStage(reading, tools=tools, limits=options.limits, seed=options.seed, guard=guard)
+
+
 def _prompted_stage(
     request: Request, route: Route, options: Options, prepared: Prepared | None, correction: Correction | None
 ) -> PromptedStage | None:
@@ -317,6 +334,10 @@ def _prompted_stage(
     if route.prompted is None or rendered is None or rendered.plan is None:
         return None
     prompted = route.prompted if correction is None else msgspec.structs.replace(route.prompted, reask=False)
+    guard = None
+    if prompted.echo != "allow" and prepared is not None:
+        # The client's request is searched, not the prompt that teaches the tools: what that holds is ours.
+        guard = echo_guard(request, tools=rendered.plan.tools, names=prepared.names, repair=prompted.repair)
     return PromptedStage(
         prompted,
         rendered.plan,
@@ -325,6 +346,7 @@ def _prompted_stage(
         seed=options.seed,
         spent=correction.usage if correction is not None else None,
         input_tokens=options.input_tokens,
+        guard=guard,
     )
 
 

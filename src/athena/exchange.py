@@ -16,7 +16,7 @@ that can wait no longer calls `commit()` and sends keep-alives.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -26,6 +26,7 @@ from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
 from athena.dialects.base import UNREADABLE, Target, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
+from athena.formats.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.request import Loss, Request
 from athena.prepare import Prepared, prepare
@@ -42,6 +43,7 @@ __all__ = [
     "Route",
     "Step",
     "UpstreamCall",
+    "quotation_losses",
     "warnings_header",
 ]
 
@@ -257,6 +259,22 @@ class Exchange:
         return stage.counts.calls if stage is not None else 0
 
     @property
+    def echoes(self) -> int:
+        """Calls in the model's text that it quoted from the request."""
+        if self.prompted is not None:
+            return self.prompted.echoes
+        stage = self._path.formats if self._path is not None else None
+        return stage.counts.echoes if stage is not None else 0
+
+    @property
+    def echo_rule(self) -> EchoRule:
+        """What becomes of them."""
+        route = self.route
+        if route.prompted is not None:
+            return route.prompted.echo
+        return route.format.policies.echo if route.format is not None else "allow"
+
+    @property
     def format_found(self) -> str:
         """The text format or formats in which calls were found."""
         if self.prompted is not None:
@@ -347,6 +365,7 @@ class Exchange:
 
     def _take_head(self) -> Head:
         self._head_sent = True
+        self.losses += quotation_losses(self.notes)
         if self.prompted is not None:
             self.prompted.forbid_reask()
         headers = {"content-type": self._client.stream_type if self.request.stream else "application/json"}
@@ -391,6 +410,11 @@ def _without(text: str, secrets: tuple[str, ...]) -> str:
         if secret in text:
             text = text.replace(secret, "***")
     return text
+
+
+def quotation_losses(notes: Iterable[Error]) -> tuple[Loss, ...]:
+    """What to warn of: calls that were quoted from the request and stay text."""
+    return tuple(Loss("answer", f"{note.message}; it stays text") for note in notes if note.code == "quoted_call")
 
 
 def warnings_header(losses: tuple[Loss, ...], limit: int = 20) -> str:

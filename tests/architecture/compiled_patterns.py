@@ -115,6 +115,7 @@ def run_the_rest() -> None:
     """The functions outside the formats that build an expression out of something they are given."""
     from athena.calls import names
     from athena.formats.detect import detect_format
+    from athena.formats.echo import EchoGuard, Passage
     from athena.profiles import default_profiles
     from athena.shells.config.check import build
     from athena.shells.config.model import GatewayKey
@@ -125,6 +126,8 @@ def run_the_rest() -> None:
     for rule in (value for value in vars(names).values() if isinstance(value, names.NameRule)):
         names.NameMap([(None, "get time"), ("a", "0"), (None, "f")], rule)
     detect_format("some/model")
+    markup = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    EchoGuard(lambda: [Passage(markup)]).quotes("f", "{}", "f[ARGS]{}")
     default_profiles()
     Redactor(["not-a-secret"])
     StreamMask(["not-a-secret"])

@@ -14,11 +14,11 @@ import msgspec
 from athena.bounded_cache import BoundedCache
 from athena.errors import AthenaError, InvalidRequest
 from athena.formats import get_format
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
 from athena.model.request import Tool
-from athena.parsing import Parser, Tools, read_tools
+from athena.parsing import Parser, Tools, quotations, read_tools
 from athena.wire.surrogates import without_lone_surrogates
 
 BAD_RECORD = "bad_record"
@@ -36,6 +36,7 @@ class Record(msgspec.Struct, gc=False):
     chunks: list[str] | None = None
     channel: Literal["text", "reasoning"] | None = None
     starts_in_thinking: bool | None = None
+    untrusted: list[str] | None = None
 
 
 class LineRecord(Record, gc=False):
@@ -90,12 +91,14 @@ def parse_batch(
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
+    echo: EchoRule = "text",
 ) -> Iterator[Outcome]:
     """Parse the records of a dataset or a log, one after another, as they are asked for.
 
     A record is a mapping with the text as `text`, or its pieces as `chunks`, and as far as they are known `id`, `format`,
-    `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field) and
-    `starts_in_thinking` (the prompt opened the reasoning). Nothing is kept, so the input may be endless.
+    `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field),
+    `starts_in_thinking` (the prompt opened the reasoning) and `untrusted` (a list of the texts that the model was given and did
+    not write: calls that stand in them are quotations). Nothing is kept, so the input may be endless.
 
     A record that can not be read does not stop the others: its outcome has one error with the code `bad_record` and a message
     that begins with the record's number, counted from 1.
@@ -106,6 +109,7 @@ def parse_batch(
         model: The model of records that do not say: its usual format is looked for first.
         tools: The tools of records that do not say, in any API's shape.
         repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
+        echo: What becomes of quotations, in all records: they stay `text`, are an `error`, or are calls (`allow`).
 
     Returns:
         One outcome for each record, in order.
@@ -124,14 +128,14 @@ def parse_batch(
         1 Look. ['get_time'] []
         2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
     """
-    parser = RecordParser(format=format, model=model, tools=tools, repair=repair)
+    parser = RecordParser(format=format, model=model, tools=tools, repair=repair, echo=echo)
     return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))
 
 
 class RecordParser:
     """Parses records one by one; what they do not say is given here. Holds nothing of any record."""
 
-    __slots__ = ("_format", "_model", "_repair", "_tools")
+    __slots__ = ("_echo", "_format", "_model", "_repair", "_tools")
 
     def __init__(
         self,
@@ -140,11 +144,13 @@ class RecordParser:
         model: str | None = None,
         tools: Tools | None = None,
         repair: RepairLevel = "syntax",
+        echo: EchoRule = "text",
     ) -> None:
         self._format = format if format in ("auto", "standard") else get_format(format).id
         self._model = model
         self._tools = tool_book(tools)
         self._repair: RepairLevel = repair
+        self._echo: EchoRule = echo
 
     def mapping(self, value: object, place: str = "") -> Outcome:
         """The outcome of a record as Python values; `place` begins the message if it can not be read."""
@@ -161,12 +167,13 @@ class RecordParser:
             parser, events = self._read(record)
         except AthenaError as error:
             return bad_record(record.id, f"{place}{error.message}")
-        return _folded(record.id, parser.format, events)
+        return _folded(record.id, parser.format, [*events, *quotations(parser.notes)])
 
     def events(self, record: Record, place: str = "") -> dict[str, Any]:
         """The id and the events of the record, or, if it can not be read, its outcome."""
         try:
-            return {"id": record.id, "events": self._read(record)[1]}
+            parser, events = self._read(record)
+            return {"id": record.id, "events": [*events, *quotations(parser.notes)]}
         except AthenaError as error:
             return {**bad_record(record.id, f"{place}{error.message}")}
 
@@ -181,6 +188,8 @@ class RecordParser:
             starts_in_thinking=bool(record.starts_in_thinking),
             channel=record.channel or "text",
             repair=self._repair,
+            untrusted=record.untrusted or (),
+            echo=self._echo,
         )
         if record.chunks is None:
             events = parser.feed(record.text or "")

@@ -18,7 +18,7 @@ from athena.formats.recognizer import Candidate, Meaning, Recognizer, Search, re
 from athena.formats.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.speech import Channel, Speech
 from athena.formats.value_types import ToolBook
-from athena.formats.writer import CallWriter, Output
+from athena.formats.writer import CallWriter, Guard, Output
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
@@ -43,10 +43,12 @@ class TextParser:
         seed: str = "",
         choice: int = 0,
         recognise_others: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         """`tools` None accepts every name; an empty list means that nothing is parsed at all.
 
-        `recognise_others`: besides the named format, look for every format with unmistakable markers.
+        `recognise_others`: besides the named format, look for every format with unmistakable markers. `guard`: knows which
+        calls stand in the request and are quotations.
         """
         book = tools if isinstance(tools, ToolBook) else ToolBook(tools)
         if isinstance(format, str):
@@ -56,11 +58,18 @@ class TextParser:
         self._recognizer = table.for_tools(book.names)
         self._scanner = Scanner(limits.held_chars)
         self._output = Output(choice, hold=policies.text == "hold")
+        self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self.writer = CallWriter(
-            scanner=self._scanner, output=self._output, book=book, policies=policies, limits=limits, seed=seed
+            scanner=self._scanner,
+            output=self._output,
+            book=book,
+            policies=policies,
+            limits=limits,
+            seed=seed,
+            guard=guard,
+            say=self._speech.say if guard is not None else None,
         )
         self.writer.in_reasoning = channel == "reasoning"
-        self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self._spans = self._speech.spans
         named = self._recognizer.named
         self._reading = CallReading(self._scanner, self.writer, self._speech, named.id if named is not None else "auto")

@@ -20,6 +20,7 @@ from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Recognizer, recognizer
 from athena.formats.speech import Channel
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import Guard
 from athena.model.events import (
     Done,
     Error,
@@ -74,7 +75,7 @@ def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[st
 class _Choice:
     """One choice of the answer."""
 
-    __slots__ = ("found", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown")
+    __slots__ = ("found", "has_native", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown")
 
     def __init__(self) -> None:
         self.parsers: dict[Channel, TextParser] = {}
@@ -89,6 +90,13 @@ class _Choice:
         self.queue: list[tuple[Channel, Event]] = []
         """What parsers said while it is open whether a call is a double."""
         self.shown: dict[tuple[Channel, int], int] = {}
+        self.has_native = False
+        """Did the upstream send a call in its own form?"""
+
+    @property
+    def has_echo(self) -> bool:
+        """Was a call of the text quoted from the request?"""
+        return any(parser.counts.echoes for parser in self.parsers.values())
 
 
 class FormatStage:
@@ -101,8 +109,12 @@ class FormatStage:
         tools: Sequence[Tool] | None,
         limits: Limits = DEFAULT_LIMITS,
         seed: str = "",
+        guard: Guard | None = None,
     ) -> None:
-        """`tools` None accepts every name; an empty list means that nothing is parsed at all."""
+        """`tools` None accepts every name; an empty list means that nothing is parsed at all.
+
+        `guard`: knows which calls stand in the request and are quotations.
+        """
         if isinstance(options, str):
             options = FormatOptions(options)
         self._options = options
@@ -110,6 +122,7 @@ class FormatStage:
         self._book = ToolBook(tools)
         self._limits = limits
         self._seed = seed
+        self._guard = guard
         self._choices: dict[int, _Choice] = {}
         self._next = 0
         self._numbers: dict[int, int] = {}
@@ -135,7 +148,7 @@ class FormatStage:
 
     @property
     def notes(self) -> list[Error]:
-        """What happened without being an event: unknown tools passed on."""
+        """What happened without being an event: unknown tools passed on, quotations left as text."""
         return [note for choice in self._choices.values() for parser in choice.parsers.values() for note in parser.notes]
 
     @property
@@ -206,6 +219,7 @@ class FormatStage:
             limits=self._limits,
             seed=f"{self._seed}/{index}/{channel}",
             choice=index,
+            guard=self._guard,
         )
         parser.writer.hold_calls = bool(choice.native or choice.native_open)
         choice.parsers[channel] = parser
@@ -314,6 +328,7 @@ class FormatStage:
         if choice is None:
             choice = self._choices[event.choice] = _Choice()
         if isinstance(event, ToolCallStart):
+            choice.has_native = True
             self._release(choice, out)
             for parser in choice.parsers.values():
                 parser.writer.hold_calls = True
@@ -382,6 +397,9 @@ class FormatStage:
                 return
         if choice.found and event.finish.kind in _BECOMES_TOOL:
             event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="tool", raw=""))
+        elif event.finish.kind == "tool" and not choice.found and not choice.has_native and choice.has_echo:
+            # What the upstream took for a call is text.
+            event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="stop", raw=""))
         out.append(event)
         self._ended = event.last
 

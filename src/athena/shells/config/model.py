@@ -27,6 +27,7 @@ Policy = Literal["stop_on_first", "collect_then_stop", "drain_all", "allow_mixed
 Repair = Literal["off", "syntax", "schema"]
 UnknownToolRule = Literal["pass", "text", "error"]
 MalformedRule = Literal["error", "text", "drop"]
+EchoRule = Literal["text", "error", "allow"]
 Pairing = Literal["strict", "repair"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -163,6 +164,8 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     malformed: MalformedRule | None = None
     """A call that can not be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
     else text."""
+    echo: EchoRule | None = None
+    """A call in the model's text that it quotes from the request; left out: as in the top-level echo."""
     policy: Policy | None = None
     """Prompted tools: when to stop reading; left out: as in tool_adapter."""
     argument_streaming: bool = True
@@ -435,6 +438,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Refuse what can not be represented instead of dropping it with a warning."""
     tool_pairing: Pairing = "strict"
     """Tool results without their call: strict refuses, repair turns them into text."""
+    echo: EchoRule = "text"
+    """A call in the model's text that also stands in a tool result, a document or another text of the request that the model
+    did not write: text leaves it as the text it is, error fails the answer, allow makes it a call."""
     stream_error_stop: bool = False
     """Anthropic streams: send message_stop after an error event."""
     passthrough_invalid: bool = False

@@ -22,6 +22,7 @@ from athena.profiles import ModelPattern, default_profiles
 from athena.prompted.options import PromptedOptions
 from athena.shells.config.model import (
     Config,
+    EchoRule,
     Fallback,
     FormatSettings,
     ModelRule,
@@ -160,11 +161,11 @@ class Router:
             profile=profile,
             tools=self._tools(target.tools or rule.tools, override, model, client_model),
             format=format_id,
-            format_options=_format_options(format_id, rule, settings) if reads_text else None,
+            format_options=_format_options(format_id, rule, settings, rule.echo or config.echo) if reads_text else None,
             limits=config.limits.core(settings.section_limit_kb),
             context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
-            prompted_options=prompted_options(config.tool_adapter, rule),
+            prompted_options=prompted_options(config.tool_adapter, rule, rule.echo or config.echo),
             may_switch=(target.tools or rule.tools) == "auto",
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
@@ -198,7 +199,7 @@ class Router:
         return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
 
 
-def prompted_options(adapter: ToolAdapter, rule: ModelRule) -> PromptedOptions:
+def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "text") -> PromptedOptions:
     """The tool adapter's settings for the models of one rule."""
     return PromptedOptions(
         policy=rule.policy or adapter.policy,
@@ -215,15 +216,17 @@ def prompted_options(adapter: ToolAdapter, rule: ModelRule) -> PromptedOptions:
         reask=adapter.reask or adapter.retry_required,
         invalid=adapter.invalid_arguments,
         repair=rule.repair,
+        echo=echo,
     )
 
 
-def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings) -> FormatOptions:
+def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings, echo: EchoRule) -> FormatOptions:
     policies = Policies(
         arguments="stream" if rule.argument_streaming else "hold",
         malformed=rule.malformed,
         unknown_tool=rule.unknown_tool,
         repair=rule.repair,
+        echo=echo,
     )
     return FormatOptions(format_id, policies=policies, tokens=settings.tokens)
 

@@ -382,6 +382,8 @@ class Gateway:
                 if not record.tool_mode:
                     metrics.leaks.labels(record.upstream, model).inc()
                 metrics.detections.labels(record.format).inc()
+        if record.echoes and exchange is not None:
+            metrics.echoes.labels(record.upstream, self.model_label(record), exchange.echo_rule).inc(record.echoes)
         if record.repairs:
             metrics.repairs.labels(record.format or "standard").inc(record.repairs)
         if exchange is not None:

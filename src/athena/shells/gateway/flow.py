@@ -472,8 +472,19 @@ class Flow:
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
+            record.echoes = exchange.echoes
+            if record.echoes:
+                self._tell_of_echoes(exchange)
         record.outcome = record.outcome or "error"
         self._gateway.settle(record, exchange)
+
+    def _tell_of_echoes(self, exchange: Exchange) -> None:
+        notes = [note for note in (*exchange.notes, exchange.error) if note is not None and note.code == "quoted_call"]
+        LOG.warning(
+            "request %s: %s; echo: %s; calls of this kind in the answer: %d",
+            self._record.request_id, notes[0].message if notes else "a call is quoted from the request",
+            exchange.echo_rule, exchange.echoes,
+        )  # fmt: skip
 
     def _drop_response(self) -> None:
         """What is left at the upstream: the answer, the place there, and the word about it that nobody has said."""

@@ -42,6 +42,9 @@ class Metrics:
             "Calls not held against their whole schema, because that would take too much work",
             ("upstream", "reason"),
         )
+        self.echoes = numbers.counter(
+            "athena_echoes", "Calls in text that the model quoted from the request", ("upstream", "model", "policy")
+        )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
         self.tool_switches = numbers.counter(

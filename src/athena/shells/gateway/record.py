@@ -31,6 +31,8 @@ class Record(msgspec.Struct):
     repairs: int = 0
     bad_calls: int = 0
     unchecked_calls: int = 0
+    echoes: int = 0
+    """Calls in the model's text that it quoted from the request."""
     warnings: int = 0
     bad_records: int = 0
     large: bool = False
