@@ -61,7 +61,7 @@ class Lanes:
         turn: _Waiting = asyncio.get_running_loop().create_future()
         match lane.enter(caller, turn):
             case Turn.REFUSED:
-                raise self._refusal(upstream, "queue_full")
+                raise self._refused(upstream, _queue_full(upstream, lane))
             case Turn.WAITING:
                 await self._wait(lane, upstream, caller, turn)
         return Place(lambda: self._leave(lane))
@@ -75,7 +75,7 @@ class Lanes:
             if not lane.withdraw(caller, turn) and not turn.cancelled():
                 self._leave(lane)  # its turn came in the very moment it left
             if isinstance(reason, TimeoutError):
-                raise self._refusal(upstream, "queue_timeout") from None
+                raise self._refused(upstream, _queue_timeout(upstream)) from None
             raise
 
     def _leave(self, lane: Lane[_Waiting]) -> None:
@@ -89,12 +89,25 @@ class Lanes:
             else:
                 turn.set_result(None)
 
-    def _refusal(self, upstream: str, code: str) -> UpstreamError:
-        self._on_refusal(upstream, code)
-        lane = self.of(upstream)
-        reason = (
-            f"all {lane.places} places at {upstream} (max_connections) are taken and {lane.queue} requests wait (queue)"
-            if code == "queue_full"
-            else f"no place at {upstream} became free in time (max_connections, queue_wait_s)"
-        )
-        return UpstreamError(reason, kind="overloaded", code=code, retry_after=RETRY_AFTER_S)
+    def _refused(self, upstream: str, error: UpstreamError) -> UpstreamError:
+        self._on_refusal(upstream, error.code)
+        return error
+
+
+def _queue_full(upstream: str, lane: Lane[_Waiting]) -> UpstreamError:
+    return UpstreamError(
+        f"all {lane.places} places at {upstream} (max_connections) are taken and {lane.queue} requests wait (queue)",
+        kind="overloaded",
+        code="queue_full",
+        retry_after=RETRY_AFTER_S,
+    )
+
+
+def _queue_timeout(upstream: str) -> UpstreamError:
+    return UpstreamError(
+        f"no place at {upstream} became free in time (max_connections, queue_wait_s)",
+        kind="overloaded",
+        code="queue_timeout",
+        retry_after=RETRY_AFTER_S,
+    )
+
