@@ -7,6 +7,7 @@ can read even while it still sends; all pipelined requests end when their connec
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -215,6 +216,7 @@ def reset(transport: asyncio.Transport) -> None:
     """End a connection whose client does not read, at once."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
-        # Without this the kernel keeps trying to deliver what is left.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        # Without this the kernel keeps trying to deliver what is left. A socket that is closed already has nothing left.
+        with contextlib.suppress(OSError, ValueError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
