@@ -159,6 +159,17 @@ class GatewayThread:
         self._thread.start()
         assert self._ready.wait(PATIENCE)
 
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function inside of the gateway's loop, and wait until that is done."""
+        done = threading.Event()
+
+        def run() -> None:
+            function(*arguments)
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(20)
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -144,7 +145,8 @@ def _ready(resolved: ResolvedRoute) -> Target:
         ),
         pool=PoolLimits(
             name=resolved.upstream_name,
-            max_connections=upstream.max_connections,
+            # The upstream's lane counts its requests, and each of them has one connection.
+            max_connections=sys.maxsize,
             max_idle=upstream.max_idle_connections,
             idle_lifetime=upstream.keep_idle_s,
         ),
