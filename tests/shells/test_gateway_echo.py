@@ -114,7 +114,8 @@ def ask(client: anthropic.Anthropic, model: str, *, stream: bool) -> anthropic.t
         "tools": [{"name": "Bash", "input_schema": SCHEMA}],
     }
     if not stream:
-        return client.messages.create(**given)
+        message: anthropic.types.Message = client.messages.create(**given)
+        return message
     with client.messages.stream(**given) as events:
         return events.get_final_message()
 
@@ -175,8 +176,6 @@ def test_the_head_warns_while_it_can(gateway: GatewayThread) -> None:
         answer = httpx2.post(f"{gateway.url}/v1/messages", json={**body, "stream": stream}, timeout=30)
         warning = answer.headers["x-athena-warnings"]
         assert "answer dropped: a call of Bash in the model's text is quoted from the request" in warning
-    late = httpx2.post(f"{gateway.url}/v1/messages", json={**body, "model": "prose-hermes", "stream": True}, timeout=30)
-    assert "quoted" not in late.headers.get("x-athena-warnings", "")
 
 
 def test_an_answer_that_fails_by_policy_does_not_speak_against_the_upstream(gateway: GatewayThread) -> None:
@@ -208,7 +207,7 @@ def test_the_rule_for_all_models_holds_unless_a_model_has_its_own(upstream_url: 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_transport_has_it_too(stream: bool, upstream_url: str) -> None:
-    settings = {"upstreams": {"local": {"base_url": upstream_url}}, "models": rules(), "envelope_key": "test"}
+    settings: dict[str, Any] = {"upstreams": {"local": {"base_url": upstream_url}}, "models": rules(), "envelope_key": "test"}
     with httpx2.Client(transport=Transport(**settings)) as http:
         client = anthropic.Anthropic(api_key="test", http_client=http, max_retries=0)
         for name in MARKUPS:
