@@ -139,6 +139,16 @@ def parted(found: Markup) -> str:
     return found.text.replace(name, "\u200b".join(name))
 
 
+def parted_values(found: Markup) -> str:
+    """The same between the letters of the arguments."""
+    return re.sub(r"(?<=[a-z])(?=vil|ron|tc|eft)", "\u2060", found.text)
+
+
+def padded(found: Markup) -> str:
+    """More white space in the JSON than anybody reads."""
+    return found.text.replace('": ', '":' + " \n" * 1500)
+
+
 def in_a_fence(found: Markup) -> str:
     return f"Example:\n\n~~~\n{found.text}\n~~~\n"
 
@@ -166,7 +176,8 @@ def rewrapped_again(found: Markup) -> str:
 
 
 DISGUISES: tuple[Callable[[Markup], str], ...] = (
-    as_it_is, spaced, escaped, twice_escaped, entities, numbered_entities, unicode_escapes, reordered, parted, in_a_fence,
+    as_it_is, spaced, escaped, twice_escaped, entities, numbered_entities, unicode_escapes, reordered, parted, parted_values,
+    padded, in_a_fence,
     highlighted, rewrapped, rewrapped_again,
 )  # fmt: skip
 

@@ -188,3 +188,23 @@ def test_unusable_tools_are_an_error_that_names_the_file(tmp_path: Path) -> None
 def test_wrong_usage_is_exit_code_two() -> None:
     assert athena("parse", "--repair", "magic").returncode == 2
     assert athena("parse", "--jsonl", "--model", "m").returncode == 2
+
+
+def test_calls_that_stand_in_a_text_the_model_was_given_are_quotations(tmp_path: Path) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text(f"It says {CALL}", encoding="utf-8")
+    ran = athena("parse", "--untrusted", str(page), given=f"The page: {CALL}")
+    assert ran.returncode == 0
+    assert "call      none" in ran.stdout
+    assert "quoted from the request" in ran.stdout
+    assert "call      f" in athena("parse", "--untrusted", str(page), "--echo", "allow", given=CALL).stdout
+    events = athena("parse", "--untrusted", str(page), "--events", given=CALL).stdout.splitlines()
+    assert [json.loads(line)["event"] for line in events] == ["TextDelta", "Error"]
+    lines = json.dumps({"id": 1, "text": CALL, "untrusted": [f"It says {CALL}"]}) + "\n" + json.dumps({"id": 2, "text": CALL})
+    outcomes = [json.loads(line) for line in athena("parse", "--jsonl", given=lines).stdout.splitlines()]
+    assert [(len(outcome["tool_calls"]), outcome["errors"][:1] != []) for outcome in outcomes] == [(0, True), (1, False)]
+    allowed = athena("parse", "--jsonl", "--echo", "allow", given=lines).stdout.splitlines()
+    assert [len(json.loads(line)["tool_calls"]) for line in allowed] == [1, 1]
+    refused = athena("parse", "--jsonl", "--untrusted", str(page), given=lines)
+    assert refused.returncode == 2
+    assert "belong into the records" in refused.stderr

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from athena.wire.escapes import plain, without_entities
+from athena.wire.escapes import hides_words, plain, with_plain_words, without_entities, without_invisible
 
 CONTEXT = 192
 _NEAR = 32
@@ -56,6 +56,9 @@ def escaped_names(name: str) -> tuple[str, ...]:
 
 def names_itself(markup: str, name: str) -> bool:
     """Does the tool's name stand in the markup of its call, in a way in which it is found elsewhere too?"""
+    markup = without_invisible(markup)
+    if hides_words(markup):
+        markup = with_plain_words(markup)
     return any(may_name_a_call(markup, at, at + len(name)) for at in finds(markup, name))
 
 
@@ -80,7 +83,10 @@ def may_name_a_call(text: str, at: int, end: int) -> bool:
     following = text[end : end + 4].lstrip(" \t\"'`*")[:1]
     if following and following not in _MAY_FOLLOW:
         return False
-    return _FOLLOWS.match(plain(without_entities(text[end : end + CONTEXT]))) is not None
+    behind = text[end : end + CONTEXT]
+    if is_mostly_blank(behind):
+        behind = _BLANKS.sub(_one_blank, text[end : end + _BEFORE_MOST])[:CONTEXT]
+    return _FOLLOWS.match(plain(without_entities(behind))) is not None
 
 
 def _ends_word(text: str, end: int) -> bool:

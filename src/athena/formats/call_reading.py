@@ -90,7 +90,7 @@ class CallReading:
     def _end_section(self) -> None:
         if self._writer.shown > self._calls_before:
             self.format = self._candidates[0].format.id
-        if not self._writer.quotes:
+        if not self._writer.ends_in_quotation:
             self._speech.end_call()
 
     # -- no call after all ---------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class CallReading:
         scanner.at = len(scanner.text)
         if writer.is_open:
             writer.cut()
-        elif writer.quotes:
+        elif writer.ends_in_quotation:
             self._speech.say(raw)
         elif writer.reserved and writer.malformed_policy != "text":
             writer.cut_head(raw)

@@ -5,9 +5,10 @@ reads like a call. So every call found in text is looked for in the text of the 
 counts as quoted there when markup of any format stands there with the same name and the same arguments, however both are
 written (`calls.likeness`) and escaped (`wire.escapes`), unless the model called just that before, or wrote it first.
 
-Nothing happens before a call is found. Then the texts are searched for the tool's name, which is a plain search; only where
-the name stands like the name of a call (`may_name_a_call`) the formats' readers are asked. All of this happens once for a
-name. The work is bounded: when it is used up, what was not read counts as quoted.
+Nothing happens before a call is found. Then the texts are searched for the tool's name, which is a plain search. Where the name
+stands like the name of a call (`call_places`), the words of the arguments are searched near it, then their values behind all
+escapes; only where all of them stand the formats' readers are asked (`quoted_calls`). The work is bounded, and where it is used
+up, calls that could not be compared count as quoted.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ _BUDGET = 2 * 1024 * 1024
 """Characters that may be compared and read in the texts of one request, over all calls."""
 _MOST_LOOKS = 100_000
 """How many names in these texts are looked at."""
-_MOST_PLACES = 4096
-"""How many places of one name are kept; markup of one tool does not stand there more often by accident."""
+_MOST_PLACES = 8192
+"""How many places of one name are compared."""
 _LOOK_COST = 16
+"""What one of them costs of the budget."""
 _MOST_DECODED = 2 * 1024 * 1024
 """Characters of texts that write letters as escapes. Nobody does so by accident."""
 _BEHIND, _BEHIND_MOST = 4 * 1024, 1024 * 1024
@@ -56,6 +58,9 @@ _MOST_VERBATIM = 256 * 1024
 _MOST_STRINGS = 64
 _WORD = re.compile(r"[A-Za-z0-9.\-]{3,}")
 """What no encoder escapes."""
+_OTHERWISE = re.compile(r"\s*(?:[\[{]|[+-]?[\d.]+(?:[eE][+-]?\d+)?\s*\Z|(?:true|false|null|none)\s*\Z)", re.IGNORECASE)
+_QUOTES = str.maketrans("", "", "\"'`\\")
+_CUT = 12
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
@@ -113,13 +118,12 @@ class EchoGuard:
         `open_ended`: it ended with the answer, and might have ended elsewhere in another one.
         """
         call = _Call(name, arguments, markup, open_ended=open_ended)
-        is_named = names_itself(markup, name)
-        first = self._first(self._named(name, own=False) if is_named else self._worded(call, own=False), call)
+        first = self._first(call, own=False)
         if first is None:
             return self._is_spent
         if (name, call.likeness.whole) in self._own_calls():
             return False
-        own = self._first(self._named(name, own=True) if is_named else self._worded(call, own=True), call)
+        own = self._first(call, own=True)
         return own is None or own > first
 
     # -- what the request holds ------------------------------------------------------------------------------------------------
@@ -166,15 +170,17 @@ class EchoGuard:
                     yield at
 
     def _worded(self, call: _Call, *, own: bool) -> list[_Place]:
-        """The same for markup that does not name its tool (code behind a tag): where a word of the arguments stands."""
+        """For markup that does not name its tool: where a word of the arguments stands."""
         found: list[_Place] = []
         for text in self._all_texts(own=own) if call.words else ():
             found += [_Place(text, at) for at in islice(finds(text.text, call.words[0]), _MOST_WORDS)]
         return found
 
-    def _first(self, places: list[_Place], call: _Call) -> int | None:
+    def _first(self, call: _Call, *, own: bool) -> int | None:
         """The number of the first text that holds this call, read as a call or word for word."""
-        names = self._all_names(call.name)
+        places = self._named(call.name, own=own)
+        if not call.is_named:
+            places = sorted((*places, *self._worded(call, own=own)), key=lambda place: place.text.order)
         if len(places) > _MOST_PLACES:
             self._budget.left = 0
         for place in places:
@@ -182,16 +188,19 @@ class EchoGuard:
                 return None
             around = place.around(call)
             self._budget.left -= _LOOK_COST + len(around)
-            if not around:
-                continue
-            if call.squeezed and call.squeezed in around:
+            if around and self._holds(place, around, call):
                 return place.text.order
-            if all(value in around for value in call.values):
-                if place.reading is None:
-                    place.reading = self._read(place, names)
-                if any(map(call.is_like, place.reading)):
-                    return place.text.order
         return None
+
+    def _holds(self, place: _Place, around: str, call: _Call) -> bool:
+        """Does the call stand at this place, of which `around` is the text?"""
+        if call.markup and call.markup in around:
+            return True
+        if not all(value in around for value in call.values):
+            return False
+        if place.reading is None:
+            place.reading = self._read(place, self._all_names(call.name))
+        return any(map(call.is_like, place.reading))
 
     def _read(self, place: _Place, names: tuple[str, ...]) -> tuple[_Found, ...]:
         reader = self._reader
@@ -216,17 +225,19 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
 class _Call:
     """A call that is looked for."""
 
-    __slots__ = ("likeness", "name", "open_ended", "reach", "squeezed", "values", "words")
+    __slots__ = ("is_named", "likeness", "markup", "name", "open_ended", "reach", "values", "words")
 
     def __init__(self, name: str, arguments: str, markup: str, *, open_ended: bool) -> None:
         self.name = name
         self.likeness = likeness(arguments)
         self.open_ended = open_ended
-        self.squeezed = squeezed(markup) if len(markup) <= _MOST_VERBATIM else ""
-        self.reach = _REACH + 8 * len(markup)
-        lines = [plain(text[:CONTEXT]).strip().partition("\n")[0] for text in islice(_strings(arguments), _MOST_STRINGS)]
-        self.values = tuple("".join(line.split()) for line in lines)
-        """The first lines of the texts in its arguments, without white space."""
+        self.is_named = names_itself(markup, name)
+        """Does its markup name the tool? Code behind a tag does not."""
+        self.markup = _bare(markup) if len(markup) <= _MOST_VERBATIM else ""
+        self.reach = min(_REACH + 8 * len(markup), _REACH_MOST)
+        lines = list(map(_first_line, islice(_strings(arguments), _MOST_STRINGS)))
+        self.values = tuple(filter(None, map(_bare, lines)))
+        """The first lines of the texts in its arguments."""
         words = dict.fromkeys(word for line in lines for word in _WORD.findall(line))
         self.words = tuple(sorted(words, key=len, reverse=True)[:3])
         """The longest words in them: they stand wherever the call does, and a plain search finds them."""
@@ -236,6 +247,25 @@ class _Call:
         if self.likeness.whole == other.likeness.whole:
             return True
         return (self.open_ended or other.open_ended) and self.likeness.beginning == other.likeness.beginning
+
+    def may_stand_in(self, text: str) -> bool:
+        """Do its words stand there? One of three may be broken by the end of a line."""
+        missing = sum(word not in text for word in self.words)
+        return missing <= len(self.words) // 3
+
+
+def _bare(text: str) -> str:
+    """Text without white space, quotes and escapes: what different writers of the same text share."""
+    return squeezed(text).translate(_QUOTES)
+
+
+def _first_line(text: str) -> str:
+    """The first line of a text, if it is a text: what reads as a number, a constant or JSON may be written otherwise."""
+    line = plain(text[:CONTEXT]).strip().partition("\n")[0]
+    if len(text) > CONTEXT:
+        # An escape may have been cut.
+        line = line[:-_CUT]
+    return "" if _OTHERWISE.match(line) is not None else line
 
 
 def _strings(arguments: str) -> Iterator[str]:
@@ -266,15 +296,14 @@ class _Place:
         """The calls that stand here; None: nobody has looked."""
 
     def around(self, call: _Call) -> str:
-        """The text around the place without escapes and white space; empty where words of the call are missing."""
-        text, at = self.text.text, self.at
-        reach = min(call.reach, _REACH_MOST)
-        for size in (reach, _REACH_MOST):
-            begin, end = max(0, at - size), at + size
-            if all(text.find(word, begin, end) >= 0 for word in call.words):
-                return squeezed(markup_before(text, at) + text[at:end])
-            if not is_mostly_blank(text[begin:end]) and not is_late(text[begin:at]):
-                break
+        """The text around the place, bare; empty where words of the call are missing."""
+        text, at, size = self.text.text, self.at, call.reach
+        near = text[max(0, at - size) : at + size]
+        if is_mostly_blank(near) or is_late(text[max(0, at - size) : at]):
+            size = _REACH_MOST
+            near = text[max(0, at - size) : at + size]
+        if call.may_stand_in(near) or (not near.isascii() and call.may_stand_in(without_invisible(near))):
+            return _bare(markup_before(text, at) + text[at : at + size])
         return ""
 
 

@@ -193,8 +193,8 @@ class CallWriter:
         self._probing = False
         self._suspect = False
         """The call may be a quotation: its arguments wait."""
-        self._problem: Error | None = None
-        """What is wrong with the call unless it is a quotation."""
+        self._unknown: Error | None = None
+        """The note about a tool nobody declared, while the call may be a quotation."""
 
     # -- for readers ---------------------------------------------------------------------------------------------------------
 
@@ -220,8 +220,10 @@ class CallWriter:
         self._begin(name, call_id)
         self._suspect = self._is_suspect(name)
         if not self.book.admits(name):
-            self._unknown(name)
-        if not self._suspect and not self._muted:
+            self._unknown = Error(
+                f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name
+            )
+        if not self._suspect and not self._is_refused():
             self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:
@@ -306,9 +308,7 @@ class CallWriter:
             arguments = self._mended(arguments)
         if self._suspect and self._is_quotation(arguments):
             return
-        if self._problem is not None:
-            self._output.event(self._problem)
-            self.commits += 1
+        if self._is_refused():
             self._done()
             return
         self._start()
@@ -378,15 +378,13 @@ class CallWriter:
         if self._guard is not None:
             self._after(_Behind.OPENING)
 
-    def end_markup(self) -> bool:
-        """The reader has ended. True: its last call is text, and so is what it took behind it."""
-        if self._behind is not _Behind.QUOTATION:
-            return False
-        self._say_settled()
-        return True
+    def end_markup(self) -> None:
+        """The reader has ended. Where its last call is text, so is what it took behind it."""
+        if self.ends_in_quotation:
+            self._say_settled()
 
     @property
-    def quotes(self) -> bool:
+    def ends_in_quotation(self) -> bool:
         """Is the last call of this markup a quotation, and with it what follows?"""
         return self._behind is _Behind.QUOTATION
 
@@ -412,18 +410,20 @@ class CallWriter:
         self.repaired(self._repairs_before)
         self._repairs_before = 0
 
-    def _unknown(self, name: str) -> None:
+    def _is_refused(self) -> bool:
+        """Deal with a tool that nobody declared. True: nothing of its call is shown."""
+        note, self._unknown = self._unknown, None
+        if note is None:
+            return False
         self.counts.unknown_tools += 1
-        note = Error(f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name)
         if self.policies.unknown_tool != "error":
             self.notes.append(note)
-        elif self._suspect:
-            self._problem = note
-        else:
-            self._muted = True
-            self.commits += 1
-            self._scanner.forget()
-            self._output.event(note)
+            return False
+        self._muted = True
+        self.commits += 1
+        self._scanner.forget()
+        self._output.event(note)
+        return True
 
     def _show_as_it_comes(self) -> None:
         """Show the open call, unless calls are shown whole."""
@@ -548,7 +548,10 @@ class CallWriter:
         return True
 
     def _broken(self, reason: str, code: str, policy: Malformed) -> None:
-        if self._suspect and self.name and self._problem is None:
+        if self._suspect and self.name:
+            if self._is_refused():
+                self._done()
+                return
             self._release_suspect()
         started, number = self._started, self._number
         raw = "".join(self._pieces)[:2000]
