@@ -185,7 +185,7 @@ def test_while_memory_is_short_a_body_that_does_not_come_gives_way(
     narrow: GatewayThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would have 20 seconds otherwise."""
-    monkeypatch.setattr(incoming, "_SHORT_PAUSE_S", 0.2)
+    monkeypatch.setattr(incoming, "_SHORT_SPAN_S", 0.2)
     monkeypatch.setattr(incoming, "_LOOK_S", 0.1)
     began = time.monotonic()
     with half_sent(narrow.port, 2_000_000, 2) as waiting:
@@ -199,7 +199,7 @@ def test_while_memory_is_short_a_body_that_does_not_come_gives_way(
 
 def test_a_body_without_a_length_asks_as_it_grows(narrow: GatewayThread) -> None:
     path, _ = request_body("openai_chat", "chat/control", stream=False)
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode()
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     with half_sent(narrow.port, 2_000_000, 2):
         assert until(lambda: narrow.gateway.memory.used > 12_000_000)

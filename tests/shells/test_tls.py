@@ -221,7 +221,7 @@ def test_official_sdks(
     monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
     url = demos(kind).url
     assert url.startswith("https://")
-    assert Piece("call", "a", {"p": 1}) in ask(client, url, "athena-demo", stream=stream).pieces
+    assert Piece("call", "get_weather", {}) in ask(client, url, "athena-demo", stream=stream).pieces
 
 
 @pytest.fixture(scope="module")

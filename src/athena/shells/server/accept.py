@@ -89,7 +89,7 @@ class Acceptor:
             # The loop owns the socket from here on, also where this fails.
             await self._loop.connect_accepted_socket(self._connect, sock, **self._tls)
         except OSError as error:
-            LOG.info("a client connection came to nothing: %s", error)  # it has left, or does not speak TLS
+            LOG.debug("a client connection came to nothing: %s", error)  # it has left, or does not speak TLS
         finally:
             self._front.arrived()
 
