@@ -26,8 +26,10 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: while playwright runs, its event loop counts as running in this thread, and tests of other
+    modules could start none of their own."""
     executable = shutil.which("chromium")
     if executable is None:
         reason = "chromium is not installed (`apt-get install chromium`; ./dev test does that where it may)"
