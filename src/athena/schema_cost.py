@@ -435,10 +435,12 @@ def pattern_states(pattern: str) -> int:
             start = at - 1
             if sign == "\\":
                 at += 1
+                if pattern[at - 1 : at + 1] in ("p{", "P{"):
+                    at = _end(pattern, at, "}")
             elif sign == "[":
-                at = _class_end(pattern, at)
+                at = _end(pattern, at, "]")
             atom = pattern[start:at]
-            last = _STATES_OF.get(sign, 4) + (2 * len(atom) if sign == "[" else 0)
+            last = _STATES_OF.get(sign, 4) + (len(atom) // 4 if atom.isascii() else 4 * len(atom))
             if "\\p" in atom.lower():
                 last += _CLASS_OF_UNICODE * atom.lower().count("\\p")
             total += last
@@ -447,8 +449,8 @@ def pattern_states(pattern: str) -> int:
     return total + sum(outer)
 
 
-def _class_end(pattern: str, at: int) -> int:
-    """Behind the bracket that closes a character class."""
-    while at < len(pattern) and pattern[at] != "]":
+def _end(pattern: str, at: int, bracket: str) -> int:
+    """Behind the bracket that closes a character class or its name."""
+    while at < len(pattern) and pattern[at] != bracket:
         at += 2 if pattern[at] == "\\" else 1
     return at + 1

@@ -20,7 +20,7 @@ from support.gateway_process import DIALECTS, GatewayProcess, fault_config
 
 CLIENTS = list(DIALECTS.values())
 SERVERS = pytest.mark.parametrize("server", ["fast", "uvicorn"])
-HEALTH = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 IN_USE, LIMIT = 'athena_budget_used{budget="connections"}', 'athena_budget_limit{budget="connections"}'
 PATIENT = {"first_byte_s": 60, "idle_s": 60, "total_s": 60, "connect_s": 20}
 

@@ -46,10 +46,7 @@ def test_what_costs_too_much_is_looked_at_by_hand_and_said() -> None:
     verdict = ArgumentCheck(tool(schema)).verdict("t", '{"city": "x"}')
     assert verdict.unchecked == "steps"
     assert "'day' is a required property" in verdict.problem
-    assert (
-        ArgumentCheck(tool(schema)).verdict("t", '{"city": "x", "day": 1}').problem == "the parameters of t do not fit its "
-        "schema: city: is not of type integer"
-    )
+    assert ArgumentCheck(tool(schema)).verdict("t", '{"city": "x", "day": 1}') == ("", "steps")
 
 
 @pytest.mark.parametrize(

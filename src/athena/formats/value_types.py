@@ -67,7 +67,7 @@ class SchemaTypes:
     __slots__ = ("_known", "_left", "root")
 
     def __init__(self, root: Any) -> None:
-        self.root = root
+        self.root: Any = root
         self._left = _MOST_PARTS
         self._known: dict[int, tuple[Any, ValueType]] = {}
         """By identity. The part is kept beside its type, so that no other object can take its place."""

@@ -34,7 +34,7 @@ _STEPS_PER_CHARACTER = 2
 """To read arguments, for each of their characters."""
 _STEPS_PER_BYTE = 16
 """To make a schema ready, for each byte of its text."""
-_STEPS_TO_EXPLAIN = 500
+_STEPS_TO_EXPLAIN = 1_000
 """A check up to this size is made once more to say what is wrong: the library keeps every branch it tried, kilobytes each."""
 _MOST_ARGUMENT_CHARS = 1024 * 1024
 _REGEX_BYTES = 1024 * 1024

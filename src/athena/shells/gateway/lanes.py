@@ -110,4 +110,3 @@ def _queue_timeout(upstream: str) -> UpstreamError:
         code="queue_timeout",
         retry_after=RETRY_AFTER_S,
     )
-
