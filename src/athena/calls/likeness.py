@@ -1,7 +1,7 @@
 """When are the arguments of two calls the same, however each of them was written?
 
-Order of keys, white space, escapes, the spelling of numbers, a value as text or as JSON: none of it matters here. The point of
-view is that of somebody who looks for a copy, so what may be one counts as one.
+Order of keys, white space, escapes, the spelling of numbers, a value as text or as JSON, an empty value or none: nothing of it
+matters here. The point of view is that of somebody who looks for a copy, so what may be one counts as one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import msgspec
 from athena.wire.escapes import plain
 
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,3})?")
+_PYTHON = re.compile(r"\b(?:True|False|None)\b")
+_EMPTY = ("", "{}", "[]", "null")
 _CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _DEPTH = 64
 
@@ -52,8 +54,8 @@ def _spelled(value: Any, depth: int, *, first_line: bool) -> str:
     if depth > _DEPTH:
         return squeezed(repr(value))
     if isinstance(value, dict):
-        members = [f"{squeezed(key)}:{_spelled(item, depth + 1, first_line=first_line)}" for key, item in value.items()]
-        return "{" + ",".join(sorted(members)) + "}"
+        members = {squeezed(key): _spelled(item, depth + 1, first_line=first_line) for key, item in value.items()}
+        return "{" + ",".join(f"{key}:{item}" for key, item in sorted(members.items()) if item not in _EMPTY) + "}"
     if isinstance(value, list):
         return "[" + ",".join([_spelled(item, depth + 1, first_line=first_line) for item in value]) + "]"
     if isinstance(value, str):
@@ -66,6 +68,8 @@ def _spelled(value: Any, depth: int, *, first_line: bool) -> str:
 def _spelled_text(text: str, depth: int, *, first_line: bool) -> str:
     if text.lstrip()[:1] in ("{", "["):
         inner = _decoded(text)
+        if isinstance(inner, str):
+            inner = _decoded(_PYTHON.sub(lambda found: _CONSTANTS[found.group().lower()], text).replace("'", '"'))
         if isinstance(inner, dict | list):
             return _spelled(inner, depth + 1, first_line=first_line)
     text = plain(text).strip()

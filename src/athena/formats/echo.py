@@ -56,8 +56,8 @@ _MOST_WORDS = 64
 _MOST_VERBATIM = 256 * 1024
 """Longer markup is only compared as a call, not word for word."""
 _MOST_STRINGS = 64
-_WORD = re.compile(r"[A-Za-z0-9.\-]{3,}")
-"""What no encoder escapes."""
+_WORD = re.compile(r"(?<![A-Za-z0-9.\-\\&#])[A-Za-z0-9.\-]{3,}")
+"""What no encoder escapes, unless it is part of an escape."""
 _OTHERWISE = re.compile(r"\s*(?:[\[{]|[+-]?[\d.]+(?:[eE][+-]?\d+)?\s*\Z|(?:true|false|null|none)\s*\Z)", re.IGNORECASE)
 _QUOTES = str.maketrans("", "", "\"'`\\")
 _CUT = 12
@@ -235,8 +235,10 @@ class _Call:
         """Does its markup name the tool? Code behind a tag does not."""
         self.markup = _bare(markup) if len(markup) <= _MOST_VERBATIM else ""
         self.reach = min(_REACH + 8 * len(markup), _REACH_MOST)
-        lines = list(map(_first_line, islice(_strings(arguments), _MOST_STRINGS)))
-        self.values = tuple(filter(None, map(_bare, lines)))
+        lines = [text[:CONTEXT].strip().partition("\n")[0] for text in islice(_strings(arguments), _MOST_STRINGS)]
+        # What reads as a number, a constant or JSON may be written otherwise elsewhere.
+        lines = [line for line in lines if _OTHERWISE.match(line) is None]
+        self.values = tuple(filter(None, map(_value, lines)))
         """The first lines of the texts in its arguments."""
         words = dict.fromkeys(word for line in lines for word in _WORD.findall(line))
         self.words = tuple(sorted(words, key=len, reverse=True)[:3])
@@ -259,13 +261,10 @@ def _bare(text: str) -> str:
     return squeezed(text).translate(_QUOTES)
 
 
-def _first_line(text: str) -> str:
-    """The first line of a text, if it is a text: what reads as a number, a constant or JSON may be written otherwise."""
-    line = plain(text[:CONTEXT]).strip().partition("\n")[0]
-    if len(text) > CONTEXT:
-        # An escape may have been cut.
-        line = line[:-_CUT]
-    return "" if _OTHERWISE.match(line) is not None else line
+def _value(line: str) -> str:
+    """A line as it is looked for: without its end where that may be half an escape, and without a line that was escaped."""
+    bare = _bare(plain(line).strip().partition("\n")[0])
+    return bare[:-_CUT] if len(line) >= CONTEXT - _CUT else bare
 
 
 def _strings(arguments: str) -> Iterator[str]:
