@@ -90,11 +90,11 @@ def test_idle_connections_lock_nobody_out(server: str, upstream: FaultyUpstream,
         for _ in range(300):
             sock = stack.enter_context(send(gateway.port, HEALTH))
             sock.settimeout(20)
-            assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+            assert read_answer(sock, 20.0).status == 200
             kept.append(sock)
         assert is_closed(kept[0])
         kept[-1].sendall(HEALTH)
-        assert kept[-1].recv(4096).startswith(b"HTTP/1.1 200"), "the newest was closed before the oldest"
+        assert read_answer(kept[-1], 20.0).status == 200, "the newest was closed before the oldest"
         assert ask_raw(gateway.port, "openai_chat", "chat/control", stream=True).status == 200
         assert gateway.number(IN_USE) <= gateway.number(LIMIT) < 128
 

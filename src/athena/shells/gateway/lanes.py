@@ -21,16 +21,29 @@ def share(number: int, processes: int) -> int:
 class Place:
     """A request's place at an upstream, until it is given back."""
 
-    __slots__ = ("_give_back",)
+    __slots__ = ("_lane",)
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    def __init__(self, lane: Lane[_Waiting]) -> None:
+        self._lane: Lane[_Waiting] | None = lane
 
     def give_back(self) -> None:
-        """The request is done there."""
-        if self._give_back is not None:
-            give_back, self._give_back = self._give_back, None
-            give_back()
+        """The request is done there: whoever waits for the place gets it."""
+        if self._lane is not None:
+            lane, self._lane = self._lane, None
+            _leave(lane)
+
+
+def _leave(lane: Lane[_Waiting]) -> None:
+    lane.leave()
+    _admit(lane)
+
+
+def _admit(lane: Lane[_Waiting]) -> None:
+    while (turn := lane.admit()) is not None:
+        if turn.done():
+            lane.leave()  # it has given up and not yet said so
+        else:
+            turn.set_result(None)
 
 
 class Lanes:
@@ -49,22 +62,22 @@ class Lanes:
             queue = share(upstream.queue, config.workers) if upstream.queue else 0
             lane = self._lanes.setdefault(name, Lane(places, queue))
             lane.places, lane.queue = places, queue
-            self._admit(lane)
+            _admit(lane)
 
     def of(self, upstream: str) -> Lane[_Waiting]:
         """The lane of an upstream: a request that began under an earlier configuration may ask for one that is gone."""
-        return self._lanes.setdefault(upstream, Lane(1024, 0))
+        known = self._lanes.get(upstream)
+        return known if known is not None else self._lanes.setdefault(upstream, Lane(1024, 0))
 
     async def enter(self, upstream: str, caller: str) -> Place:
         """A place at the upstream, perhaps after some waiting. Raises UpstreamError where there is none."""
         lane = self.of(upstream)
-        turn: _Waiting = asyncio.get_running_loop().create_future()
-        match lane.enter(caller, turn):
-            case Turn.REFUSED:
+        if not lane.begin():
+            turn: _Waiting = asyncio.get_running_loop().create_future()
+            if lane.enter(caller, turn) is Turn.REFUSED:
                 raise self._refusal(upstream, "queue_full")
-            case Turn.WAITING:
-                await self._wait(lane, upstream, caller, turn)
-        return Place(lambda: self._leave(lane))
+            await self._wait(lane, upstream, caller, turn)
+        return Place(lane)
 
     async def _wait(self, lane: Lane[_Waiting], upstream: str, caller: str, turn: _Waiting) -> None:
         known = self._upstreams.get(upstream)
@@ -73,21 +86,10 @@ class Lanes:
                 await turn
         except BaseException as reason:
             if not lane.withdraw(caller, turn) and not turn.cancelled():
-                self._leave(lane)  # its turn came in the very moment it left
+                _leave(lane)  # its turn came in the very moment it left
             if isinstance(reason, TimeoutError):
                 raise self._refusal(upstream, "queue_timeout") from None
             raise
-
-    def _leave(self, lane: Lane[_Waiting]) -> None:
-        lane.leave()
-        self._admit(lane)
-
-    def _admit(self, lane: Lane[_Waiting]) -> None:
-        while (turn := lane.admit()) is not None:
-            if turn.done():
-                lane.leave()  # it has given up and not yet said so
-            else:
-                turn.set_result(None)
 
     def _refusal(self, upstream: str, code: str) -> UpstreamError:
         self._on_refusal(upstream, code)
