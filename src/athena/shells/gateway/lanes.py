@@ -75,7 +75,7 @@ class Lanes:
         if not lane.begin():
             turn: _Waiting = asyncio.get_running_loop().create_future()
             if lane.enter(caller, turn) is Turn.REFUSED:
-                raise self._refusal(upstream, "queue_full")
+                raise self._full(upstream, lane)
             await self._wait(lane, upstream, caller, turn)
         return Place(lane)
 
@@ -88,15 +88,23 @@ class Lanes:
             if not lane.withdraw(caller, turn) and not turn.cancelled():
                 _leave(lane)  # its turn came in the very moment it left
             if isinstance(reason, TimeoutError):
-                raise self._refusal(upstream, "queue_timeout") from None
+                raise self._too_late(upstream) from None
             raise
 
-    def _refusal(self, upstream: str, code: str) -> UpstreamError:
-        self._on_refusal(upstream, code)
-        lane = self.of(upstream)
-        reason = (
-            f"all {lane.places} places at {upstream} (max_connections) are taken and {lane.queue} requests wait (queue)"
-            if code == "queue_full"
-            else f"no place at {upstream} became free in time (max_connections, queue_wait_s)"
+    def _full(self, upstream: str, lane: Lane[_Waiting]) -> UpstreamError:
+        self._on_refusal(upstream, "queue_full")
+        return UpstreamError(
+            f"all {lane.places} places at {upstream} are taken (max_connections) and {lane.waiting} requests wait (queue)",
+            kind="overloaded",
+            code="queue_full",
+            retry_after=RETRY_AFTER_S,
         )
-        return UpstreamError(reason, kind="overloaded", code=code, retry_after=RETRY_AFTER_S)
+
+    def _too_late(self, upstream: str) -> UpstreamError:
+        self._on_refusal(upstream, "queue_timeout")
+        return UpstreamError(
+            f"no place at {upstream} became free in time (max_connections, queue_wait_s)",
+            kind="overloaded",
+            code="queue_timeout",
+            retry_after=RETRY_AFTER_S,
+        )
