@@ -36,14 +36,6 @@ def serving(upstream: FaultyUpstream, directory: Path, descriptors: int = 0, **s
     assert "Traceback" not in gateway.log()
 
 
-def _whole(sock: socket.socket) -> bytes:
-    """One whole answer of the health path; empty when the connection was closed."""
-    data = b""
-    while not data.endswith(b"}") and (more := sock.recv(4096)):
-        data += more
-    return data
-
-
 def check_refusal(client: str, answer: Answer) -> None:
     """No room, in the client's own words, with a time to come again."""
     assert answer.status == (529 if client == "anthropic_messages" else 503), answer.body
@@ -98,11 +90,11 @@ def test_idle_connections_lock_nobody_out(server: str, upstream: FaultyUpstream,
         for _ in range(300):
             sock = stack.enter_context(send(gateway.port, HEALTH))
             sock.settimeout(20)
-            assert _whole(sock).startswith(b"HTTP/1.1 200")
+            assert read_answer(sock, 20.0).status == 200
             kept.append(sock)
         assert is_closed(kept[0])
         kept[-1].sendall(HEALTH)
-        assert _whole(kept[-1]).startswith(b"HTTP/1.1 200"), "the newest was closed before the oldest"
+        assert read_answer(kept[-1], 20.0).status == 200, "the newest was closed before the oldest"
         assert ask_raw(gateway.port, "openai_chat", "chat/control", stream=True).status == 200
         assert gateway.number(IN_USE) <= gateway.number(LIMIT) < 128
 

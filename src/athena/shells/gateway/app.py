@@ -95,7 +95,7 @@ class Gateway:
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
-        self.memory.limit = memory_limit(config.limits, config.workers, machine.memory_bytes())
+        self.memory.set_limit(memory_limit(config.limits, config.workers, machine.memory_bytes()))
         self.lanes.use(config)
         if self.health.settings != config.health:
             self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)

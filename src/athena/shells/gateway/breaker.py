@@ -19,6 +19,7 @@ failed and ends well afterwards is no news.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
@@ -149,21 +150,27 @@ class _Window:
 
     def __init__(self, seconds: float) -> None:
         self._width = seconds / _BUCKETS
-        self._buckets: list[tuple[int, int, int]] = []
+        self._buckets: deque[list[int]] = deque()
         """Number of the bucket, requests, failures; the oldest first."""
+        self._total = self._failed = 0
 
     def add(self, now: float, *, ok: bool) -> tuple[int, int]:
         """One more outcome; requests and failures in the window, with it."""
-        number = int(now / self._width)
-        buckets = [bucket for bucket in self._buckets if bucket[0] > number - _BUCKETS]
-        total, failed = (1, int(not ok))
-        if buckets and buckets[-1][0] == number:
-            _, before, before_failed = buckets.pop()
-            total, failed = total + before, failed + before_failed
-        buckets.append((number, total, failed))
-        self._buckets = buckets
-        return sum(bucket[1] for bucket in buckets), sum(bucket[2] for bucket in buckets)
+        buckets, number = self._buckets, int(now / self._width)
+        if not buckets or buckets[-1][0] != number:
+            while buckets and buckets[0][0] <= number - _BUCKETS:
+                _, total, failed = buckets.popleft()
+                self._total -= total
+                self._failed -= failed
+            buckets.append([number, 0, 0])
+        buckets[-1][1] += 1
+        self._total += 1
+        if not ok:
+            buckets[-1][2] += 1
+            self._failed += 1
+        return self._total, self._failed
 
     def clear(self) -> None:
         """Begin anew."""
-        self._buckets = []
+        self._buckets.clear()
+        self._total = self._failed = 0

@@ -18,10 +18,10 @@ _SHORT_FOR_S = 5.0
 class Budget:
     """The limit and what is used of it."""
 
-    __slots__ = ("_clock", "_on_refusal", "_refused_at", "limit", "peak", "used")
+    __slots__ = ("_clock", "_on_refusal", "_refused_at", "for_requests", "limit", "peak", "used")
 
     def __init__(self, limit: int, clock: Callable[[], float], on_refusal: Callable[[], None] = lambda: None) -> None:
-        self.limit = limit
+        self.set_limit(limit)
         self.used = 0
         self.peak = 0
         """The most that was used since somebody set it to 0."""
@@ -29,10 +29,10 @@ class Budget:
         self._on_refusal = on_refusal
         self._refused_at: float | None = None
 
-    @property
-    def for_requests(self) -> int:
-        """The most that requests may hold together."""
-        return int(self.limit * _FOR_REQUESTS)
+    def set_limit(self, limit: int) -> None:
+        """Another limit from now on; nobody loses what it has."""
+        self.limit = limit
+        self.for_requests = int(limit * _FOR_REQUESTS)
 
     @property
     def is_short(self) -> bool:
@@ -66,11 +66,16 @@ class Lease:
 
     def resize(self, size: int) -> bool:
         """Have `size` bytes in all from now on. False, and nothing has changed, where more is asked for than is free."""
+        budget = self._budget
         more = size - self.size
-        if more > 0 and self._budget.used + more > self.most:
-            self._budget.refuse()
-            return False
-        self.hold(size)
+        if more > 0:
+            if budget.used + more > (budget.limit if self._answer else budget.for_requests):
+                budget.refuse()
+                return False
+            if budget.used + more > budget.peak:
+                budget.peak = budget.used + more
+        budget.used += more
+        self.size = size
         return True
 
     def hold(self, size: int) -> None:

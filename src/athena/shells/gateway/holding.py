@@ -25,7 +25,7 @@ _REQUEST = 32 * 1024
 _FREE = 64 * 1024
 """Bytes of an answer that are not counted: almost all answers are smaller, and none of those pays for the counting."""
 _STEP = 256 * 1024
-_WHOLE = 6
+WHOLE = 6
 _STREAMED = 2
 """For one byte of an answer that is held: collected to its end it is decoded and encoded in one go, at that many times its
 size; in a stream it is held back as it came and as text."""
@@ -118,7 +118,7 @@ class AnswerMemory:
 
     def __init__(self, budget: Budget, *, streamed: bool) -> None:
         self._lease = budget.lease(answer=True)
-        self._factor = _STREAMED if streamed else _WHOLE
+        self._factor = _STREAMED if streamed else WHOLE
         self.held = 0
         """Bytes that came and of which the client has seen nothing."""
         self._paid = _FREE

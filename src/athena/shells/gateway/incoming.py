@@ -82,11 +82,11 @@ async def read_request(
     body = await read_body(client, limits.body_bytes, limit_s, memory)
     on_body(body)
     large = is_heavy(body)
-    measure = partial(_measure, body, limits.request_keys)
-    weight, values = await asyncio.to_thread(measure) if large else measure()
+    measured = partial(measure, body, limits.request_keys)
+    weight, values = await asyncio.to_thread(measured) if large else measured()
     memory.weighed(weight)
     work = partial(_decoded, body, limits, decode, weight, values, large)
-    del body, measure
+    del body, measured
     if not large:
         return (*work(), False)
     done = await asyncio.to_thread(work)
@@ -94,7 +94,7 @@ async def read_request(
     return (*done, True)
 
 
-def _measure(body: bytes, keys: int) -> tuple[Weight, int]:
+def measure(body: bytes, keys: int) -> tuple[Weight, int]:
     """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many."""
     values = _bound_of_values(body, keys)
     return weigh(len(body), ascii_only=body.isascii(), values=values), values

@@ -38,10 +38,16 @@ class Lane(Generic[Request]):
         self._waiting: OrderedDict[str, deque[Request]] = OrderedDict()
         """By caller; the first caller is served next."""
 
+    def begin(self) -> bool:
+        """A request takes a place, if one is free and nobody waits for it."""
+        if self.in_work >= self.places or self.waiting:
+            return False
+        self.in_work += 1
+        return True
+
     def enter(self, caller: str, request: Request) -> Turn:
-        """A request asks for a place."""
-        if self.in_work < self.places and not self.waiting:
-            self.in_work += 1
+        """A request asks for a place, and waits for it if need be."""
+        if self.begin():
             return Turn.IN_WORK
         if self.waiting >= self.queue:
             return Turn.REFUSED

@@ -21,16 +21,29 @@ def share(number: int, processes: int) -> int:
 class Place:
     """A request's place at an upstream, until it is given back."""
 
-    __slots__ = ("_give_back",)
+    __slots__ = ("_lane",)
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    def __init__(self, lane: Lane[_Waiting]) -> None:
+        self._lane: Lane[_Waiting] | None = lane
 
     def give_back(self) -> None:
-        """The request is done there."""
-        if self._give_back is not None:
-            give_back, self._give_back = self._give_back, None
-            give_back()
+        """The request is done there: whoever waits for the place gets it."""
+        if self._lane is not None:
+            lane, self._lane = self._lane, None
+            _leave(lane)
+
+
+def _leave(lane: Lane[_Waiting]) -> None:
+    lane.leave()
+    _admit(lane)
+
+
+def _admit(lane: Lane[_Waiting]) -> None:
+    while (turn := lane.admit()) is not None:
+        if turn.done():
+            lane.leave()  # it has given up and not yet said so
+        else:
+            turn.set_result(None)
 
 
 class Lanes:
@@ -49,22 +62,22 @@ class Lanes:
             queue = share(upstream.queue, config.workers) if upstream.queue else 0
             lane = self._lanes.setdefault(name, Lane(places, queue))
             lane.places, lane.queue = places, queue
-            self._admit(lane)
+            _admit(lane)
 
     def of(self, upstream: str) -> Lane[_Waiting]:
         """The lane of an upstream: a request that began under an earlier configuration may ask for one that is gone."""
-        return self._lanes.setdefault(upstream, Lane(1024, 0))
+        known = self._lanes.get(upstream)
+        return known if known is not None else self._lanes.setdefault(upstream, Lane(1024, 0))
 
     async def enter(self, upstream: str, caller: str) -> Place:
         """A place at the upstream, perhaps after some waiting. Raises UpstreamError where there is none."""
         lane = self.of(upstream)
-        turn: _Waiting = asyncio.get_running_loop().create_future()
-        match lane.enter(caller, turn):
-            case Turn.REFUSED:
-                raise self._refused(upstream, _queue_full(upstream, lane))
-            case Turn.WAITING:
-                await self._wait(lane, upstream, caller, turn)
-        return Place(lambda: self._leave(lane))
+        if not lane.begin():
+            turn: _Waiting = asyncio.get_running_loop().create_future()
+            if lane.enter(caller, turn) is Turn.REFUSED:
+                raise self._full(upstream, lane)
+            await self._wait(lane, upstream, caller, turn)
+        return Place(lane)
 
     async def _wait(self, lane: Lane[_Waiting], upstream: str, caller: str, turn: _Waiting) -> None:
         known = self._upstreams.get(upstream)
@@ -73,40 +86,25 @@ class Lanes:
                 await turn
         except BaseException as reason:
             if not lane.withdraw(caller, turn) and not turn.cancelled():
-                self._leave(lane)  # its turn came in the very moment it left
+                _leave(lane)  # its turn came in the very moment it left
             if isinstance(reason, TimeoutError):
-                raise self._refused(upstream, _queue_timeout(upstream)) from None
+                raise self._too_late(upstream) from None
             raise
 
-    def _leave(self, lane: Lane[_Waiting]) -> None:
-        lane.leave()
-        self._admit(lane)
+    def _full(self, upstream: str, lane: Lane[_Waiting]) -> UpstreamError:
+        self._on_refusal(upstream, "queue_full")
+        return UpstreamError(
+            f"all {lane.places} places at {upstream} are taken (max_connections) and {lane.waiting} requests wait (queue)",
+            kind="overloaded",
+            code="queue_full",
+            retry_after=RETRY_AFTER_S,
+        )
 
-    def _admit(self, lane: Lane[_Waiting]) -> None:
-        while (turn := lane.admit()) is not None:
-            if turn.done():
-                lane.leave()  # it has given up and not yet said so
-            else:
-                turn.set_result(None)
-
-    def _refused(self, upstream: str, error: UpstreamError) -> UpstreamError:
-        self._on_refusal(upstream, error.code)
-        return error
-
-
-def _queue_full(upstream: str, lane: Lane[_Waiting]) -> UpstreamError:
-    return UpstreamError(
-        f"all {lane.places} places at {upstream} (max_connections) are taken and {lane.queue} requests wait (queue)",
-        kind="overloaded",
-        code="queue_full",
-        retry_after=RETRY_AFTER_S,
-    )
-
-
-def _queue_timeout(upstream: str) -> UpstreamError:
-    return UpstreamError(
-        f"no place at {upstream} became free in time (max_connections, queue_wait_s)",
-        kind="overloaded",
-        code="queue_timeout",
-        retry_after=RETRY_AFTER_S,
-    )
+    def _too_late(self, upstream: str) -> UpstreamError:
+        self._on_refusal(upstream, "queue_timeout")
+        return UpstreamError(
+            f"no place at {upstream} became free in time (max_connections, queue_wait_s)",
+            kind="overloaded",
+            code="queue_timeout",
+            retry_after=RETRY_AFTER_S,
+        )

@@ -20,7 +20,7 @@ _WIDE = 9
 """The same for text that is not ASCII, at its worst: the string, its copy in UTF-8 and the request's buffer while it grows."""
 _WIDE_TEXT = 5
 _CALL = 1.5
-_VALUE_WORK = 256
+_VALUE_WORK = 320
 _VALUE_TEXT = 192
 """For one value of the JSON: while it is decoded and encoded, and for as long as the request lives."""
 

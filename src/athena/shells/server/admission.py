@@ -143,7 +143,10 @@ class Admission(Generic[Connection]):
             return
         self._standing[connection] = to
         for each in (self._of_address[self._address[connection]], self._all):
-            each.forget(connection)
+            if standing is Standing.FRESH:
+                del each.fresh[connection]
+            elif standing is Standing.IDLE:
+                del each.idle[connection]
             if to is Standing.IDLE:
                 each.idle[connection] = None
 
