@@ -13,6 +13,7 @@ SUITES = {
     "peers": "benchmarks.gateway.peers_suite",
     "scale": "benchmarks.gateway.scale.suite",
     "batch": "benchmarks.batch",
+    "schemas": "benchmarks.schemas",
     "compare": "benchmarks.gateway.compare",
     "report": "benchmarks.gateway.report",
     "all": "benchmarks.gateway.everything",

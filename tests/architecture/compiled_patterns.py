@@ -19,20 +19,24 @@ from re import _constants, _parser  # type: ignore[attr-defined]  # the tree of 
 from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "src" / "athena"
+_PLAIN_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
 
 
 def refused_in(tree: Any) -> Iterator[str]:
-    """What may not be in a parsed expression: a repeat that gives nothing back around more than one character.
+    """What may not be in a parsed expression: a group that is repeated possessively, or without a bound.
 
     CPython before 3.11.5 repeats a group possessively beyond where it fits (python/cpython#106052); a single character, for
-    which it has an instruction of its own, it repeats right. An atomic group says nothing that could not be said without.
+    which it has an instruction of its own, it repeats right. An atomic group says nothing that could not be said without. A
+    plain repeat of a group remembers every round, about 150 bytes each, so that without a bound a long text takes much memory.
     """
     for operation, arguments in tree:
         if operation is _constants.ATOMIC_GROUP:
             yield "an atomic group"
         if operation is _constants.POSSESSIVE_REPEAT and not _is_one_character(arguments[2]):
             yield "a possessive repeat of a group"
+        if operation in _PLAIN_REPEATS and arguments[1] == _constants.MAXREPEAT and not _is_one_character(arguments[2]):
+            yield "an unbounded repeat of a group"
         for inner in _inner(arguments):
             yield from refused_in(inner)
 
@@ -117,6 +121,7 @@ def run_the_rest() -> None:
     from athena.shells.config.model import GatewayKey
     from athena.shells.config.places import Layout, Report
     from athena.shells.logs import Redactor
+    from athena.shells.stream_mask import StreamMask
 
     for rule in (value for value in vars(names).values() if isinstance(value, names.NameRule)):
         names.NameMap([(None, "get time"), ("a", "0"), (None, "f")], rule)
@@ -125,6 +130,7 @@ def run_the_rest() -> None:
     EchoGuard(lambda: [Passage(markup)]).quotes("f", "{}", "f[ARGS]{}")
     default_profiles()
     Redactor(["not-a-secret"])
+    StreamMask(["not-a-secret"])
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE
+
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 def athena(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "athena", *arguments], input=given, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "athena", *arguments], input=given, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -97,7 +99,7 @@ def test_output_follows_input_at_once(workers: str) -> None:
             # Nothing more is written until this line is answered.
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
@@ -112,8 +114,8 @@ def test_workers_end_with_their_parent(ended_by: signal.Signals) -> None:
         started = descendants(process.pid)
         assert len(started) >= 2
         process.send_signal(ended_by)
-        process.wait(30)
-        deadline = time.monotonic() + 30
+        process.wait(PATIENCE)
+        deadline = time.monotonic() + PATIENCE
         while any(map(alive, started)):
             assert time.monotonic() < deadline, "workers were left behind"
             time.sleep(0.05)
@@ -134,7 +136,7 @@ def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
                 os.kill(pid, signal.SIGKILL)
         process.stdin.write(json.dumps({"text": CALL}).encode() + b"\n")
         process.stdin.flush()
-        assert process.wait(30) == 1
+        assert process.wait(PATIENCE) == 1
         assert b"a worker process ended with code -9" in process.stderr.read()
 
 

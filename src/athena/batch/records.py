@@ -7,11 +7,11 @@ The contract is `athena parse --jsonl` of `design.md` 4; JSON lines, Python mapp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
 from athena.errors import AthenaError, InvalidRequest
 from athena.formats import get_format
 from athena.formats.policies import EchoRule, RepairLevel
@@ -265,13 +265,22 @@ def tool_book(tools: Any) -> ToolBook | None:
     return _declared(tools) if isinstance(tools, Tool) or _has_tool_values(tools) else _tool_book_of_json(key)
 
 
-@lru_cache(maxsize=256)
+_BOOKS: BoundedCache[bytes, ToolBook] = BoundedCache(32 * 1024 * 1024)
+_MEMORY_PER_BYTE = 8
+
+
 def _tool_book_of_json(tools: bytes) -> ToolBook | None:
     """Records of one dataset repeat their tools: read each set once."""
+    known = _BOOKS.get(tools)
+    if known is not None:
+        return known
     try:
-        return _declared(msgspec.json.decode(without_lone_surrogates(tools)))
+        book = _declared(msgspec.json.decode(without_lone_surrogates(tools)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"tools: not JSON: {error}", path="tools") from None
+    if book is not None:
+        _BOOKS.put(tools, book, len(tools) * _MEMORY_PER_BYTE)
+    return book
 
 
 def _declared(tools: Any) -> ToolBook | None:

@@ -220,7 +220,7 @@ class TextParser:
             speech.say(before)
         if found.lastindex is None:
             return False
-        marker = table.lexer.name(found)
+        marker = table.name(found)
         meaning = table.meanings.get(marker)
         if meaning is None:
             return self._ticks(marker)

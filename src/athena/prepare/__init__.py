@@ -17,6 +17,7 @@ from athena.errors import UnsupportedFeature
 from athena.model.parts import Foreign
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
+from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
 from athena.prepare.state import fit_state
 from athena.prepare.system import fit_system
@@ -91,6 +92,8 @@ def prepare(
     turns = unique_history_ids(request.turns)
     turns, repairs = pair_results(turns, pairing)
     losses.extend(repairs)
+    if not (same and profile.clean):
+        turns = mend_broken_calls(turns, losses)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns, losses=losses)

@@ -110,6 +110,7 @@ class PromptedStage:
         """Calls that were quoted from the request, over all choices."""
         self._book = ToolBook(plan.tools)
         self._check = ArgumentCheck(self._book)
+        self._said_unchecked = False
         self._counted: Usage | None = None
         """The upstream's own counts, when they came along with the end of the answer."""
         self._choices: dict[int, _Choice] = {}
@@ -385,7 +386,11 @@ class PromptedStage:
     def _is_fit(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> bool:
         """Do the arguments fit the schemas? Else the option says what becomes of the group."""
         for call in group.calls:
-            problem = self._check.problem(call.name, call.arguments)
+            problem, unchecked = self._check.verdict(call.name, call.arguments)
+            if unchecked and not self._said_unchecked:
+                self._said_unchecked = True
+                words = f"the arguments of {call.name} were not held against the whole schema ({unchecked}): too much work"
+                self._note(index, words, "schema_unchecked")
             if not problem:
                 continue
             self._note(index, problem, "schema_mismatch")

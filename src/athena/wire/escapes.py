@@ -34,7 +34,7 @@ _WORD_NUMBERS = (
     rf"(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])|0*+(4[5689]|5[0-7]|6[5-9]|[78][0-9]|9[057-9]|1[01][0-9]|12[0-2])(?![0-9]));?"
 )
 _HIDING_ENTITY = re.compile(rf"&#{_WORD_NUMBERS}")
-_WORD_ENTITY = re.compile(rf"&(?:amp;)*#{_WORD_NUMBERS}")
+_WORD_ENTITY = re.compile(rf"&(?:amp;){{0,8}}#{_WORD_NUMBERS}")
 
 
 def unescaped(text: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from athena.formats.bodies.json_text import quoted
 from athena.formats.scanner import Run
 
-_SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*\n)*")
+_SPACE = re.compile(r"[ \t\r\n]++|#[^\n]*+\n")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|\d[\d_]*)?(?:\.(\d*))?([eE][+-]?\d+)?")
 _PREFIX = re.compile(r"[rRbBuUfF]{0,2}(?='|\")")
@@ -197,6 +197,9 @@ class _Reader:
         return self._text[self._at] if self._at < len(self._text) else "\x00"
 
     def _space(self) -> None:
-        if self._next() in " \t\r\n#":
+        """White space and comments."""
+        while self._next() in " \t\r\n#":
             found = _SPACE.match(self._text, self._at)
-            self._at = found.end() if found is not None else self._at
+            if found is None:
+                return
+            self._at = found.end()

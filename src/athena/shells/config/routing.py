@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
 from athena.formats.detect import detect_format
@@ -34,7 +35,9 @@ from athena.shells.config.model import (
 )
 from athena.shells.config.targets import is_exact, patterns_of, split_use, target_model
 
-_REMEMBERED = 1024
+_REMEMBERED_BYTES = 2 * 1024 * 1024
+_ROUTE_BYTES = 2048
+"""About what one route takes in memory."""
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +86,18 @@ class Router:
         self._prompted = [ModelPattern(pattern) for pattern in config.tool_adapter.models]
         self._overrides = [(ModelPattern(pattern), name) for pattern, name in config.format_overrides.items()]
         self._formats = {ALIASES.get(name, name): settings for name, settings in config.formats.items()}
-        self._known: dict[str, tuple[ResolvedRoute, ...]] = {}
+        self._known: BoundedCache[str, tuple[ResolvedRoute, ...]] = BoundedCache(_REMEMBERED_BYTES)
         self._listed: tuple[ListedModel, ...] | None = None
 
     def resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
         """The targets to try, the first being the one meant. Raises UnknownModel, which names the nearest models."""
-        routes = self._known.get(client_model) or self._find(client_model)
-        if not routes:
-            raise self._unknown(client_model)
-        if len(self._known) < _REMEMBERED:  # names come from clients: remember some, never all
-            self._known[client_model] = routes
+        routes = self._known.get(client_model)
+        if routes is None:
+            routes = self._find(client_model)
+            if not routes:
+                raise self._unknown(client_model)
+            # Names come from clients: some are remembered, never all.
+            self._known.put(client_model, routes, len(routes) * _ROUTE_BYTES + 4 * len(client_model))
         return routes
 
     def listed_models(self) -> tuple[ListedModel, ...]:
