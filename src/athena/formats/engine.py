@@ -99,7 +99,7 @@ class TextParser:
     @property
     def held(self) -> int:
         """Characters whose meaning is undecided."""
-        return len(self._scanner.text) - self._scanner.at
+        return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size
 
     @property
     def work(self) -> int:
