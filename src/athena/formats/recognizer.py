@@ -16,7 +16,7 @@ import msgspec
 
 from athena.bounded_cache import BoundedCache
 from athena.formats.base import Format, Opener
-from athena.formats.scanner import Lexer
+from athena.formats.scanner import TICKS_AT_ONCE, Lexer
 
 _CONTROL = ("<|", "<｜")
 """How control tokens begin, which mean the same in every family."""
@@ -198,7 +198,7 @@ class ToolTable(Table):
 
     def name(self, found: re.Match[str]) -> str:
         """The marker that a search found."""
-        return self._words.name(found) if found.re is self._words.final else self.lexer.name(found)
+        return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
 
     def compile(self) -> None:
         """Build the searches now."""
@@ -207,7 +207,7 @@ class ToolTable(Table):
 
     def any(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The first marker, or the end of the text that may become one."""
-        found = self._first(self._shared.any(text, at), text, at)
+        found = self._first(self.lexer.any, text, at)
         last = found.start() if found is not None else len(text)
         for start in range(max(at, len(text) - self._words.longest + 1), min(last + 1, len(text))):
             if text[start] in self._firsts and self._may_become_marker(text[start:]):
@@ -216,11 +216,30 @@ class ToolTable(Table):
 
     def final(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The first marker of a text that has ended."""
-        return self._first(self._shared.final(text, at), text, at)
+        return self._first(self.lexer.final, text, at)
 
-    def _first(self, found: re.Match[str] | None, text: str, at: int) -> re.Match[str] | None:
+    def _first(self, shared: re.Pattern[str], text: str, at: int) -> re.Match[str] | None:
+        """The first shared marker, or a tool's marker where that comes first.
+
+        Both are looked for in spans of growing length: where one kind stands close together and the other far away, searching
+        the whole text for the far one at each of the close ones would take time that grows with its square. What begins so
+        late in a span that its end may cut it is looked for again in the next one.
+        """
+        overlap = max(self.lexer.longest, self._words.longest, TICKS_AT_ONCE)
+        span = 4 * overlap
+        while at + span < len(text):
+            last = at + span - overlap
+            found = self._nearer(_search_until(shared, text, at, at + span), text, at, at + span)
+            if found is not None and found.start() <= last:
+                return found
+            at = last + 1
+            span *= 4
+        return self._nearer(shared.search(text, at), text, at, len(text))
+
+    def _nearer(self, found: re.Match[str] | None, text: str, at: int, end: int) -> re.Match[str] | None:
         """What a shared search found, or a tool's marker where that comes first."""
-        end = len(text) if found is None else min(len(text), found.start() + self._words.longest)
+        if found is not None:
+            end = min(len(text), found.start() + self._words.longest)
         word = self._words.final.search(text, at, end)
         if word is None or found is None:
             return found if word is None else word
@@ -234,6 +253,16 @@ class ToolTable(Table):
         if place < len(self._sorted) and self._sorted[place] == beginning:
             place += 1
         return place < len(self._sorted) and self._sorted[place].startswith(beginning)
+
+
+def _search_until(pattern: re.Pattern[str], text: str, at: int, end: int) -> re.Match[str] | None:
+    """A search up to `end` of what the pattern finds in the whole text: what excludes a marker may stand behind the end."""
+    while (found := pattern.search(text, at, end)) is not None:
+        whole = pattern.match(text, found.start())
+        if whole is not None:
+            return whole
+        at = found.start() + 1
+    return None
 
 
 _REST = re.compile(r"[\s\S]*")
