@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from support.fault_judge import Answer
 from support.gateway_process import DIALECTS, GatewayProcess, fault_config
+from support.patience import FOR_EVER
 
 PATIENCE = 120.0
 """Seconds after which an exchange counts as stuck; far more than any machine needs."""
@@ -86,7 +87,7 @@ def _model(head: str, body: bytes) -> str:
 def world(directory: Path) -> Iterator[tuple[WrittenUpstream, GatewayProcess]]:
     """An upstream and a gateway that leads to it; `chat/NAME` is the model NAME behind the Chat dialect, and so on."""
     with WrittenUpstream() as upstream:
-        timeouts = {"connect_s": 60, "first_byte_s": 60, "idle_s": 60, "total_s": 60}
+        timeouts = dict.fromkeys(("connect_s", "first_byte_s", "idle_s", "total_s"), FOR_EVER)
         gateway = GatewayProcess(fault_config(upstream.url, timeouts=timeouts), directory, log_level="info")
         try:
             yield upstream, gateway

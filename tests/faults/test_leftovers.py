@@ -25,6 +25,7 @@ from support.fault_scripts import FAULTS
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayThread, fault_config, free_port, running_gateway
 from support.leftovers import without_collector
+from support.patience import FOR_EVER, PATIENCE
 from support.transport_clients import settings_for
 
 CLIENTS = list(DIALECTS.values())
@@ -88,7 +89,7 @@ def test_no_fault_of_an_upstream_leaves_a_cycle(stream: bool, running: GatewayTh
             for model, client in asked
         ]
         for done in waiting:
-            done.result(60)
+            done.result(PATIENCE)
         del waiting, done
         _settle(running)
     assert left == []
@@ -170,7 +171,7 @@ def test_no_way_to_an_upstream_leaves_a_cycle(upstream: FaultyUpstream, tmp_path
 def test_the_end_of_the_gateway_leaves_no_cycle(upstream: FaultyUpstream, tmp_path: Path) -> None:
     with without_collector() as left:
         with _gateway(
-            fault_config(upstream.url, timeouts={"first_byte_s": 60, "idle_s": 60, "total_s": 60}), tmp_path
+            fault_config(upstream.url, timeouts=dict.fromkeys(("first_byte_s", "idle_s", "total_s"), FOR_EVER)), tmp_path
         ) as running:
             data = request_bytes(*request_body("openai_chat", "chat/stall-midstream.end", stream=True))
             with send(running.port, data) as sock:
@@ -204,7 +205,7 @@ def test_the_transport_leaves_no_cycle(upstream: FaultyUpstream) -> None:
         post(http, *request_body("openai_chat", "openai_chat/control", stream=True))
         with without_collector() as left, ThreadPoolExecutor(24) as pool:
             for done in [pool.submit(post, http, path, body) for path, body in _asked_of_transport(0)]:
-                done.result(60)
+                done.result(PATIENCE)
             del done
     assert left == []
 

@@ -25,6 +25,7 @@ from athena.shells.gateway import incoming
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayProcess, GatewayThread, fault_config, read_number, running_gateway
+from support.patience import PATIENCE
 
 SOAK = bool(os.environ.get("ATHENA_SOAK"))
 MB = 1024 * 1024
@@ -55,10 +56,10 @@ def large(client: str, size: int, model: str = "chat/control", *, stream: bool =
 
 def post(port: int, path: str, body: bytes, *headers: str) -> Answer:
     with send(port, request_bytes(path, body, *headers)) as sock:
-        return read_answer(sock, 300.0)
+        return read_answer(sock)
 
 
-def until(condition: Any, seconds: float = 30.0) -> bool:
+def until(condition: Any, seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -81,9 +82,7 @@ def check_refusal(client: str, answer: Answer) -> None:
 def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Many small bodies that become large ones, all at once; others are served meanwhile."""
     count, size, budget = (200, 33_000_000, 512 * MB) if SOAK else (24, 8_000_000, 96 * MB)
-    config = fault_config(
-        upstream.url, server=server, limits={"memory_bytes": budget}, timeouts={"first_byte_s": 120, "total_s": 300}
-    )
+    config = fault_config(upstream.url, server=server, limits={"memory_bytes": budget})
     gateway = GatewayProcess(config, tmp_path, log_level="info")
     try:
         assert gateway.number(LIMIT) == budget
@@ -106,7 +105,7 @@ def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUp
                 for client in (CLIENTS[number % 4] for number in range(count))
             ]
             for client, waiting in asked:
-                answer = waiting.result(300)
+                answer = waiting.result(PATIENCE)
                 statuses[answer.status] += 1
                 if answer.status != 200:
                     check_refusal(client, answer)
@@ -133,9 +132,7 @@ def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUp
 @pytest.fixture(scope="module")
 def narrow(upstream: FaultyUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayThread]:
     """A gateway with room for two requests of 2 MB."""
-    config = fault_config(
-        upstream.url, limits={"memory_bytes": 16 * MB}, timeouts={"client_body_s": 20, "idle_s": 10, "total_s": 60}
-    )
+    config = fault_config(upstream.url, limits={"memory_bytes": 16 * MB})
     with running_gateway(config, tmp_path_factory.mktemp("narrow")) as running:
         yield running
 
@@ -184,17 +181,15 @@ def test_half_sent_bodies_hold_no_more_than_the_budget(upstream: FaultyUpstream,
 def test_while_memory_is_short_a_body_that_does_not_come_gives_way(
     narrow: GatewayThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have 20 seconds otherwise."""
+    """It would have as long as the test may take, and longer, otherwise."""
     monkeypatch.setattr(incoming, "_SHORT_SPAN_S", 0.2)
     monkeypatch.setattr(incoming, "_LOOK_S", 0.1)
-    began = time.monotonic()
     with half_sent(narrow.port, 2_000_000, 2) as waiting:
         assert until(lambda: narrow.gateway.memory.used > 12_000_000)
         check_refusal("openai_chat", post(narrow.port, *large("openai_chat", 2_000_000)))
         for sock in waiting:
             assert read_answer(sock).status == 408
     assert post(narrow.port, *large("openai_chat", 2_000_000)).status == 200
-    assert time.monotonic() - began < 15
 
 
 def test_a_body_without_a_length_asks_as_it_grows(narrow: GatewayThread) -> None:
@@ -241,7 +236,7 @@ def test_a_request_that_waits_for_its_answer_is_counted_and_gives_back_what_it_n
     memory = narrow.gateway.memory
     path, body = large("openai_chat", 2_000_000, "chat/stall-headers.held", stream=True)
     with send(narrow.port, request_bytes(path, body)):
-        assert upstream.wait_for(lambda: bool(upstream.of("stall-headers.held")), 20)
+        assert upstream.wait_for(lambda: bool(upstream.of("stall-headers.held")))
         assert until(lambda: 4_500_000 < memory.used < 6_000_000), "the decoded request and the upstream's"
     assert until(lambda: memory.used == 0)
     path, body = large("openai_chat", 2_000_000, "chat/stall-midstream.held", stream=True)
@@ -271,7 +266,7 @@ def test_an_answer_that_must_be_held_is_counted(client: str, stream: bool, upstr
 
 
 def test_an_answer_that_nobody_takes_is_counted(upstream: FaultyUpstream, tmp_path: Path) -> None:
-    config = fault_config(upstream.url, timeouts={"client_write_s": 30})
+    config = fault_config(upstream.url)
     with running_gateway(config, tmp_path) as running:
         memory = running.gateway.memory
         path, body = request_body("openai_chat", "chat/tool-huge-args.unsent", stream=False)
@@ -285,9 +280,7 @@ def test_an_answer_that_nobody_takes_is_counted(upstream: FaultyUpstream, tmp_pa
 
 
 def test_heads_and_requests_that_wait_for_their_turn_are_counted(upstream: FaultyUpstream, tmp_path: Path) -> None:
-    config = fault_config(
-        upstream.url, timeouts={"idle_s": 20, "total_s": 60, "client_headers_s": 30}, limits={"memory_bytes": MB}
-    )
+    config = fault_config(upstream.url, limits={"memory_bytes": MB})
     with running_gateway(config, tmp_path) as running:
         memory = running.gateway.memory
         with send(running.port, b"GET / HTTP/1.1\r\nhost: a\r\nx: ") as sock:
@@ -316,7 +309,7 @@ def test_memory_comes_back_after_failures(fault: str, upstream: FaultyUpstream, 
     site.mkdir()
     (site / "sitecustomize.py").write_text("import gc\n\ngc.disable()\n")
     inherited = os.environ.get("PYTHONPATH", "")
-    config = fault_config(upstream.url, timeouts={"first_byte_s": 60, "total_s": 120, "drain_s": 5})
+    config = fault_config(upstream.url, timeouts={"drain_s": 5})
     gateway = GatewayProcess(config, tmp_path, log_level="error", PYTHONPATH=f"{site}:{inherited}".rstrip(":"))
     try:
         assert post(gateway.port, *large("openai_chat", 10)).status == 200
@@ -326,7 +319,7 @@ def test_memory_comes_back_after_failures(fault: str, upstream: FaultyUpstream, 
             assert post(gateway.port, path, body).status in (500, 502)
             if SOAK and number % 100 == 99:
                 upstream.forget()
-        assert until(lambda: gateway.memory() - base < 64 * MB, 10)
+        assert until(lambda: gateway.memory() - base < 64 * MB)
         after = gateway.memory()
         tell(f"{count} x {fault} of {size} bytes, no collector: base {base // MB} MB, peak {gateway.peak_memory() // MB} MB, "
              f"afterwards {after // MB} MB")  # fmt: skip

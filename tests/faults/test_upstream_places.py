@@ -18,13 +18,14 @@ from athena.shells.gateway.health import UpstreamHealth
 from support.fault_judge import Answer, ask_raw, judge, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream, Talk
 from support.gateway_process import DIALECTS, GatewayThread, fault_config, read_number, running_gateway
+from support.patience import FOR_EVER, PATIENCE
 from support.raw_server import RawServer, Request
 
 CLIENTS = list(DIALECTS.values())
-PATIENT = {"first_byte_s": 60, "idle_s": 60, "total_s": 60, "connect_s": 20}
+PATIENT = dict.fromkeys(("first_byte_s", "idle_s", "total_s", "connect_s"), FOR_EVER)
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -82,7 +83,7 @@ def check_refusal(client: str, answer: Answer, code: str) -> None:
 
 def test_places_queue_and_refusal(upstream: FaultyUpstream, tmp_path: Path) -> None:
     held = Held(upstream, "held.places")
-    own = {"max_connections": 2, "queue": 1, "queue_wait_s": 60}
+    own = {"max_connections": 2, "queue": 1, "queue_wait_s": FOR_EVER}
     with gateway_with(upstream, tmp_path, own) as running, ThreadPoolExecutor(4) as pool:
 
         def number(name: str) -> float:
@@ -105,7 +106,7 @@ def test_places_queue_and_refusal(upstream: FaultyUpstream, tmp_path: Path) -> N
         assert (answer.status, len(upstream.of("control.fallback"))) == (200, 1)
         assert ask_raw(running.port, "openai_chat", "anthropic/control", stream=True).status == 200, "another upstream's places"
         held.release.set()
-        assert [done.result(20).status for done in waiting] == [200, 200, 200]
+        assert [done.result(PATIENCE).status for done in waiting] == [200, 200, 200]
         assert held.asked == 3
         assert until(lambda: (lane.in_work, lane.waiting) == (0, 0))
         assert running.gateway.health.is_up("chat"), "that it had no place says nothing about the upstream"
@@ -120,13 +121,13 @@ def test_nobody_waits_for_ever(client: str, upstream: FaultyUpstream, tmp_path: 
         assert until(lambda: held.asked == 1)
         check_refusal(client, ask_raw(running.port, client, f"chat/{held.name}", stream=True), "queue_timeout")
         held.release.set()
-        assert first.result(20).status == 200
+        assert first.result(PATIENCE).status == 200
         assert held.asked == 1
 
 
 def test_who_leaves_the_queue_leaves_no_place_behind(upstream: FaultyUpstream, tmp_path: Path) -> None:
     held = Held(upstream, "held.leaves")
-    with gateway_with(upstream, tmp_path, {"max_connections": 1, "queue_wait_s": 60}) as running:
+    with gateway_with(upstream, tmp_path, {"max_connections": 1, "queue_wait_s": FOR_EVER}) as running:
         lane = running.gateway.lanes.of("chat")
         data = request_bytes(*request_body("openai_chat", "chat/held.leaves", stream=True))
         with send(running.port, data):
@@ -144,7 +145,7 @@ def test_a_new_configuration_changes_the_places(upstream: FaultyUpstream, tmp_pa
 
     held = Held(upstream, "held.reload")
     with (
-        gateway_with(upstream, tmp_path, {"max_connections": 1, "queue_wait_s": 60}) as running,
+        gateway_with(upstream, tmp_path, {"max_connections": 1, "queue_wait_s": FOR_EVER}) as running,
         ThreadPoolExecutor(3) as pool,
     ):
         waiting = [pool.submit(ask_raw, running.port, "openai_chat", "chat/held.reload", stream=True) for _ in range(3)]
@@ -155,15 +156,15 @@ def test_a_new_configuration_changes_the_places(upstream: FaultyUpstream, tmp_pa
         running.call(running.gateway.use, changed)
         assert until(lambda: held.asked == 3)
         held.release.set()
-        assert [done.result(20).status for done in waiting] == [200] * 3
+        assert [done.result(PATIENCE).status for done in waiting] == [200] * 3
 
 
 def test_two_upstreams_at_one_address_have_their_own_limits(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Two connections for one and six for the other: neither has more, whatever the other may have."""
     one, other = Held(upstream, "held.two"), Held(upstream, "held.six")
     config = fault_config(upstream.url, timeouts=PATIENT)
-    config["upstreams"]["chat"] |= {"max_connections": 2, "queue_wait_s": 60}
-    config["upstreams"]["chat-clean"] |= {"max_connections": 6, "queue_wait_s": 60}
+    config["upstreams"]["chat"] |= {"max_connections": 2, "queue_wait_s": FOR_EVER}
+    config["upstreams"]["chat-clean"] |= {"max_connections": 6, "queue_wait_s": FOR_EVER}
     with running_gateway(config, tmp_path) as running, ThreadPoolExecutor(24) as pool:
         waiting = [
             pool.submit(ask_raw, running.port, "openai_chat", model, stream=True)
@@ -175,13 +176,13 @@ def test_two_upstreams_at_one_address_have_their_own_limits(upstream: FaultyUpst
         assert running.gateway.upstream_connections == 8
         one.release.set()
         other.release.set()
-        assert [done.result(20).status for done in waiting] == [200] * 24
+        assert [done.result(PATIENCE).status for done in waiting] == [200] * 24
         assert (one.asked, other.asked) == (12, 12)
 
 
 def test_idle_connections_are_kept_as_configured(upstream: FaultyUpstream, tmp_path: Path) -> None:
     config = fault_config(upstream.url, timeouts=PATIENT)
-    config["upstreams"]["chat"] |= {"max_idle_connections": 2, "keep_idle_s": 60}
+    config["upstreams"]["chat"] |= {"max_idle_connections": 2, "keep_idle_s": FOR_EVER}
     config["upstreams"]["chat-clean"] |= {"max_idle_connections": 50, "keep_idle_s": 0.2}
     with running_gateway(config, tmp_path) as running, ThreadPoolExecutor(8) as pool:
         for model, held in (
@@ -191,7 +192,7 @@ def test_idle_connections_are_kept_as_configured(upstream: FaultyUpstream, tmp_p
             waiting = [pool.submit(ask_raw, running.port, "openai_chat", model, stream=False) for _ in range(8)]
             assert until(lambda: held.asked == 8)  # noqa: B023 - waited for right here
             held.release.set()
-            assert [done.result(20).status for done in waiting] == [200] * 8
+            assert [done.result(PATIENCE).status for done in waiting] == [200] * 8
             # Two of the first, and none of the second once their time is over.
             assert until(lambda: running.gateway.upstream_connections == 2)
 
@@ -266,7 +267,7 @@ def test_one_probe_at_a_time_while_others_fall_back(upstream: FaultyUpstream, tm
             assert ask(running, "either/held.probe") == 200
         assert held.asked == 1
         held.release.set()
-        assert probe.result(20) == 200
+        assert probe.result(PATIENCE) == 200
         assert until(lambda: running.gateway.health.breaker("chat").state is State.CLOSED)
 
 
@@ -350,7 +351,7 @@ def test_the_health_check_decides_without_requests(upstream: FaultyUpstream, tmp
         config["upstreams"]["watched"] = {
             "base_url": f"{server.url}/v1",
             "api_key": "sk-watched",
-            "health_check": {"path": "/healthz", "interval_s": 0.05, "timeout_s": 20, "failures": 2},
+            "health_check": {"path": "/healthz", "interval_s": 0.05, "timeout_s": FOR_EVER, "failures": 2},
         }
         with running_gateway(config, tmp_path) as running:
             seen = 'athena_upstream_transitions_total{{state="{}",upstream="watched"}}'

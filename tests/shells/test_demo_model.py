@@ -16,6 +16,7 @@ from athena.shells import demo
 from athena.shells.demo import MODEL, PROMPTED_MODEL, demo_answer
 from athena.tool_adapter import ToolAdapter
 from support.athena_process import serving
+from support.patience import PATIENCE
 
 TEXT = {"type": "string"}
 DANGEROUS = (
@@ -187,6 +188,6 @@ def test_an_agent_on_the_demo_gateway(tmp_path: Path) -> None:
         ],
     }
     with serving(tmp_path) as server:
-        answer = httpx.post(f"{server.url}/v1/messages", json=body, timeout=20).json()
+        answer = httpx.post(f"{server.url}/v1/messages", json=body, timeout=PATIENCE).json()
     assert answer["stop_reason"] == "end_turn"
     assert [block["type"] for block in answer["content"]] == ["text"]

@@ -20,6 +20,7 @@ from athena.shells.logs import log_body
 from athena.shells.stream_mask import StreamMask
 from support.echoing_upstream import EchoingUpstream
 from support.gateway_process import running_gateway
+from support.patience import PATIENCE
 
 KEY = 'sk-canary/5d41402a"bc'
 FRAME = b'data: {"error": "no such key: ' + json.dumps(KEY).encode()[1:-1] + b' sk-canar"}\n\n'
@@ -148,7 +149,7 @@ def test_an_upstream_that_repeats_its_key(tmp_path: Path, forwarded: bool) -> No
         with running_gateway(value, tmp_path) as gateway:
             body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
             answer = httpx.post(
-                f"{gateway.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}, timeout=20
+                f"{gateway.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}, timeout=PATIENCE
             )
             assert answer.status_code == 200
         (file,) = (tmp_path / "frames").iterdir()

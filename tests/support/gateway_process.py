@@ -168,7 +168,7 @@ class GatewayThread:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(20)
+        assert done.wait(PATIENCE)
 
     @property
     def url(self) -> str:
@@ -236,7 +236,7 @@ class GatewayProcess(Serving):
 
 def read_number(port: int, name: str) -> float:
     """One of a gateway's numbers, by its name and labels as /metrics shows them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
