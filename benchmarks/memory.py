@@ -18,7 +18,7 @@ import msgspec
 from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
 from athena.formats.stage import FormatOptions
-from athena.shells.gateway.holding import WHOLE
+from athena.serving.holding import WHOLE
 from athena.shells.gateway.incoming import measure, read_json
 
 SIZE = 4_000_000

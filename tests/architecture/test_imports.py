@@ -52,6 +52,18 @@ SEES: dict[str, set[str]] = {
         "restore",
         "prompted",
     },
+    "serving": {
+        "bounded_cache",
+        "calls",
+        "dialects",
+        "errors",
+        "exchange",
+        "formats",
+        "model",
+        "opaque",
+        "profiles",
+        "prompted",
+    },
     "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from athena.shells.gateway.breaker import State
-from athena.shells.gateway.health import UpstreamHealth
+from athena.serving.breaker import State
+from athena.serving.health import UpstreamHealth
 from support.fault_judge import Answer, ask_raw, judge, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream, Talk
 from support.gateway_process import DIALECTS, GatewayThread, fault_config, read_number, running_gateway

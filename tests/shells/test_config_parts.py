@@ -20,6 +20,7 @@ from athena.errors import ConfigError, UnknownModel
 from athena.formats.policies import Policies
 from athena.formats.stage import FormatOptions
 from athena.profiles import default_profiles
+from athena.serving.network import upstream_url
 from athena.shells.config import (
     FLAGS,
     Config,
@@ -42,7 +43,6 @@ from athena.shells.config import (
     new_key,
     schema_text,
     show,
-    upstream_url,
     verify,
 )
 from athena.shells.config.addresses import clean_base_url, known_hosts, start

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from athena.serving.record import Record, as_fields
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
-from athena.shells.gateway.record import Record, as_fields
 from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TextLines, log_body, secrets_of
 from support.patience import PATIENCE
 

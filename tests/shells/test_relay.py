@@ -15,9 +15,9 @@ from athena.dialects import get_dialect
 from athena.errors import AthenaError
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.stage import FormatOptions
+from athena.serving.budget import Budget
+from athena.serving.holding import AnswerMemory
 from athena.shells.gateway import relay as relay_module
-from athena.shells.gateway.budget import Budget
-from athena.shells.gateway.holding import AnswerMemory
 from athena.shells.gateway.recorder import NO_RECORDER
 from athena.shells.gateway.relay import Relay
 from athena.shells.upstream import Timeouts, UpstreamClient, parse_base_url

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from athena.errors import ClientError
-from athena.shells.gateway.budget import Budget
+from athena.serving.budget import Budget
+from athena.serving.holding import RequestMemory
 from athena.shells.gateway.client import Headers
-from athena.shells.gateway.holding import RequestMemory
 from athena.shells.gateway.incoming import read_body
 from support.virtual_clock import run_virtually
 

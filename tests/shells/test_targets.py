@@ -8,7 +8,7 @@ import pytest
 
 from athena.model.request import Request
 from athena.shells.config import Router
-from athena.shells.gateway.targets import ready_targets
+from athena.shells.config.ready import ready_targets
 from support.gateway_process import load_config
 
 KEY = "0123456789abcdef"

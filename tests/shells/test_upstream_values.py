@@ -8,10 +8,10 @@ import zlib
 import pytest
 
 from athena.errors import ConfigError, InvalidRequest, UpstreamProtocol, UsageError
+from athena.serving.network import Proxy, bypasses_proxy
 from athena.shells.upstream import Origin, parse_base_url
 from athena.shells.upstream.dial import Address, interleave
 from athena.shells.upstream.encoding import ContentDecoder, decoder_for
-from athena.shells.upstream.proxy import Proxy, bypasses_proxy
 from athena.shells.upstream.request import render_head
 
 # -- request heads ---------------------------------------------------------------------------------------------------------

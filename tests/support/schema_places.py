@@ -27,7 +27,7 @@ from athena.model.parts import Text
 from athena.model.request import Output, Request, Tool, Turn
 from athena.prompted.options import PromptedOptions
 from athena.prompted.validation import ArgumentCheck
-from athena.shells.gateway.tokens import measured_tokens
+from athena.serving.tokens import measured_tokens
 from athena.translate import translate_request
 
 Place = Callable[[Tool, str], object]

@@ -240,6 +240,17 @@ def log_ignored(loaded: Loaded) -> None:
         logging.getLogger("athena").warning("%s", problem)
 
 
+def log_refusal(upstream: str, model: str, keep_s: float) -> None:
+    """A model counts as one that takes no tools."""
+    logging.getLogger("athena").warning(
+        "%s refuses tools for %s: they go into the prompt for %g seconds; `tools: prompted` says so for good",
+        upstream,
+        model,
+        keep_s,
+        extra={"fields": {"upstream": upstream, "upstream_model": model, "tools": "prompted"}},
+    )
+
+
 # -- where lines go --------------------------------------------------------------------------------------------------------
 
 

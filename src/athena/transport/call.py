@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from athena.errors import ClientError, UpstreamClosed
 from athena.exchange import Exchange, Route, Step, warnings_header
 from athena.model.request import Request
-from athena.shells.gateway.retries import may_move_on, with_relative_wait
-from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
+from athena.serving.retries import may_move_on, with_relative_wait
+from athena.serving.targets import Target, fitted_request, near_size_limit
 
 if TYPE_CHECKING:
     from athena.transport.engine import Engine

@@ -18,13 +18,14 @@ from athena.exchange import Exchange, Head, Options, Step
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
+from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
+from athena.serving.targets import Target
+from athena.serving.tokens import TokenCounter
+from athena.serving.tool_modes import ToolModes
 from athena.shells.config import Config, Router, Sources, load
+from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
-from athena.shells.gateway.targets import KnownTargets, Target
-from athena.shells.gateway.tokens import TokenCounter
-from athena.shells.gateway.tool_modes import ToolModes
-from athena.shells.logs import log_ignored
+from athena.shells.logs import log_ignored, log_refusal
 from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
@@ -49,7 +50,8 @@ class Engine:
         self._tokens = TokenCounter()
         self._targets = KnownTargets(self._router)
         self._lock = threading.Lock()
-        self.tool_modes = ToolModes(time.monotonic, keep_s=self.config.learning.keep_s)
+        keep_s = self.config.learning.keep_s
+        self.tool_modes = ToolModes(time.monotonic, lambda upstream, model: log_refusal(upstream, model, keep_s), keep_s=keep_s)
 
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
         """The call to make for an SDK's request, or the answer where none is needed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from athena.shells.config.addresses import is_loopback, upstream_url
+from athena.serving.settings import Health, Retries
+from athena.shells.config.addresses import is_loopback
 from athena.shells.config.certificates import listener_context
 from athena.shells.config.display import ShownValue, effective_values, show
 from athena.shells.config.keys import check_bind, hash_key, new_key, verify
@@ -12,13 +13,11 @@ from athena.shells.config.model import (
     Fallback,
     FormatSettings,
     GatewayKey,
-    Health,
     HealthCheck,
     Limits,
     Log,
     Metrics,
     ModelRule,
-    Retries,
     TimeoutOverrides,
     Timeouts,
     Tls,
@@ -76,6 +75,5 @@ __all__ = [
     "new_key",
     "schema_text",
     "show",
-    "upstream_url",
     "verify",
 ]

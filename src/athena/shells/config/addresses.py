@@ -18,7 +18,6 @@ import msgspec
 from athena.errors import ConfigError
 
 _ENDPOINTS = ("/chat/completions", "/messages", "/responses")
-_VERSION = re.compile(r"v[0-9]+[a-z0-9]*\Z")
 _SECRET = re.compile(r"key|token|secret|password|signature|\Asig\Z|\Acode\Z", re.IGNORECASE)
 """Names in a query that stand before a credential: those belong where they are masked."""
 
@@ -97,36 +96,6 @@ def clean_base_url(text: str) -> str:
         path = path.removesuffix(endpoint)
     query = f"?{parts.query}" if parts.query else ""
     return f"{parts.scheme}://{parts.netloc}{path}{query}"
-
-
-def upstream_url(base_url: str, path: str, own_path: str | None = None) -> str:
-    """The URL to post to. `path` is the dialect's, with or without its version; a version in the base wins over it.
-
-    `own_path` is the upstream's configured path, taken as it is. A query of the base is part of every URL.
-    """
-    base, _, query = base_url.partition("?")
-    url = _joined(base, path, own_path, versioned=_names_version(base, query))
-    if not query:
-        return url
-    return f"{url}&{query}" if "?" in url else f"{url}?{query}"
-
-
-def _names_version(base: str, query: str) -> bool:
-    """Does the base say which version of the API is meant, in its path or by a date in its query?"""
-    dated = any(name == "api-version" for name, _ in parse_qsl(query))
-    return dated or any(_VERSION.match(segment) for segment in urlsplit(base).path.split("/"))
-
-
-def _joined(base: str, path: str, own_path: str | None, *, versioned: bool) -> str:
-    if own_path is not None:
-        return f"{base}/{own_path.lstrip('/')}"
-    head, _, rest = path.lstrip("/").partition("/")
-    version = "v1"
-    if _VERSION.match(head):
-        version = head
-    else:
-        rest = path.lstrip("/")
-    return f"{base}/{rest}" if versioned else f"{base}/{version}/{rest}"
 
 
 def is_loopback(host: str) -> bool:

@@ -23,33 +23,37 @@ from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
+from athena.serving.breaker import State
+from athena.serving.budget import Budget
+from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
+from athena.serving.health import RetryBudget, UpstreamHealth
+from athena.serving.holding import RequestMemory
+from athena.serving.record import Record
+from athena.serving.targets import Target
+from athena.serving.tokens import TokenCounter
+from athena.serving.tool_modes import ToolModes
+from athena.serving.weight import READING
 from athena.shells import machine
 from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
+from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.gateway import record as records
+from athena.shells.gateway import request_line
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
-from athena.shells.gateway.breaker import State
-from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.flow import Flow
-from athena.shells.gateway.health import RetryBudget, UpstreamHealth
 from athena.shells.gateway.health_checks import HealthChecks
-from athena.shells.gateway.holding import RequestMemory, memory_limit
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import StreamRecorder, recorder
-from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
-from athena.shells.gateway.targets import KnownTargets, Target
-from athena.shells.gateway.tokens import TokenCounter
-from athena.shells.gateway.tool_modes import ToolModes
-from athena.shells.logs import log_body, secrets_of
+from athena.shells.logs import log_body, log_refusal, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
 _CREATED = 1_700_000_000
+_MEMORY_SHARE = 4
+"""Requests and answers may hold the memory of the machine divided by this."""
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """What a proxy adds to a request that it passes on."""
 
@@ -95,7 +99,7 @@ class Gateway:
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
-        self.memory.set_limit(memory_limit(config.limits, config.workers, machine.memory_bytes()))
+        self.memory.set_limit(_memory_limit(config.limits, config.workers))
         self.lanes.use(config)
         if self.health.settings != config.health:
             self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
@@ -105,7 +109,7 @@ class Gateway:
         self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(
             time.monotonic,
-            lambda upstream: self.metrics.tool_switches.labels(upstream).inc(),
+            self._learnt_refusal,
             keep_s=config.learning.keep_s,
         )
         for name in config.upstreams:
@@ -129,6 +133,10 @@ class Gateway:
         words = {State.OPEN: "is left out", State.HALF_OPEN: "is tried again", State.CLOSED: "is back"}[state]
         fields = {"upstream": upstream, "state": state.value, "reason": why}
         LOG.log(level, "upstream %s %s: %s", upstream, words, why, extra={"fields": fields})
+
+    def _learnt_refusal(self, upstream: str, model: str) -> None:
+        self.metrics.tool_switches.labels(upstream).inc()
+        log_refusal(upstream, model, self.config.learning.keep_s)
 
     @property
     def upstream_connections(self) -> int:
@@ -202,7 +210,7 @@ class Gateway:
             await self._enter(door, dialect, record, client)
         except ClientGone:
             record.outcome = "client_closed"
-            records.write(record)
+            request_line.write(record)
         except AthenaError as error:
             # A status that we ourselves chose (405, 408, 415) is ours, whatever row of the dialect's table the words come from.
             own = error.status if isinstance(error, ClientError) else None
@@ -393,7 +401,7 @@ class Gateway:
                 metrics.losses.labels(loss.action).inc()
             for note in exchange.notes:
                 metrics.format_errors.labels(record.format or "standard", note.code).inc()
-        records.write(record)
+        request_line.write(record)
 
     # -- the smaller doors -----------------------------------------------------------------------------------------------------
 
@@ -452,7 +460,7 @@ class Gateway:
             headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
             _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
-        records.write(record)
+        request_line.write(record)
 
     # -- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -478,6 +486,16 @@ class Gateway:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _memory_limit(limits: Limits, processes: int) -> int:
+    """What one of several server processes may hold.
+
+    Where nothing is configured it is never so little that one request of the largest size does not fit.
+    """
+    if limits.memory_bytes:
+        return limits.memory_bytes // processes
+    return max(machine.memory_bytes() // _MEMORY_SHARE // processes, (READING + 1) * limits.body_bytes)
 
 
 def _decode(value: dict[str, Any], door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:

@@ -22,13 +22,10 @@ from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
 from athena.prompted.validation import LATE_STEPS, ArgumentCheck, Verdict
-from athena.shells.gateway.client import Client
-from athena.shells.gateway.health import Visit
-from athena.shells.gateway.holding import AnswerMemory, RequestMemory
-from athena.shells.gateway.lanes import Place
-from athena.shells.gateway.record import Record
-from athena.shells.gateway.relay import Relay
-from athena.shells.gateway.retries import (
+from athena.serving.health import Visit
+from athena.serving.holding import AnswerMemory, RequestMemory
+from athena.serving.record import Record
+from athena.serving.retries import (
     is_outage,
     is_own_limit,
     is_retryable,
@@ -36,7 +33,10 @@ from athena.shells.gateway.retries import (
     pause_before,
     with_relative_wait,
 )
-from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
+from athena.serving.targets import Target, fitted_request, near_size_limit
+from athena.shells.gateway.client import Client
+from athena.shells.gateway.lanes import Place
+from athena.shells.gateway.relay import Relay
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
 

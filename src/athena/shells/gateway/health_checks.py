@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from athena.errors import AthenaError
 from athena.profiles import default_profiles
+from athena.serving.breaker import Breaker
 from athena.shells.config import Config, HealthCheck, Upstream
-from athena.shells.gateway.breaker import Breaker
-from athena.shells.gateway.targets import upstream_headers, upstream_origin
+from athena.shells.config.ready import upstream_headers, upstream_origin
 from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
 
 

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
+from athena.serving.holding import RequestMemory
+from athena.serving.weight import Weight, weigh, with_measured_text
 from athena.shells.config import Limits
 from athena.shells.gateway.client import Client
-from athena.shells.gateway.holding import RequestMemory
-from athena.shells.gateway.weight import Weight, weigh, with_measured_text
 from athena.wire.fields import decode_json_object
 
 LARGE_BODY = 256 * 1024

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from athena.errors import UpstreamError
+from athena.serving.holding import RETRY_AFTER_S
+from athena.serving.lane import Lane, Turn
 from athena.shells.config import Config, Upstream
-from athena.shells.gateway.holding import RETRY_AFTER_S
-from athena.shells.gateway.lane import Lane, Turn
 
 _Waiting = asyncio.Future[None]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from athena.shells.gateway.breaker import State
-from athena.shells.gateway.lane import Lane
+from athena.serving.breaker import State
+from athena.serving.lane import Lane
 from athena.shells.gateway.numbers import Numbers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

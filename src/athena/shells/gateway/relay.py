@@ -17,8 +17,8 @@ from functools import partial
 from athena.errors import UpstreamError
 from athena.exchange import Exchange, Step
 from athena.model.events import Event
+from athena.serving.holding import AnswerMemory, out_of_memory
 from athena.shells.gateway.client import Client
-from athena.shells.gateway.holding import AnswerMemory, out_of_memory
 from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
 from athena.shells.upstream import Timeouts, UpstreamResponse

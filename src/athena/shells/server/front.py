@@ -21,9 +21,9 @@ from typing import Protocol
 import msgspec
 
 from athena.errors import AthenaError
+from athena.serving.budget import Budget
+from athena.serving.holding import RETRY_AFTER_S
 from athena.shells.config import Config, is_loopback
-from athena.shells.gateway.budget import Budget
-from athena.shells.gateway.holding import RETRY_AFTER_S
 from athena.shells.server.admission import Admission, Places, Standing
 
 LOG = logging.getLogger("athena.server")

@@ -13,7 +13,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-from athena.shells.gateway.budget import Budget
+from athena.serving.budget import Budget
 
 _OBJECTS_BEFORE_COLLECTION = 10_000
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8

@@ -10,7 +10,7 @@ from athena.errors import AthenaError
 from athena.formats import all_formats
 from athena.formats.recognizer import recognizer
 from athena.shells.config import Config, Router
-from athena.shells.gateway.targets import ready_targets
+from athena.shells.config.ready import ready_targets
 
 _READY_AT_ONCE = 8
 """Formats whose tables are built before they are needed; nobody serves many more at once."""

@@ -17,10 +17,10 @@ is a stray response that arrives only after the next request was written.
 Reading order: `settings`, `client`, `pool`, `dial` (with `proxy`, `tls`), `connection`, `response`, `framing`, `encoding`.
 """
 
+from athena.serving.network import ClientSettings, Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 from athena.shells.upstream.client import UpstreamClient
 from athena.shells.upstream.pool import PoolStats
 from athena.shells.upstream.response import UpstreamResponse
-from athena.shells.upstream.settings import ClientSettings, Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 
 __all__ = [
     "ClientSettings",

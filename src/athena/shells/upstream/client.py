@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from athena.errors import UpstreamClosed, UpstreamTimeout, UsageError
+from athena.serving.network import DEFAULT_TIMEOUTS, ClientSettings, Origin, PoolLimits, Timeouts
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.dial import Dialer, Resolver, resolve
 from athena.shells.upstream.pool import OpenConnections, Pool, PoolStats
 from athena.shells.upstream.request import render_head
 from athena.shells.upstream.response import UpstreamResponse
-from athena.shells.upstream.settings import DEFAULT_TIMEOUTS, ClientSettings, Origin, PoolLimits, Timeouts
 
 
 class UpstreamClient:

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout
+from athena.serving.network import Origin
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.proxy import open_tunnel
-from athena.shells.upstream.settings import Origin
 from athena.shells.upstream.tls import TlsContexts
 
 # A peer that vanished without a word is noticed after about two minutes, also where no limit of ours is running.

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamTimeout
+from athena.serving.network import Origin, PoolLimits
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.dial import Dialer
-from athena.shells.upstream.settings import Origin, PoolLimits
 
 
 class PoolStats(msgspec.Struct):

@@ -15,10 +15,10 @@ from copy import copy
 from typing import TypeVar
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, UsageError
+from athena.serving.network import ClientSettings, Timeouts
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
-from athena.shells.upstream.settings import ClientSettings, Timeouts
 
 _NEXT_ROUND = 0.001
 PORTION = 64 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from athena.errors import ConfigError
-from athena.shells.upstream.settings import TlsSettings
+from athena.serving.network import TlsSettings
 
 
 class TlsContexts:

@@ -16,7 +16,6 @@ Until a model counts as REFUSING, each refused request is asked again with its t
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from enum import Enum, auto
@@ -24,9 +23,8 @@ from enum import Enum, auto
 from athena.exchange import Route
 from athena.model.events import Error
 from athena.model.request import Request
-from athena.shells.gateway.targets import Target
+from athena.serving.targets import Target
 
-LOG = logging.getLogger("athena")
 _REFUSALS = frozenset((400, 404, 405, 422, 500, 501))
 _REMEMBERED = 4096
 
@@ -72,12 +70,13 @@ class _State(Enum):
 
 
 class ToolModes:
-    """What one gateway learnt since its configuration was loaded. `clock` tells seconds."""
+    """What one gateway learnt since its configuration was loaded. `clock` tells seconds; `on_learnt` is told the upstream and
+    the model that count as refusing from now on."""
 
     def __init__(
         self,
         clock: Callable[[], float],
-        on_learnt: Callable[[str], None] = lambda upstream: None,
+        on_learnt: Callable[[str, str], None] = lambda upstream, model: None,
         *,
         keep_s: float = 3600.0,
     ) -> None:
@@ -111,15 +110,7 @@ class ToolModes:
             self._known[key] = (_State.DOUBTED, now + self._keep_s)
         elif before is _State.DOUBTED:
             self._known[key] = (_State.REFUSING, now + self._keep_s)
-            self._on_learnt(target.upstream)
-            fields = {"upstream": target.upstream, "upstream_model": target.model, "tools": "prompted"}
-            LOG.warning(
-                "%s refuses tools for %s: they go into the prompt for %g seconds; `tools: prompted` says so for good",
-                target.upstream,
-                target.model,
-                self._keep_s,
-                extra={"fields": fields},
-            )
+            self._on_learnt(target.upstream, target.model)
 
     @property
     def refusing(self) -> int:

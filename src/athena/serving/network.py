@@ -1,22 +1,87 @@
-"""What an operator can set about upstream connections, and where a connection leads: values only, no IO.
-
-The defaults are those of `reliability.md` section 7.
-"""
+"""Where a connection to an upstream leads, what may be set about it, and the URL of a request: values only, no IO."""
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from athena.errors import ConfigError
-from athena.shells.upstream.proxy import Proxy, bypasses_proxy
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_VERSION = re.compile(r"v[0-9]+[a-z0-9]*\Z")
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?")
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """An HTTP proxy. Its credentials are left out of every representation."""
+
+    host: str
+    port: int
+    authorization: str | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> Proxy:
+        """`http://[user:password@]host[:port]`."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            # The message of urlsplit may repeat the credentials.
+            raise ConfigError("the proxy's URL is malformed", code="invalid_proxy") from None
+        if parts.scheme != "http" or not parts.hostname:
+            raise ConfigError("the proxy's URL must be http://host:port", code="invalid_proxy")
+        authorization = None
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+        return cls(parts.hostname, 80 if port is None else port, authorization)
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host!r}, {self.port}{', authorization=***' if self.authorization else ''})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("host", self.host), ("port", self.port)]
+
+
+def bypasses_proxy(host: str, port: int, no_proxy: Sequence[str]) -> bool:
+    """Does the list name this host? Entries: `*`, a domain (its subdomains too) or an address, each with `:port`; a network."""
+    return any(_names(entry.strip().lower(), host, port) for entry in no_proxy)
+
+
+def _names(entry: str, host: str, port: int) -> bool:
+    if not entry:
+        return False
+    if entry == "*":
+        return True
+    address = _address(host)
+    if address is not None and "/" in entry:
+        try:
+            return address in ipaddress.ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, separator, wanted_port = entry.rpartition(":")
+    if separator and wanted_port.isdigit() and (":" not in name or name.startswith("[")):
+        if int(wanted_port) != port:
+            return False
+        entry = name
+    entry = entry.strip("[]")
+    if address is not None:
+        return _address(entry) == address
+    domain = entry.removeprefix("*").removeprefix(".")
+    return host == domain or host.endswith("." + domain)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,3 +206,33 @@ def _host_name(host: str) -> str:
     if _HOST.fullmatch(name.lower()) is None:
         raise ConfigError(f"base_url has no valid host: {host!r}", code="invalid_base_url")
     return name.lower()
+
+
+def upstream_url(base_url: str, path: str, own_path: str | None = None) -> str:
+    """The URL to post to. `path` is the dialect's, with or without its version; a version in the base wins over it.
+
+    `own_path` is the upstream's configured path, taken as it is. A query of the base is part of every URL.
+    """
+    base, _, query = base_url.partition("?")
+    url = _joined(base, path, own_path, versioned=_names_version(base, query))
+    if not query:
+        return url
+    return f"{url}&{query}" if "?" in url else f"{url}?{query}"
+
+
+def _names_version(base: str, query: str) -> bool:
+    """Does the base say which version of the API is meant, in its path or by a date in its query?"""
+    dated = any(name == "api-version" for name, _ in parse_qsl(query))
+    return dated or any(_VERSION.match(segment) for segment in urlsplit(base).path.split("/"))
+
+
+def _joined(base: str, path: str, own_path: str | None, *, versioned: bool) -> str:
+    if own_path is not None:
+        return f"{base}/{own_path.lstrip('/')}"
+    head, _, rest = path.lstrip("/").partition("/")
+    version = "v1"
+    if _VERSION.match(head):
+        version = head
+    else:
+        rest = path.lstrip("/")
+    return f"{base}/{rest}" if versioned else f"{base}/{version}/{rest}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from athena.serving.breaker import Breaker, State
 from athena.shells.config import Health
-from athena.shells.gateway.breaker import Breaker, State
 
 
 class Clock:

@@ -12,12 +12,9 @@ that inflates, or whose text turns out to be wide or full of tiny values, asks f
 from __future__ import annotations
 
 from athena.errors import LimitExceeded, UpstreamError
-from athena.shells.config import Limits
-from athena.shells.gateway.budget import Budget
-from athena.shells.gateway.weight import READING, Weight
+from athena.serving.budget import Budget
+from athena.serving.weight import READING, Weight
 
-_SHARE = 4
-"""Requests and answers may hold the memory of the machine divided by this."""
 RETRY_AFTER_S = 2.0
 """What a client that is refused for want of room is told to wait."""
 _REQUEST = 32 * 1024
@@ -39,16 +36,6 @@ def out_of_memory() -> UpstreamError:
         code="memory_limit",
         retry_after=RETRY_AFTER_S,
     )
-
-
-def memory_limit(limits: Limits, processes: int, available: int) -> int:
-    """What one of several server processes may hold, on a machine with that much memory (0: not known).
-
-    Where nothing is configured it is never so little that one request of the largest size does not fit.
-    """
-    if limits.memory_bytes:
-        return limits.memory_bytes // processes
-    return max(available // _SHARE // processes, (READING + 1) * limits.body_bytes)
 
 
 class RequestMemory:

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from athena.errors import AthenaError, LimitExceeded
+from athena.serving.budget import Budget
+from athena.serving.holding import AnswerMemory, RequestMemory
+from athena.serving.weight import text_bytes, weigh, with_measured_text
 from athena.shells import machine
-from athena.shells.gateway.budget import Budget
-from athena.shells.gateway.holding import AnswerMemory, RequestMemory
-from athena.shells.gateway.weight import text_bytes, weigh, with_measured_text
 from athena.shells.server.memory import FreedMemory
 
 MB = 1024 * 1024

@@ -8,9 +8,9 @@ import pytest
 
 from athena.model.events import Error
 from athena.model.request import Request, Tool
+from athena.serving.tool_modes import ToolModes, names_tools
 from athena.shells.config import Router
-from athena.shells.gateway.targets import KnownTargets
-from athena.shells.gateway.tool_modes import ToolModes, names_tools
+from athena.shells.config.ready import KnownTargets
 from support.cases import CASES
 from support.gateway_process import load_config
 
@@ -51,9 +51,9 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> KnownTargets:
 
 def test_one_refusal_changes_nothing_for_others_and_the_second_does(targets: KnownTargets) -> None:
     (target,) = targets.of("m")
-    learnt: list[str] = []
+    learnt: list[tuple[str, str]] = []
     clock = Clock()
-    modes = ToolModes(clock, learnt.append, keep_s=100)
+    modes = ToolModes(clock, lambda *model: learnt.append(model), keep_s=100)
     assert modes.route(target) is target.route
     assert modes.second_route(target, target.route, REQUEST, REFUSAL) is target.prompted_route
     assert modes.route(target) is target.route, "nobody else is served differently while it is tried"
@@ -63,7 +63,7 @@ def test_one_refusal_changes_nothing_for_others_and_the_second_does(targets: Kno
     assert modes.route(target) is target.prompted_route
     (other,) = targets.of("other")
     assert modes.route(other) is other.route
-    assert (learnt, modes.refusing) == (["up"], 1)
+    assert (learnt, modes.refusing) == ([(target.upstream, target.model)], 1)
 
 
 def test_what_was_learnt_expires_and_one_refusal_confirms_it_again(targets: KnownTargets) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from athena.shells.gateway.lane import Lane, Turn
+from athena.serving.lane import Lane, Turn
 
 
 def test_places_then_the_queue_then_nothing() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
-
-LOG = logging.getLogger("athena.request")
 
 
 class Record(msgspec.Struct):
@@ -47,13 +44,6 @@ class Record(msgspec.Struct):
     first_byte_ms: float = 0.0
     duration_ms: float = 0.0
     own_us_per_chunk: float = 0.0
-
-
-def write(record: Record) -> None:
-    """The line, at info when the answer went well, else at warning."""
-    level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
-    if LOG.isEnabledFor(level):
-        LOG.log(level, "request", extra={"fields": as_fields(record)})
 
 
 def as_fields(record: Record) -> dict[str, Any]:

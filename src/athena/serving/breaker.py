@@ -25,7 +25,7 @@ from enum import Enum
 
 import msgspec
 
-from athena.shells.config.model import Health
+from athena.serving.settings import Health
 
 _BUCKETS = 10
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from athena.errors import AthenaError
-from athena.shells.config.model import Health, Retries
-from athena.shells.gateway.breaker import Breaker, Pass, State
-from athena.shells.gateway.targets import Target
+from athena.serving.breaker import Breaker, Pass, State
+from athena.serving.settings import Health, Retries
+from athena.serving.targets import Target
 
 OnChange = Callable[[str, State, str], None]
 """Told of an upstream's new state, and why."""
