@@ -7,6 +7,25 @@ from typing import Any
 import msgspec
 
 
+class Details(msgspec.Struct):
+    """What is counted about a request besides its line."""
+
+    attempts: list[tuple[str, bool]] = msgspec.field(default_factory=list)
+    """Each upstream that was asked, and whether it did its part."""
+    bad_calls: dict[str, int] = msgspec.field(default_factory=dict)
+    unchecked_calls: dict[str, int] = msgspec.field(default_factory=dict)
+    """Calls by what was wrong with them, and by why they were not held against their whole schema."""
+    losses: dict[str, int] = msgspec.field(default_factory=dict)
+    """By what was done: dropped, emulated, repaired."""
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
+    """Calls in text that could not be used, by error code."""
+    prompted_style: str = ""
+    echo_rule: str = ""
+    echo_note: str = ""
+    defect: str = ""
+    """The trace of a fault of ours."""
+
+
 class Record(msgspec.Struct):
     """What is known of one request; filled in as it goes."""
 
@@ -44,6 +63,7 @@ class Record(msgspec.Struct):
     first_byte_ms: float = 0.0
     duration_ms: float = 0.0
     own_us_per_chunk: float = 0.0
+    details: Details = msgspec.field(default_factory=Details)
 
 
 def as_fields(record: Record) -> dict[str, Any]:
@@ -51,6 +71,8 @@ def as_fields(record: Record) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in record.__struct_fields__:
         value = getattr(record, name)
+        if name == "details":
+            continue
         if value or name in ("calls", "status"):
             fields[name] = round(value, 2) if isinstance(value, float) else value
     return fields

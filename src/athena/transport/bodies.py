@@ -5,60 +5,79 @@ The stream classes of `httpx` and `httpx2` are told apart by their class, so eac
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+from athena.errors import UpstreamClosed
 from athena.exchange import Step
-from athena.transport.call import Call
+from athena.serving.retries import with_relative_wait
+from athena.serving.serving import Serving, State
 
 _READS_TO_THE_END = 4
 _SECONDS_TO_THE_END = 0.1
 
 
+def broken_connection(failure: str) -> UpstreamClosed:
+    """The network failed."""
+    return UpstreamClosed(f"the connection to the upstream broke: {failure}", code="upstream_reset")
+
+
 class _Body:
-    """What both have: the call, the upstream's answer, and how far it is."""
+    """What both have: the request, and the upstream's answer."""
 
     network_errors: tuple[type[Exception], ...] = ()
     timeouts: tuple[type[Exception], ...] = ()
 
-    def __init__(self, call: Call, answer: Any) -> None:
-        self._call = call
+    def __init__(self, serving: Serving, answer: Any) -> None:
+        self._serving = serving
         self._answer = answer
-        self._shown = self._done = self._closed = False
+        self._closed = False
         self.first = b""
         """What the SDK reads before anything else."""
-        call.begin(answer.status_code, {name.lower(): value for name, value in answer.headers.items()})
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        serving.head(answer.status_code, with_relative_wait(headers, time.time()), time.monotonic())
 
     @property
     def _packed(self) -> bool:
         """Compressed, although nobody asked for it."""
         return bool(self._answer.headers.get("content-encoding"))
 
-    def _decided(self, step: Step) -> bool:
-        """Is the SDK's status known, or that another request is to be made?"""
-        if step.head is None and step.again is None:
-            return False
-        self._shown, self._done = True, step.done
-        return True
+    def _is_decided(self, step: Step) -> bool:
+        """Is the SDK's status known, or what else is to be done?"""
+        return step.head is not None or self._serving.state is not State.READING
 
     @property
     def _must_tell(self) -> bool:
         """The network failed: an error in the SDK's own words, unless it has seen nothing; then it is its own matter."""
-        return self._shown or self._call.has_said_all
+        return self._serving.has_head or self._serving.has_said_all
+
+    def _end(self) -> None:
+        """The request is over, unless there is another attempt to make."""
+        if self._serving.state in (State.READING, State.OVER):
+            self._serving.close(time.monotonic())
+
+    def _take(self, piece: bytes | None) -> Step:
+        now = time.monotonic()
+        return self._serving.end(None, now) if piece is None else self._serving.data(piece, now)
+
+    def _cut(self, failure: str | None) -> Step:
+        """The body ended too early; None: only its end is missing."""
+        return self._serving.end(broken_connection(failure) if failure is not None else None, time.monotonic())
 
 
 class _SyncBody(_Body):
     """The SDK's bytes, made as the upstream's come. Whoever iterates again goes on where the last one stopped."""
 
-    def __init__(self, call: Call, answer: Any) -> None:
-        super().__init__(call, answer)
+    def __init__(self, serving: Serving, answer: Any) -> None:
+        super().__init__(serving, answer)
         self._pieces: Iterator[bytes] = iter(answer.iter_bytes() if self._packed else answer.stream)
 
     def until_decided(self) -> Step:
         """Go on until the SDK's status is known, or another request is to be made."""
-        while not self._decided(step := self._step()):
+        while not self._is_decided(step := self._step()):
             pass
         return step
 
@@ -69,13 +88,13 @@ class _SyncBody(_Body):
             # Raised here and nowhere else: handed to a function, it would be tied to that function's frame.
             if not self._must_tell:
                 raise
-            return self._call.end(failure)
+            return self._cut(str(failure))
         except self.timeouts:
             # The SDK's patience is at its end; but when all is said, only the end itself is missing.
-            if not self._call.has_said_all:
+            if not self._serving.has_said_all:
                 raise
-            return self._call.end()
-        return self._call.end() if piece is None else self._call.data(piece)
+            return self._cut(None)
+        return self._take(piece)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -84,9 +103,8 @@ class _SyncBody(_Body):
         if self.first:
             output, self.first = self.first, b""
             return output
-        while not self._done:
+        while self._serving.state is State.READING:
             step = self._step()
-            self._done = step.done
             if step.output:
                 return step.output
         raise StopIteration
@@ -96,9 +114,10 @@ class _SyncBody(_Body):
         if self._closed:
             return
         self._closed = True
-        if self._call.answered:
+        if self._serving.keeps_connection:
             self._read_to_the_end()
         self._answer.close()
+        self._end()
 
     def _read_to_the_end(self) -> None:
         """All is said; if the end of the body is there too, the connection can be used again. Never waits for it."""
@@ -114,13 +133,13 @@ class _SyncBody(_Body):
 class _AsyncBody(_Body):
     """The same for asynchronous clients."""
 
-    def __init__(self, call: Call, answer: Any) -> None:
-        super().__init__(call, answer)
+    def __init__(self, serving: Serving, answer: Any) -> None:
+        super().__init__(serving, answer)
         self._pieces: AsyncIterator[bytes] = aiter(answer.aiter_bytes() if self._packed else answer.stream)
 
     async def until_decided(self) -> Step:
         """Go on until the SDK's status is known, or another request is to be made."""
-        while not self._decided(step := await self._step()):
+        while not self._is_decided(step := await self._step()):
             pass
         return step
 
@@ -131,13 +150,13 @@ class _AsyncBody(_Body):
             # Raised here and nowhere else: handed to a function, it would be tied to that function's frame.
             if not self._must_tell:
                 raise
-            return self._call.end(failure)
+            return self._cut(str(failure))
         except self.timeouts:
             # The SDK's patience is at its end; but when all is said, only the end itself is missing.
-            if not self._call.has_said_all:
+            if not self._serving.has_said_all:
                 raise
-            return self._call.end()
-        return self._call.end() if piece is None else self._call.data(piece)
+            return self._cut(None)
+        return self._take(piece)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -146,9 +165,8 @@ class _AsyncBody(_Body):
         if self.first:
             output, self.first = self.first, b""
             return output
-        while not self._done:
+        while self._serving.state is State.READING:
             step = await self._step()
-            self._done = step.done
             if step.output:
                 return step.output
         raise StopAsyncIteration
@@ -158,9 +176,10 @@ class _AsyncBody(_Body):
         if self._closed:
             return
         self._closed = True
-        if self._call.answered:
+        if self._serving.keeps_connection:
             await self._read_to_the_end()
         await self._answer.aclose()
+        self._end()
 
     async def _read_to_the_end(self) -> None:
         """All is said; if the end of the body comes at once, the connection can be used again."""

@@ -8,18 +8,23 @@ from __future__ import annotations
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from athena.errors import UsageError
 from athena.exchange import Step
+from athena.serving.network import Origin
+from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
 from athena.shells.config import Config
-from athena.shells.upstream import Origin
-from athena.transport.bodies import async_body, sync_body
-from athena.transport.call import Call, Outgoing
+from athena.transport.bodies import async_body, broken_connection, sync_body
 from athena.transport.engine import Engine
+
+_PASSED_ON = ("request-id", "x-request-id")
+"""Headers of the upstream's answer that the SDK gets."""
 
 if TYPE_CHECKING:
     import httpx
@@ -45,15 +50,14 @@ class _Shared:
         self._inner: dict[tuple[Any, ...], Any] = {}
         self._lock = threading.Lock()
 
-    def _open(self, request: Any, body: bytes) -> Call | Step:
+    def _open(self, request: Any, body: bytes) -> Serving | Step:
         headers = {name.lower(): value for name, value in request.headers.items()}
         return self._engine.open(request.method, request.url.path, request.url.query.decode("latin-1"), headers, body)
 
-    def _way(self, library: ModuleType, outgoing: Outgoing, make: Callable[..., Any]) -> Any:
+    def _way(self, library: ModuleType, origin: Origin, make: Callable[..., Any]) -> Any:
         """The transport that reaches the network for this target."""
         if self._given is not None:
             return self._given
-        origin = outgoing.target.origin
         key = (library, origin.tls, origin.proxy)
         way = self._inner.get(key)
         if way is None:
@@ -89,28 +93,36 @@ class Transport(_Shared, _SyncBase):
     def handle_request(self, request: Any) -> Any:
         """Answer one `request` of the client; its library calls this."""
         library = _library(request)
-        call = self._open(request, request.read())
-        if isinstance(call, Step):
-            return _ready(library, call, request)
-        while True:
-            outgoing = call.request()
+        serving = self._open(request, request.read())
+        if isinstance(serving, Step):
+            return _ready(library, serving, request)
+        action = _next(serving)
+        while isinstance(action, Send):
+            body: Any = None
+            serving.sending(time.monotonic())
             try:
-                answer = self._way(library, outgoing, library.HTTPTransport).handle_request(_sent(library, outgoing, request))
-                body = sync_body(library)(call, answer)
-                try:
-                    step = body.until_decided()
-                except BaseException:
-                    answer.close()
+                way = self._way(library, action.target.origin, library.HTTPTransport)
+                body = sync_body(library)(serving, way.handle_request(_sent(library, action, request)))
+                step = body.until_decided()
+            except _lost(library) as failure:
+                following = _after_loss(serving, str(failure))
+                if body is not None:
+                    body.close()
+                if following is None:
                     raise
-            except _lost(library):
-                if call.unreachable():
-                    continue
+                action = following
+                continue
+            except BaseException:
+                if body is not None:
+                    body.close()
+                serving.close(time.monotonic())
                 raise
-            shown = call.settled(step)
-            if shown is None or shown.done:
+            if serving.state is not State.READING:
                 body.close()
-            if shown is not None:
-                return _response(library, call, shown, body, request)
+            if step.head is not None:
+                return _response(library, serving, step, body, request)
+            action = _next(serving)
+        return _told(library, serving, action, request)
 
     def close(self) -> None:
         """Close the connections to upstreams."""
@@ -145,29 +157,36 @@ class AsyncTransport(_Shared, _AsyncBase):
     async def handle_async_request(self, request: Any) -> Any:
         """Answer one `request` of the client; its library calls this."""
         library = _library(request)
-        call = self._open(request, await request.aread())
-        if isinstance(call, Step):
-            return _ready(library, call, request)
-        while True:
-            outgoing = call.request()
+        serving = self._open(request, await request.aread())
+        if isinstance(serving, Step):
+            return _ready(library, serving, request)
+        action = _next(serving)
+        while isinstance(action, Send):
+            body: Any = None
+            serving.sending(time.monotonic())
             try:
-                way = self._way(library, outgoing, library.AsyncHTTPTransport)
-                answer = await way.handle_async_request(_sent(library, outgoing, request))
-                body = async_body(library)(call, answer)
-                try:
-                    step = await body.until_decided()
-                except BaseException:
-                    await answer.aclose()
+                way = self._way(library, action.target.origin, library.AsyncHTTPTransport)
+                body = async_body(library)(serving, await way.handle_async_request(_sent(library, action, request)))
+                step = await body.until_decided()
+            except _lost(library) as failure:
+                following = _after_loss(serving, str(failure))
+                if body is not None:
+                    await body.aclose()
+                if following is None:
                     raise
-            except _lost(library):
-                if call.unreachable():
-                    continue
+                action = following
+                continue
+            except BaseException:
+                if body is not None:
+                    await body.aclose()
+                serving.close(time.monotonic())
                 raise
-            shown = call.settled(step)
-            if shown is None or shown.done:
+            if serving.state is not State.READING:
                 await body.aclose()
-            if shown is not None:
-                return _response(library, call, shown, body, request)
+            if step.head is not None:
+                return _response(library, serving, step, body, request)
+            action = _next(serving)
+        return _told(library, serving, action, request)
 
     async def aclose(self) -> None:
         """Close the connections to upstreams."""
@@ -215,11 +234,44 @@ def _connection_settings(library: ModuleType, origin: Origin) -> dict[str, Any]:
     return settings
 
 
-def _sent(library: ModuleType, outgoing: Outgoing, request: Any) -> Any:
+def _next(serving: Serving) -> Send | Tell:
+    """What to do now."""
+    while True:
+        match serving.next(time.monotonic()):
+            case Build():
+                serving.build()
+            case Pause():
+                raise UsageError("retries are the SDK's")
+            case action:
+                return action
+
+
+def _after_loss(serving: Serving, failure: str) -> Send | Tell | None:
+    """The network failed before the SDK had seen anything. None: nobody else is to be asked, so the library's error is told."""
+    now = time.monotonic()
+    if serving.state is State.SENDING:
+        serving.failed(broken_connection(failure), now)
+    elif serving.state is State.READING:
+        serving.end(broken_connection(failure), now)
+    action = _next(serving)
+    if isinstance(action, Tell) and action.is_lost:
+        serving.close(now)
+        return None
+    return action
+
+
+def _told(library: ModuleType, serving: Serving, action: Tell, request: Any) -> Any:
+    """An answer that is an error."""
+    response = _response(library, serving, action.step, None, request)
+    serving.close(time.monotonic())
+    return response
+
+
+def _sent(library: ModuleType, outgoing: Send, request: Any) -> Any:
     """The upstream's request; the SDK's timeouts travel in its extensions."""
-    return library.Request(
-        "POST", outgoing.url, headers=outgoing.headers, content=outgoing.body, extensions=dict(request.extensions)
-    )
+    url = f"{outgoing.target.origin}{outgoing.path}"
+    extensions = dict(request.extensions)
+    return library.Request("POST", url, headers=outgoing.headers, content=outgoing.body, extensions=extensions)
 
 
 def _ready(library: ModuleType, step: Step, request: Any) -> Any:
@@ -228,10 +280,14 @@ def _ready(library: ModuleType, step: Step, request: Any) -> Any:
     return library.Response(step.head.status, headers=step.head.headers, content=step.output, request=request)
 
 
-def _response(library: ModuleType, call: Call, step: Step, body: Any, request: Any) -> Any:
+def _response(library: ModuleType, serving: Serving, step: Step, body: Any, request: Any) -> Any:
     """The answer that begins with this step; `body` brings the rest of it."""
-    status, headers = call.head(step)
+    assert step.head is not None
+    given = serving.upstream_headers
+    headers = {**step.head.headers, **{name: given[name] for name in _PASSED_ON if name in given}}
+    if step.head.status >= 400 and "x-should-retry" in given:
+        headers["x-should-retry"] = given["x-should-retry"]
     if step.done:
-        return library.Response(status, headers=headers, content=step.output, request=request)
+        return library.Response(step.head.status, headers=headers, content=step.output, request=request)
     body.first = step.output
-    return library.Response(status, headers=headers, stream=body, request=request)
+    return library.Response(step.head.status, headers=headers, stream=body, request=request)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -14,11 +16,18 @@ from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, ConfigError
-from athena.exchange import Exchange, Head, Options, Step
+from athena.exchange import Head, Step
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
+from athena.serving.budget import Budget
 from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
+from athena.serving.health import RetryBudget, UpstreamHealth
+from athena.serving.holding import RequestMemory
+from athena.serving.record import Record
+from athena.serving.serving import Serving
+from athena.serving.settings import Health
+from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 from athena.serving.tool_modes import ToolModes
@@ -26,7 +35,6 @@ from athena.shells.config import Config, Router, Sources, load
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.logs import log_ignored, log_refusal
-from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
 _BELOW_ANY_PREFIX = (
@@ -44,17 +52,31 @@ class Engine:
 
     def __init__(self, config: Config | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> None:
         self.config = _configuration(config, settings)
-        self._router = Router(self.config)
-        self._envelope = Envelope(kept_envelope_key(self.config))
-        self._store = _SharedStore(self.config.reasoning_store) if self.config.reasoning_store else None
-        self._tokens = TokenCounter()
+        config = self.config
+        self._router = Router(config)
         self._targets = KnownTargets(self._router)
-        self._lock = threading.Lock()
-        keep_s = self.config.learning.keep_s
-        self.tool_modes = ToolModes(time.monotonic, lambda upstream, model: log_refusal(upstream, model, keep_s), keep_s=keep_s)
+        self._tokens = _SharedTokens()
+        keep_s = config.learning.keep_s
+        self._shared = Shared(
+            retries=msgspec.structs.replace(config.retries, attempts=0),
+            tool_modes=ToolModes(time.monotonic, lambda upstream, model: log_refusal(upstream, model, keep_s), keep_s=keep_s),
+            tokens=self._tokens,
+            envelope=Envelope(kept_envelope_key(config)),
+            store=_SharedStore(config.reasoning_store) if config.reasoning_store else None,
+            answers=AnswerSettings(
+                stream_error_stop=config.stream_error_stop,
+                reasoning_fields=config.reasoning_fields,
+                pass_junk=config.passthrough_invalid,
+                stop_retries=False,
+            ),
+            memory=Budget(sys.maxsize, time.monotonic),
+            health=UpstreamHealth(Health(failures=0, error_rate=0), time.monotonic),
+            retry_budget=RetryBudget(config.retries),
+            wall_clock=time.time,
+        )
 
-    def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
-        """The call to make for an SDK's request, or the answer where none is needed."""
+    def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Serving | Step:
+        """An SDK's request to be served, or the answer where no upstream is needed."""
         door = _door(path, query, headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
         try:
@@ -73,32 +95,7 @@ class Engine:
         """Where requests for a model go, the first meant and the others its fallbacks. Raises UnknownModel."""
         return self._targets.of(model)
 
-    def options(self, request: Request, target: Target, seed: str, *, array: bool) -> Options:
-        """What the exchange is told about this transport."""
-        config = self.config
-        return Options(
-            seed=seed,
-            created=int(time.time()),
-            envelope=self._envelope,
-            store=self._store,
-            limits=target.limits,
-            input_tokens=self._tokens.count(request, target.model) if request.stream else 0,
-            stream_error_stop=config.stream_error_stop,
-            reasoning_fields=config.reasoning_fields,
-            pass_junk=config.passthrough_invalid,
-            upstream=target.upstream,
-            secrets=target.secrets,
-            retry_after_max=config.retries.retry_after_max_s,
-            array=array,
-        )
-
-    def learn(self, exchange: Exchange, target: Target) -> None:
-        """An answer came whole: its token counts make the next estimate better."""
-        if exchange.usage is not None and not exchange.usage.estimated:
-            with self._lock:
-                self._tokens.learn(exchange.request, target.model, exchange.usage.input_total)
-
-    def _enter(self, door: Door, dialect: Dialect, headers: dict[str, str], query: str, body: bytes) -> Call | Step:
+    def _enter(self, door: Door, dialect: Dialect, headers: dict[str, str], query: str, body: bytes) -> Serving | Step:
         if door.action in ("models", "model"):
             return _whole(self._models(door, dialect))
         value = decode_json_object(body)
@@ -109,7 +106,18 @@ class Engine:
             return _whole({"status": "ok"})
         asked = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
         check_names(asked)
-        return Call(self, asked, headers=headers, key=credential(headers, query), array=door.array)
+        record = Record(request_id="req_" + secrets.token_hex(12), dialect=dialect.name, model=asked.model, stream=asked.stream)
+        return Serving(
+            self._shared,
+            asked,
+            self.targets(asked.model),
+            record,
+            RequestMemory(self._shared.memory),
+            headers=headers,
+            key=credential(headers, query),
+            array=door.array,
+            now=time.monotonic(),
+        )
 
     def _models(self, door: Door, dialect: Dialect) -> dict[str, Any]:
         entries = [
@@ -134,6 +142,18 @@ class _SharedStore(OpaqueStore):
     def put(self, tenant: str, call_id: str, memory: Memory) -> None:
         with self._lock:
             super().put(tenant, call_id, memory)
+
+
+class _SharedTokens(TokenCounter):
+    """The same for token counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def learn(self, request: Request, model: str, actual: int) -> None:
+        with self._lock:
+            super().learn(request, model, actual)
 
 
 def _refusal(dialect: Dialect, error: Error) -> Step:

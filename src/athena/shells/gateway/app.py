@@ -6,6 +6,7 @@ reload; requests under way keep the one they began with.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -19,16 +20,18 @@ from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, InvalidRequest
-from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.serving.breaker import State
 from athena.serving.budget import Budget
+from athena.serving.clock import ClientLimits
 from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.record import Record
+from athena.serving.serving import Serving
+from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 from athena.serving.tool_modes import ToolModes
@@ -37,17 +40,16 @@ from athena.shells import machine
 from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.gateway import request_line
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
 from athena.shells.gateway.client import Client, ClientGone, Headers
-from athena.shells.gateway.flow import Flow
+from athena.shells.gateway.driver import Driver
 from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.recorder import StreamRecorder, recorder
-from athena.shells.logs import log_body, log_refusal, secrets_of
+from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, write_line
+from athena.shells.logs import log_refusal, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
@@ -81,16 +83,16 @@ class Gateway:
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
-        self._flows: set[Flow] = set()
-        self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
+        self._drivers: set[Driver] = set()
+        self.metrics.held_bytes.set_function(lambda: sum(driver.held for driver in tuple(self._drivers)))
         self._draining = False
         self._bound = bound
         self._checks: HealthChecks | None = None
         self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
-        self._unchecked_said: set[str] = set()
+        self._lines = RequestLines()
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
-        self.metrics.watch("requests", lambda: len(self._flows), lambda: self.config.limits.requests)
+        self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
         """Serve by this configuration from now on; requests under way are not touched."""
@@ -106,11 +108,34 @@ class Gateway:
         self.health.keep(config.upstreams)
         if self._checks is not None:
             self._checks.use(config)
-        self.budget = RetryBudget(config.retries)
         self.tool_modes = ToolModes(
             time.monotonic,
             self._learnt_refusal,
             keep_s=config.learning.keep_s,
+        )
+        timeouts = config.timeouts
+        self._shared = Shared(
+            retries=config.retries,
+            tool_modes=self.tool_modes,
+            tokens=self.tokens,
+            envelope=self._envelope,
+            store=self._store,
+            answers=AnswerSettings(
+                stream_error_stop=config.stream_error_stop,
+                reasoning_fields=config.reasoning_fields,
+                hide_auth_errors=bool(config.keys),
+                pass_junk=config.passthrough_invalid,
+            ),
+            memory=self.memory,
+            health=self.health,
+            retry_budget=RetryBudget(config.retries),
+            client_limits=ClientLimits(timeouts.hold_head_s, timeouts.keep_alive_s, timeouts.client_write_s),
+            watchers=(
+                RequestNumbers(self.metrics, self._model_label),
+                self._lines,
+                RawStreams(config.log.sse_dir, self._secrets),
+            ),
+            wall_clock=time.time,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
@@ -210,7 +235,7 @@ class Gateway:
             await self._enter(door, dialect, record, client)
         except ClientGone:
             record.outcome = "client_closed"
-            request_line.write(record)
+            write_line(record)
         except AthenaError as error:
             # A status that we ourselves chose (405, 408, 415) is ours, whatever row of the dialect's table the words come from.
             own = error.status if isinstance(error, ClientError) else None
@@ -278,130 +303,69 @@ class Gateway:
     # -- answers -------------------------------------------------------------------------------------------------------------
 
     async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
-        if self._draining or len(self._flows) >= self.config.limits.requests:
+        if self._draining or len(self._drivers) >= self.config.limits.requests:
             if not self._draining:
                 self.metrics.refusals.labels("requests").inc()
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
         memory = RequestMemory(self.memory)
         try:
-            request = await self._read(door, dialect, record, client, memory)
+            shared = self._shared
+            request, body = await self._read(door, dialect, record, client, memory)
             record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
-            targets = self.targets(request.model)
-            flow = Flow(self, request, record, client, memory, key=key, array=door.array)
-            await self._run(flow, targets, client)
+            serving = Serving(
+                shared,
+                request,
+                self.targets(request.model),
+                record,
+                memory,
+                headers=client.headers,
+                key=key,
+                array=door.array,
+                now=asyncio.get_running_loop().time(),
+                body=body,
+            )
+            headers = list(self._web_access.answer_headers(record.origin))
+            await self._run(Driver(serving, client, self.client, self.lanes, headers))
         finally:
             memory.close()
 
-    async def _run(self, flow: Flow, targets: tuple[Target, ...], client: Client) -> None:
-        self._flows.add(flow)
+    async def _run(self, driver: Driver) -> None:
+        self._drivers.add(driver)
         self.metrics.open_streams.inc()
-        client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
         try:
-            await flow.run(targets)
+            await driver.run()
         finally:
-            client.on_gone = client.on_doubt = None
-            self._flows.discard(flow)
+            self._drivers.discard(driver)
             self.metrics.open_streams.dec()
 
-    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory) -> Request:
+    async def _read(
+        self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory
+    ) -> tuple[Request, bytes]:
+        """The request, and its body where somebody wants to see it."""
         limits, timeouts = self.config.limits, self.config.timeouts
         decode = partial(_decode, door=door, dialect=dialect, limits=limits, version=client.headers.get("anthropic-version"))
-        show = partial(log_body, "client request", record.request_id)
-        request, weight, record.large = await read_request(client, limits, timeouts.client_body_s, memory, decode, on_body=show)
+        kept: list[bytes] = []
+        keep = kept.append if self._shared.wants_bodies else _forget
+        request, weight, record.large = await read_request(client, limits, timeouts.client_body_s, memory, decode, on_body=keep)
         memory.decoded(weight)
-        return request
+        return request, kept[0] if kept else b""
 
     def targets(self, model: str) -> tuple[Target, ...]:
         """The targets of a model name. Raises UnknownModel."""
         return self._targets.of(model)
-
-    def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
-        """What the exchange is told about this gateway."""
-        config = self.config
-        return Options(
-            seed=record.request_id,
-            created=int(time.time()),
-            envelope=self._envelope,
-            store=self._store,
-            tenant=record.key,
-            limits=target.limits,
-            input_tokens=self.tokens.count(request, target.model) if request.stream else 0,
-            stream_error_stop=config.stream_error_stop,
-            reasoning_fields=config.reasoning_fields,
-            hide_auth_errors=bool(config.keys),
-            pass_junk=config.passthrough_invalid,
-            upstream=target.upstream,
-            secrets=target.secrets,
-            retry_after_max=config.retries.retry_after_max_s,
-            array=array,
-        )
-
-    def recorder(self, record: Record, request: Request, key: str | None) -> StreamRecorder:
-        """Where raw frames of this answer are kept, if anywhere; the client's `key` may have gone to the upstream."""
-        directory = self.config.log.sse_dir if request.stream else ""
-        return recorder(directory, record.request_id, (*self._secrets, key or ""))
-
-    def dialect_of(self, request: Request) -> Dialect:
-        return get_dialect(request.dialect)
 
     def answer_headers(self, record: Record) -> Headers:
         """Headers of every answer."""
         value = record.request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
-    def note_unchecked(self, record: Record, reason: str) -> None:
-        """Count a call that was not held against its whole schema; the first of each kind is said in the log."""
-        self.metrics.unchecked_calls.labels(record.upstream, reason).inc()
-        if reason not in self._unchecked_said:
-            self._unchecked_said.add(reason)
-            LOG.warning(
-                "calls are passed on without a check of their schema (%s; first in request %s): it would take too much work",
-                reason,
-                record.request_id,
-            )
-
-    def model_label(self, record: Record) -> str:
+    def _model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
         return record.upstream_model if self.config.metrics.per_model and self._is_configured(record) else "other"
 
     def _is_configured(self, record: Record) -> bool:
         return any(entry.model == record.upstream_model for entry in self._router.listed_models())
-
-    def settle(self, record: Record, exchange: Exchange | None) -> None:
-        """A request is over: write its line, count it."""
-        metrics = self.metrics
-        metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, record.outcome).inc()
-        metrics.first_byte.labels(record.dialect, record.upstream).observe(record.first_byte_ms / 1000)
-        metrics.duration.labels(record.dialect, record.upstream).observe(record.duration_ms / 1000)
-        if record.chunks:
-            metrics.chunk_overhead.labels(record.dialect, record.upstream).observe(record.own_us_per_chunk)
-        if record.input_tokens:
-            metrics.tokens.labels(record.upstream, "input").inc(record.input_tokens)
-        if record.output_tokens:
-            metrics.tokens.labels(record.upstream, "output").inc(record.output_tokens)
-        if record.calls:
-            model = self.model_label(record)
-            native = record.calls - record.text_calls
-            if native > 0:
-                metrics.calls.labels(record.upstream, model, "native").inc(native)
-            if record.text_calls:
-                metrics.calls.labels(record.upstream, model, "text").inc(record.text_calls)
-                if not record.tool_mode:
-                    metrics.leaks.labels(record.upstream, model).inc()
-                metrics.detections.labels(record.format).inc()
-        if record.echoes and exchange is not None:
-            metrics.echoes.labels(record.upstream, self.model_label(record), exchange.echo_rule).inc(record.echoes)
-        if record.repairs:
-            metrics.repairs.labels(record.format or "standard").inc(record.repairs)
-        if exchange is not None:
-            if exchange.prompted is not None:
-                metrics.prompted.labels(record.upstream, exchange.prompted.style).inc()
-            for loss in exchange.losses:
-                metrics.losses.labels(loss.action).inc()
-            for note in exchange.notes:
-                metrics.format_errors.labels(record.format or "standard", note.code).inc()
-        request_line.write(record)
 
     # -- the smaller doors -----------------------------------------------------------------------------------------------------
 
@@ -460,7 +424,7 @@ class Gateway:
             headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
             _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
-        request_line.write(record)
+        write_line(record)
 
     # -- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -470,13 +434,13 @@ class Gateway:
 
     def stop_flows(self) -> None:
         """The drain time is over: end what is left, telling every client."""
-        for flow in tuple(self._flows):
-            flow.stop("shutdown")
+        for driver in tuple(self._drivers):
+            driver.stop("shutdown")
 
     @property
     def open_flows(self) -> int:
         """Requests under way."""
-        return len(self._flows)
+        return len(self._drivers)
 
     async def close(self) -> None:
         """Drop all upstream connections."""
@@ -486,6 +450,10 @@ class Gateway:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _forget(body: bytes) -> None:
+    """Nobody wants to see it."""
 
 
 def _memory_limit(limits: Limits, processes: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from athena.errors import AthenaError
-from athena.shells.logs import BODY_LOG, log_body
+from athena.shells.logs import log_body
 from athena.shells.own_files import open_own, own_directory
 from athena.shells.stream_mask import StreamMask
 
@@ -22,16 +22,15 @@ LOG = logging.getLogger("athena")
 
 
 class StreamRecorder:
-    """One file per stream, `sse_<date>_<time>_<id>.log`, readable by its owner only; none when no directory is named."""
+    """One file per stream, `sse_<date>_<time>_<name>.log`, readable by its owner only; none when no directory is named."""
 
-    def __init__(self, directory: str, request_id: str, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, directory: str, request_id: str, secrets: Iterable[str] = (), name: str = "") -> None:
         self._file: BinaryIO | None = None
         self._request_id = request_id
         self._mask = StreamMask(secrets)
         if not directory:
             return
-        name = f"sse_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{request_id}.log"
-        path = Path(directory).expanduser() / name
+        path = Path(directory).expanduser() / f"sse_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{name or request_id}.log"
         try:
             own_directory(path.parent)
             self._file = os.fdopen(open_own(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL), "wb")
@@ -68,26 +67,6 @@ class StreamRecorder:
                 file.close()
             except OSError as error:
                 LOG.warning("recording of a stream ended: %s", error)
-
-
-class _NoRecorder(StreamRecorder):
-    """Nobody wants to see the bytes: nothing is done with them."""
-
-    def __init__(self) -> None:
-        super().__init__("", "")
-
-    def write(self, data: bytes) -> None:
-        pass
-
-
-NO_RECORDER: StreamRecorder = _NoRecorder()
-
-
-def recorder(directory: str, request_id: str, secrets: Iterable[str]) -> StreamRecorder:
-    """The recorder of one answer: into a file of this directory, if one is named, and into the log at debug."""
-    if directory or BODY_LOG.isEnabledFor(logging.DEBUG):
-        return StreamRecorder(directory, request_id, secrets)
-    return NO_RECORDER
 
 
 def check_recordings(directory: str) -> None:

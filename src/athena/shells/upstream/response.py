@@ -21,6 +21,8 @@ from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
 
 _NEXT_ROUND = 0.001
+_END_S = 1.0
+"""Seconds for the end of a body of which all else has come."""
 PORTION = 64 * 1024
 """The most bytes of a body, decoded, that one callback gets."""
 ExceptionT = TypeVar("ExceptionT", bound=Exception)
@@ -124,6 +126,9 @@ class UpstreamResponse:
     def deliver_to(self, on_data: Callable[[bytes], None], on_end: Callable[[UpstreamError | None], None]) -> None:
         """Call back instead of `read`: no task wakes up between the socket and the consumer.
 
+        The consumer has its own clock: the limits of time end here, and the consumer closes the response when it has waited
+        long enough.
+
         `on_data` gets what one read of the socket brought, from inside the event loop's callback, beginning now with what has
         already come; it must be quick. Of more than a portion it gets the rest in later turns of the loop. `on_end` comes once,
         last: None at the end of the body, else what went wrong. Both may call `close`, after which neither is called again, and
@@ -133,6 +138,7 @@ class UpstreamResponse:
         if self._on_data is not None or self._waiter is not None:
             raise UsageError("deliver_to() beside another reader")
         self._on_data, self._on_end = on_data, on_end
+        self._stop_clock()
         self._deliver()
 
     def pause(self) -> None:
@@ -153,6 +159,23 @@ class UpstreamResponse:
     def has_backlog(self) -> bool:
         """Did bytes come that nobody has taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
         return self._has_bytes() or self._held_back or self._connection.has_unread()
+
+    def leave(self) -> None:
+        """Nothing more is wanted, but only the end of the body is missing: the connection can be used again when it comes soon.
+
+        Nobody waits for it. A byte of anything else, or `_END_S` seconds, and the connection dies.
+        """
+        if self._closed or self._is_over() or self._has_bytes() or self._decoder is not None:
+            self.close()
+            return
+        self._on_data, self._on_end = self._on_unwanted, None
+        self._held_back = False
+        self._resume()
+        self._stop_clock()
+        self._timer = self._loop.call_later(_END_S, self.close)
+
+    def _on_unwanted(self, data: bytes) -> None:
+        self.close()
 
     def close(self) -> None:
         """No more is wanted. A connection whose response is not complete dies with it."""
@@ -387,9 +410,7 @@ class UpstreamResponse:
             self._finished = True
             self._framing.stop()
             self.ended_at = self._loop.time()
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._stop_clock()
 
     def _fail(self, failure: UpstreamError) -> None:
         """The first failure counts, and the connection goes with it."""
@@ -401,6 +422,11 @@ class UpstreamResponse:
         self._connection.drop(self)
         if self._closed and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # -- the clock ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,639 @@
+"""One client's request through all its attempts, until its last byte, without IO.
+
+A driver moves the bytes and asks what to do:
+
+    action = serving.next(now)          Build, Send, Pause or Tell
+
+and tells what came of it. The states, and the calls that each allows:
+
+| state | what is happening | calls, and the state that follows |
+|---|---|---|
+| CHOOSING | the first target is to be chosen | `next`: BUILDING, or OVER with an error |
+| BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it can not be made |
+| READY | it is made | `next` says what to send; `sending`: SENDING; `failed`: FAILED |
+| SENDING | it is on its way | `head`: READING; `failed`: FAILED, or OVER when the client has its head |
+| READING | the answer comes in | `data`, `end`: READING, OVER; FAILED if it failed unseen; READY if the model is asked again |
+| FAILED | the client has seen nothing of it | `next`: BUILDING for the next attempt, PAUSING, or OVER with the error |
+| MOVING | a fallback can not be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
+| PAUSING | the same target is asked again in a moment | `next`: PAUSING or BUILDING |
+| OVER | the client has its answer, or is gone | `close`: CLOSED |
+| CLOSED | everything that watches was told | none |
+
+Any other call raises UsageError. `stop`, `tick` and `close` may be called in every state.
+
+The rules, in the order in which they bite:
+
+- Until the client has a byte, a failed attempt may be repeated or the next target asked. After it, never.
+- The client's head waits for the first event that decides the answer, but only so long; then keep-alives begin.
+- An upstream that refuses tools as such is asked again with the tools in its prompt; where that fails too, the first error
+  is told.
+- A fallback that can not be asked this request is none: the failure that led to it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Literal
+
+import msgspec
+
+from athena.dialects import get_dialect
+from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
+from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
+from athena.model.events import Error, Event, ToolCallComplete, error_event
+from athena.model.request import Request
+from athena.serving.call_checks import CallChecks
+from athena.serving.clock import Clock, Due, says_something, timeout_error
+from athena.serving.health import Visit
+from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
+from athena.serving.record import Record
+from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
+from athena.serving.shared import Shared
+from athena.serving.targets import Target, fitted_request, near_size_limit
+
+_MANY_TOOLS = 64
+"""Tools above which a request is translated in a thread."""
+_SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
+_INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
+
+Stop = Literal["client_closed", "client_stalled", "shutdown", "internal_error"]
+
+
+class State(Enum):
+    """Where a request is; see the table of this module."""
+
+    CHOOSING = auto()
+    BUILDING = auto()
+    READY = auto()
+    SENDING = auto()
+    READING = auto()
+    FAILED = auto()
+    MOVING = auto()
+    PAUSING = auto()
+    OVER = auto()
+    CLOSED = auto()
+
+
+class Build(msgspec.Struct, frozen=True):
+    """Call `build`, then `next`."""
+
+    heavy: bool
+    """It may take long: build in a thread."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this; call `sending` when it begins, then `head` or `failed`."""
+
+    target: Target
+    path: str
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Call `next` again at this time."""
+
+    until: float
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Show this to the client; it is all that it gets."""
+
+    step: Step
+    is_lost: bool = False
+    """The connection failed: a driver inside of the client's own process may raise its library's error instead."""
+
+
+Action = Build | Send | Pause | Tell
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """An attempt that failed before the client had seen anything, and what the client is told if it was the last one."""
+
+    exchange: Exchange | None
+    step: Step
+    is_lost: bool = False
+
+    @property
+    def error(self) -> Error | None:
+        return self.exchange.error if self.exchange is not None else None
+
+
+class Serving:
+    """One request. All times are those of the driver's clock, in seconds."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        request: Request,
+        targets: tuple[Target, ...],
+        record: Record,
+        memory: RequestMemory,
+        *,
+        headers: Mapping[str, str],
+        key: str | None,
+        array: bool,
+        now: float,
+        body: bytes = b"",
+    ) -> None:
+        """`headers` and `key` are the client's, and so is `body`, where somebody watches who wants to see it."""
+        self.record = record
+        self.request = request
+        self.state = State.CHOOSING
+        self.clock = Clock(shared.client_limits, now)
+        self.has_head = False
+        """Has the client its status and headers?"""
+        self.upstream_headers: Mapping[str, str] = {}
+        """Of the answer that is being read."""
+        self._shared = shared
+        self._targets = targets
+        self._memory = memory
+        self._client_headers = headers
+        self._key = key
+        self._array = array
+        self._started = now
+        self._taps = shared.taps(record, request, key)
+        self._byte_taps = tuple(tap for tap in self._taps if tap.sees_bytes)
+        for tap in self._taps:
+            tap.client_request(body)
+        self._checks = CallChecks(request, record)
+        self._position = -1
+        self._tries = 0
+        """Retries of the present target."""
+        self._waited = 0.0
+        self._resume_at = 0.0
+        self._exchange: Exchange | None = None
+        self._route: Route | None = None
+        self._failure: _Failure | None = None
+        self._refusal: _Failure | None = None
+        """The answer of an upstream that took no tools, while it is asked again with them in its prompt."""
+        self._request_sent = False
+        self._retry_is_useless = False
+        """The upstream said so."""
+        self._visit: Visit | None = None
+        self._answer: AnswerMemory | None = None
+        self._warnings: list[str] = []
+
+    # -- what to do --------------------------------------------------------------------------------------------------------
+
+    def next(self, now: float) -> Action:
+        """What the driver is to do now."""
+        match self.state:
+            case State.CHOOSING:
+                return self._choose(now)
+            case State.READY:
+                return self._send()
+            case State.FAILED:
+                return self._recover(now)
+            case State.MOVING:
+                return self._move_on(now)
+            case State.PAUSING:
+                return Pause(self._resume_at) if now < self._resume_at else self._ask(self._present_route())
+            case _:
+                raise UsageError(f"next() while {self.state.name}")
+
+    def _choose(self, now: float) -> Action:
+        self._shared.retry_budget.request()
+        try:
+            self._targets = tuple(self._shared.health.candidates(self._targets))
+        except AthenaError as none_is_up:
+            return self._tell(_Failure(None, self._refused(none_is_up)), now)
+        return self._move_on(now)
+
+    def _move_on(self, now: float) -> Action:
+        """Ask the next target, or tell the last failure where there is none."""
+        last = len(self._targets) - 1
+        while self._position < last:
+            self._position += 1
+            self._tries = 0
+            if self._position < last and not self._shared.health.is_up(self.target.upstream):
+                continue  # by now somebody else tries whether it is back
+            return self._ask(self._present_route())
+        assert self._failure is not None
+        return self._tell(self._failure, now)
+
+    def _ask(self, route: Route) -> Build:
+        self._exchange, self._route = None, route
+        self._request_sent = self._retry_is_useless = False
+        self.state = State.BUILDING
+        return Build(self.record.large or len(self.request.tools) > _MANY_TOOLS)
+
+    def _send(self) -> Send:
+        exchange, target = self._present(), self.target
+        self.record.attempts += 1
+        for tap in self._taps:
+            tap.upstream_request(target, exchange.call)
+        headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
+        return Send(target, target.path(exchange.call.path), headers, exchange.call.body)
+
+    def _recover(self, now: float) -> Action:
+        """The attempt failed, and nobody has seen it."""
+        failure = self._failure
+        assert failure is not None
+        modes = self._shared.tool_modes
+        if self._refusal is not None:
+            # It was not the tools after all: the first error is the one to tell.
+            failure, self._failure, self._refusal = self._refusal, self._refusal, None
+            self.record.tool_mode = ""
+        elif second := modes.second_route(self.target, self._route_in_use(), self.request, failure.error):
+            self._refusal = failure
+            return self._ask(second)
+        error = failure.error
+        if error is None:
+            return self._tell(failure, now)
+        if self._position + 1 < len(self._targets):
+            return self._move_on(now) if may_move_on(error) else self._tell(failure, now)
+        delay = pause_before(error, self._tries, self.record.request_id)
+        if not self._may_retry(error, delay):
+            return self._tell(failure, now)
+        self._tries += 1
+        self._waited += delay
+        self._resume_at = now + delay
+        self.state = State.PAUSING
+        return Pause(self._resume_at)
+
+    def _may_retry(self, error: Error, delay: float) -> bool:
+        retries = self._shared.retries
+        return (
+            self._tries < retries.attempts
+            and not self._retry_is_useless
+            and is_retryable(error, request_sent=self._request_sent, after_timeout=retries.after_timeout)
+            and self._waited + delay <= retries.wait_s
+            and self._shared.retry_budget.take()
+        )
+
+    def _tell(self, failure: _Failure, now: float) -> Tell:
+        self._exchange = failure.exchange
+        step = self._with_head(failure.step, now)
+        self.state = State.OVER
+        self._show_taps(step)
+        return Tell(step, failure.is_lost)
+
+    # -- the upstream's request ----------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Target:
+        """The target that is being asked."""
+        return self._targets[self._position]
+
+    def build(self) -> None:
+        """Make the upstream's request. This is the one call that a thread may make, while nobody else touches this object."""
+        self._expect(State.BUILDING)
+        target, record, route = self.target, self.record, self._route
+        assert route is not None
+        record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
+        try:
+            self._memory.building()
+            request = fitted_request(self.request, target)
+            exchange = Exchange(request, route, self._shared.options(record, request, target, array=self._array))
+            warning = near_size_limit(exchange, target)
+        except (ClientError, UpstreamError) as error:
+            self._not_built(error)
+            return
+        if record.large or len(request.tools) > _MANY_TOOLS:
+            exchange.warm_up()
+        self._warnings = [warning] if warning else []
+        self._memory.built()
+        record.warnings = len(exchange.losses)
+        rendered = exchange.prepared.rendered
+        record.tool_mode = "prompted" if rendered is not None and rendered.plan is not None else ""
+        self._exchange = exchange
+        self.state = State.READY
+
+    def _not_built(self, error: AthenaError) -> None:
+        if self._refusal is not None:
+            self.state = State.FAILED
+        elif self._failure is not None:
+            self.state = State.MOVING
+        else:
+            self._failure = _Failure(None, self._refused(error))
+            self.state = State.FAILED
+
+    def _refused(self, error: AthenaError) -> Step:
+        """The request can not be put to a target: an answer like any other failure, but never tried again."""
+        event = error_event(error)
+        answer = get_dialect(self.request.dialect).encode_error(event, self.record.request_id)
+        self.record.error = event.code
+        return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
+
+    def sending(self, now: float) -> None:
+        """The request goes out."""
+        self._expect(State.READY)
+        self.state = State.SENDING
+        self._visit = self._shared.health.visit(self.target.upstream)
+        self.clock.sending(now, self.target.timeouts)
+
+    def failed(self, error: UpstreamError, now: float) -> Step:
+        """No answer came: there was no place at the upstream, no connection, or the connection broke."""
+        if self.state is not State.READY:
+            self._expect(State.SENDING)
+        self._request_sent = error.request_sent
+        step = self._present().upstream_end(error)
+        return self._ended(step, now, is_lost=True)
+
+    # -- the upstream's answer -----------------------------------------------------------------------------------------------
+
+    def head(self, status: int, headers: Mapping[str, str], now: float) -> None:
+        """The upstream's status and headers, by lower-case name; a wait in them is in seconds."""
+        self._expect(State.SENDING)
+        self.state = State.READING
+        self._request_sent = True
+        self._retry_is_useless = headers.get("x-should-retry", "").lower() == "false"
+        self.upstream_headers = headers
+        self._answer = AnswerMemory(self._shared.memory, streamed=self.request.stream)
+        self._present().upstream_head(status, headers)
+        self.clock.reading(now)
+        for tap in self._taps:
+            tap.upstream_head(status)
+
+    def data(self, data: bytes, now: float) -> Step:
+        """The next bytes of its body; what the client is to get for them."""
+        return self.worked(data, self.work(data, now), now)
+
+    def end(self, failure: UpstreamError | None, now: float) -> Step:
+        """Its body ended; `failure` says why when it did not end by itself."""
+        return self.worked(b"", self.work_end(failure), now, is_lost=failure is not None)
+
+    def work(self, data: bytes, now: float) -> Step:
+        """The part of `data` that can take long and may be done in a thread; `worked` takes what it returns."""
+        exchange = self._exchange
+        if exchange is None or self.state is not State.READING:
+            raise UsageError(f"data() while {self.state.name}")
+        return exchange.upstream_data(data, now)
+
+    def work_end(self, failure: UpstreamError | None) -> Step:
+        """The same for `end`."""
+        self._expect(State.READING)
+        return self._present().upstream_end(failure)
+
+    def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
+        """What the client is to get for these bytes, of which `work` made this step."""
+        events, output = step.events, step.output
+        if data:
+            if self._byte_taps:
+                for tap in self._byte_taps:
+                    tap.upstream_bytes(data)
+            if says_something(data, events):
+                self.clock.heard(now)
+        if events:
+            self._note(events)
+        if step.done or step.again is not None:
+            return self._ended(step, now, is_lost=is_lost)
+        answer = self._answer
+        if output:
+            if answer is not None and answer.held:
+                answer.shown()
+        elif answer is not None and data and not answer.hold(len(data)):
+            return self._ended(self._present().upstream_end(out_of_memory()), now)
+        if self._exchange is not None and self._exchange.deadline is not None:
+            self.clock.window(self._exchange.deadline)
+        if step.head is not None:
+            step = self._with_head(step, now)
+        if output or step.head is not None:
+            self.clock.shown(now)
+            if self._taps:
+                self._show_taps(step)
+        return step
+
+    def _note(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if type(event) is ToolCallComplete or type(event) is Error:
+                self._checks.note(event)
+        for tap in self._byte_taps:
+            tap.events(events)
+
+    def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
+        """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
+        exchange = self._present()
+        for tap in self._taps:
+            tap.answered()
+        self.clock.read()
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
+        if step.again is not None:
+            # The model is asked once more: nobody has seen what it said.
+            self._abandon()
+            self.state = State.READY
+            return NOTHING
+        is_hidden = step.head is not None and exchange.outcome == "error"
+        self._attempted(ok=exchange.outcome == "ok" if not is_hidden else not is_outage(exchange.error))
+        if is_hidden:
+            self._failure = _Failure(exchange, step, is_lost)
+            self.state = State.FAILED
+            return NOTHING
+        if exchange.outcome == "ok":
+            if self._refusal is not None:
+                self._shared.tool_modes.confirm(self.target)
+            if exchange.usage is not None and not exchange.usage.estimated:
+                self._shared.tokens.learn(self.request, self.target.model, exchange.usage.input_total)
+        step = self._with_head(step, now)
+        self.state = State.OVER
+        self.clock.shown(now)
+        self._show_taps(step)
+        return step
+
+    def _attempted(self, *, ok: bool) -> None:
+        if self._visit is None:
+            return  # there was no place at the upstream
+        self.record.details.attempts.append((self.target.upstream, ok))
+        if is_own_limit(self._present().error):
+            self._visit.abandoned()
+        else:
+            self._visit.ended(ok=ok)
+        self._visit = None
+
+    def _abandon(self) -> None:
+        """The attempt ends without a word about the upstream."""
+        if self._visit is not None:
+            self._visit.abandoned()
+            self._visit = None
+
+    # -- what a driver may want to know --------------------------------------------------------------------------------------
+
+    @property
+    def has_said_all(self) -> bool:
+        """Has the upstream said why it ended, so that only the end itself is missing?"""
+        return self._exchange is not None and self._exchange.finished
+
+    @property
+    def keeps_connection(self) -> bool:
+        """Did the upstream itself say all of its answer? Then its connection may be used again as soon as its end has come."""
+        exchange = self._exchange
+        return exchange is not None and exchange.outcome == "ok" and exchange.prompted is None
+
+    @property
+    def reads_text(self) -> bool:
+        """Are calls looked for in the model's text? Then a large piece of it can take long."""
+        return self._exchange is not None and self._exchange.reads_text
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait in this request."""
+        return self._exchange.held if self._exchange is not None else 0
+
+    # -- time ----------------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float, *, waits_for_us: bool = False, has_unread: bool = False) -> Step:
+        """Time has passed: call it at `clock.deadline`. What the client is to get, if anything.
+
+        `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what nobody has read yet.
+        """
+        exchange = self._exchange
+        if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
+            self.clock.window(None)
+            return self.worked(b"", exchange.tick(now), now)
+        due = self.clock.look(
+            now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
+        )
+        match due:
+            case Due.NOTHING:
+                return NOTHING
+            case Due.KEEP_ALIVE:
+                return self.keep_alive(now)
+            case Due.CLIENT_STALLED:
+                return self.stop("client_stalled", now)
+            case Due.FIRST_BYTE | Due.IDLE | Due.TOTAL:
+                return self.end(timeout_error(due), now) if self.state is State.READING else NOTHING
+
+    def keep_alive(self, now: float) -> Step:
+        """Something that the client passes over, with its head if that can wait no longer."""
+        exchange = self._exchange
+        if not self.request.stream or exchange is None or exchange.done or self.state in (State.OVER, State.CLOSED):
+            return NOTHING
+        step = self._with_head(exchange.commit(), now)
+        if not self.has_head:
+            return NOTHING
+        step = Step(step.head, step.output + exchange.keep_alive())
+        self.clock.shown(now)
+        self._show_taps(step)
+        return step
+
+    # -- the end -------------------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: Stop, now: float) -> Step:
+        """End the request now; the reason decides what the client still gets."""
+        if self.state in (State.OVER, State.CLOSED):
+            return NOTHING
+        self.record.outcome = "error" if reason == "internal_error" else reason
+        exchange = self._exchange
+        step = NOTHING
+        if reason in ("shutdown", "internal_error"):
+            why = _SHUTDOWN if reason == "shutdown" else _INTERNAL
+            if exchange is not None and not exchange.done:
+                step = exchange.upstream_end(why)
+            elif not self.has_head:
+                step = self._refused(why)
+            step = self._with_head(step, now)
+            self._show_taps(step)
+        self.state = State.OVER
+        return step
+
+    def close(self, now: float) -> None:
+        """The request is over, however it ended: everything that watches is told."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self.clock.read()
+        self._abandon()
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
+        self._fill_record(now)
+        for tap in self._taps:
+            tap.over(self.record)
+        # Everything an answer held is free now, not when the collector next looks at old cycles.
+        self._exchange = self._failure = self._refusal = None
+
+    @property
+    def checks(self) -> CallChecks:
+        """The calls of this answer that are still to be held against their schemas."""
+        return self._checks
+
+    def _fill_record(self, now: float) -> None:
+        record, exchange = self.record, self._exchange
+        details = record.details
+        record.duration_ms = (now - self._started) * 1000
+        if exchange is not None:
+            if exchange.usage is not None:
+                record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
+            if exchange.error is not None:
+                record.error = exchange.error.code
+            record.outcome = record.outcome or exchange.outcome
+            record.bad_records = exchange.bad_records
+            record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
+            record.echoes = exchange.echoes
+            details.defect = exchange.defect
+            details.echo_rule = exchange.echo_rule
+            if record.echoes:
+                details.echo_note = _quotation(exchange)
+            if exchange.prompted is not None:
+                details.prompted_style = exchange.prompted.style
+            for loss in exchange.losses:
+                details.losses[loss.action] = details.losses.get(loss.action, 0) + 1
+            for note in exchange.notes:
+                details.notes[note.code] = details.notes.get(note.code, 0) + 1
+        record.outcome = record.outcome or "error"
+
+    # -- inside ----------------------------------------------------------------------------------------------------------------
+
+    def _expect(self, state: State) -> None:
+        if self.state is not state:
+            raise UsageError(f"not while {self.state.name}: this belongs to {state.name}")
+
+    def _present(self) -> Exchange:
+        assert self._exchange is not None
+        return self._exchange
+
+    def _present_route(self) -> Route:
+        return self._shared.tool_modes.route(self.target)
+
+    def _route_in_use(self) -> Route:
+        assert self._route is not None
+        return self._route
+
+    def _with_head(self, step: Step, now: float) -> Step:
+        """The step with everything that the client's head holds; a second head is left out."""
+        if step.head is None:
+            return step
+        if self.has_head:
+            return Step(None, step.output, step.done, step.events)
+        self.has_head = True
+        record, exchange = self.record, self._exchange
+        record.first_byte_ms = (now - self._started) * 1000
+        record.status = step.head.status
+        headers = {**step.head.headers, "request-id": record.request_id, "x-request-id": record.request_id}
+        losses = exchange.losses if exchange is not None else ()
+        warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
+        if warnings:
+            headers["x-athena-warnings"] = "; ".join(warnings)
+        if step.head.status >= 400 and self._shared.answers.stop_retries and self._is_final():
+            headers["x-should-retry"] = "false"
+        if exchange is not None and self.state is State.READING:
+            # The client gets this upstream's answer: nobody else will be asked.
+            exchange.forget_call()
+            self._memory.answering()
+            if step.head.status == 200 and self._visit is not None:
+                self._visit.answers()
+        return Step(Head(step.head.status, headers), step.output, step.done, step.events)
+
+    def _is_final(self) -> bool:
+        """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
+        error = self._exchange.error if self._exchange is not None else None
+        if is_own_limit(error):
+            return False
+        return self.record.attempts > 1 or self._retry_is_useless or (error is not None and error.code == "upstream_auth")
+
+    def _show_taps(self, step: Step) -> None:
+        if step.head is not None:
+            for tap in self._taps:
+                tap.client_head(step.head)
+        if step.output and self._byte_taps:
+            for tap in self._byte_taps:
+                tap.client_bytes(step.output)
+
+
+def _quotation(exchange: Exchange) -> str:
+    notes = [note for note in (*exchange.notes, exchange.error) if note is not None and note.code == "quoted_call"]
+    return notes[0].message if notes else "a call is quoted from the request"

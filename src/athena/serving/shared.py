@@ -1,0 +1,95 @@
+"""What all requests of one gateway or transport share: what may be set, and what was learnt about upstreams so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from athena.exchange import Options
+from athena.model.request import Request
+from athena.opaque import Envelope, OpaqueStore
+from athena.serving.budget import Budget
+from athena.serving.clock import ClientLimits
+from athena.serving.health import RetryBudget, UpstreamHealth
+from athena.serving.record import Record
+from athena.serving.settings import Retries
+from athena.serving.tap import Tap, Watcher
+from athena.serving.targets import Target
+from athena.serving.tokens import TokenCounter
+from athena.serving.tool_modes import ToolModes
+
+
+class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How answers are written."""
+
+    stream_error_stop: bool = False
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
+    hide_auth_errors: bool = False
+    pass_junk: bool = False
+    stop_retries: bool = True
+    """Tell a client that its own retry is of no use after ours. False: the client's retries are the only ones."""
+
+
+class Shared:
+    """One for each configuration: a request keeps the one it began with."""
+
+    def __init__(
+        self,
+        *,
+        retries: Retries,
+        tool_modes: ToolModes,
+        tokens: TokenCounter,
+        envelope: Envelope,
+        store: OpaqueStore | None,
+        answers: AnswerSettings,
+        memory: Budget,
+        health: UpstreamHealth,
+        retry_budget: RetryBudget,
+        client_limits: ClientLimits | None = None,
+        watchers: tuple[Watcher, ...] = (),
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.retries = retries
+        self.tool_modes = tool_modes
+        self.tokens = tokens
+        self.memory = memory
+        self.health = health
+        self.retry_budget = retry_budget
+        self.client_limits = client_limits or ClientLimits()
+        self.watchers = watchers
+        self._wall_clock = wall_clock
+        self._envelope = envelope
+        self._store = store
+        self.answers = answers
+
+    @property
+    def wants_bodies(self) -> bool:
+        """Does anybody want to see the bodies of clients' requests?"""
+        return any(watcher.wants_bodies() for watcher in self.watchers)
+
+    def taps(self, record: Record, request: Request, key: str | None) -> tuple[Tap, ...]:
+        """Whoever wants to see this request."""
+        found = (watcher.watch(record, request, key) for watcher in self.watchers)
+        return tuple(tap for tap in found if tap is not None)
+
+    def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
+        """What an exchange is told."""
+        answers = self.answers
+        return Options(
+            seed=record.request_id,
+            created=int(self._wall_clock()),
+            envelope=self._envelope,
+            store=self._store,
+            tenant=record.key,
+            limits=target.limits,
+            input_tokens=self.tokens.count(request, target.model) if request.stream else 0,
+            stream_error_stop=answers.stream_error_stop,
+            reasoning_fields=answers.reasoning_fields,
+            hide_auth_errors=answers.hide_auth_errors,
+            pass_junk=answers.pass_junk,
+            upstream=target.upstream,
+            secrets=target.secrets,
+            retry_after_max=self.retries.retry_after_max_s,
+            array=array,
+        )

@@ -1,0 +1,396 @@
+"""One request of a client moved between two sockets: the IO of what `Serving` decides.
+
+Upstream bytes pass through inside the upstream's own read callback: no task, queue or future per chunk stands between the two
+sockets, and the one coroutine that serves the request wakes up when an attempt is over. What the client does not take fast
+enough stays in the upstream's socket.
+
+Other streams go on whatever one upstream sends: a burst is worked on for a moment in each turn of the loop, and the end of a
+whole answer or of a single event of some size goes into a thread. Nothing more is taken from the upstream until that is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from athena.errors import UpstreamError
+from athena.exchange import NOTHING, Step
+from athena.serving.retries import with_relative_wait
+from athena.serving.serving import Build, Pause, Send, Serving, State, Stop, Tell
+from athena.shells.gateway.client import Client, Headers
+from athena.shells.gateway.lanes import Lanes
+from athena.shells.upstream import UpstreamClient, UpstreamResponse
+
+LOG = logging.getLogger("athena")
+
+_SLICE = 32 * 1024
+"""Bytes of a burst after which the clock is looked at."""
+_TURN_S = 0.01
+"""How long a burst is worked on in one turn of the loop."""
+_LARGE = 256 * 1024
+_LARGE_TEXT = 16 * 1024
+"""Bytes without an event, of a whole answer or of one event, above which their end is worked on in a thread: in any case, and
+where calls are looked for in the text, in which a hostile one takes longest."""
+_LOOK_AGAIN_S = 0.05
+"""Seconds after which time is looked at again when a thread is at work."""
+
+
+class Driver:
+    """Serves one request over a client and an upstream."""
+
+    def __init__(self, serving: Serving, client: Client, upstreams: UpstreamClient, lanes: Lanes, headers: Headers) -> None:
+        """`headers` are added to those of the answer."""
+        self._serving = serving
+        self._client = client
+        self._upstreams = upstreams
+        self._lanes = lanes
+        self._headers = headers
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._stop: Stop | None = None
+        self._response: UpstreamResponse | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._chunks = 0
+        self._own_time = 0.0
+        self._quiet = 0
+        """Bytes since the last event."""
+        self._rest = b""
+        """Of a burst, for the next turn of the loop."""
+        self._work: asyncio.Future[Step] | None = None
+        """What a thread is doing with the answer."""
+        self._fault: BaseException | None = None
+        """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
+        self._read: asyncio.Future[None] | None = None
+        """Done when the upstream's answer is over."""
+
+    # -- from outside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait in this request."""
+        return self._serving.held
+
+    def stop(self, reason: Stop) -> None:
+        """End the request now; the reason decides what the client still gets."""
+        if self._stop is None and self._task is not None and self._serving.state is not State.OVER:
+            self._stop = reason
+            self._task.cancel()
+
+    # -- the request ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the request; every way out leaves the client with an answer, or gone."""
+        client, serving = self._client, self._serving
+        client.on_gone, client.on_doubt, client.on_drained = partial(self.stop, "client_closed"), self._probe, self._drained
+        self._set_timer()
+        try:
+            await self._serve()
+            await self._check_late()
+        except asyncio.CancelledError:
+            if self._stop is None or self._task is None:
+                raise
+            self._task.uncancel()
+            self._show(serving.stop(self._stop, self._loop.time()))
+            if self._stop == "client_stalled":
+                # What it did not read would be kept for as long as its connection stays.
+                client.cut_off()
+        except Exception:
+            LOG.exception("request %s failed inside the gateway", serving.record.request_id)
+            self._show(serving.stop("internal_error", self._loop.time()))
+        finally:
+            client.on_gone = client.on_doubt = client.on_drained = None
+            if self._timer is not None:
+                self._timer.cancel()
+            self._close()
+            # Nothing that this object held waits for the collector.
+            self._task = self._timer = self._read = self._fault = None
+
+    def _close(self) -> None:
+        record = self._serving.record
+        record.chunks = self._chunks
+        if self._chunks:
+            record.own_us_per_chunk = self._own_time * 1e6 / self._chunks
+        try:
+            self._serving.close(self._loop.time())
+        except Exception:
+            # The answer is out: what is written about it can not change it any more.
+            LOG.exception("request %s could not be counted", record.request_id)
+
+    async def _serve(self) -> None:
+        serving = self._serving
+        while serving.state is not State.OVER:
+            match serving.next(self._loop.time()):
+                case Build(heavy=True):
+                    await self._in_thread(serving.build)
+                case Build():
+                    serving.build()
+                case Send() as request:
+                    await self._send(request)
+                case Pause(until=until):
+                    await asyncio.sleep(until - self._loop.time())
+                case Tell(step=step):
+                    self._show(step)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        """Whoever ends the request meanwhile waits for the thread: nobody else may touch what it works on."""
+        working = self._loop.run_in_executor(None, work)
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            raise
+
+    async def _send(self, request: Send) -> None:
+        serving, target = self._serving, request.target
+        try:
+            place = await self._lanes.enter(target.upstream, serving.record.key)
+        except UpstreamError as refusal:
+            self._show(serving.failed(refusal, self._loop.time()))
+            return
+        try:
+            serving.sending(self._loop.time())
+            try:
+                response = await self._upstreams.send(
+                    "POST", target.origin, request.path, request.headers, request.body, target.timeouts, target.pool
+                )
+            except UpstreamError as failure:
+                self._show(serving.failed(failure, self._loop.time()))
+                return
+            del request
+            self._response = response
+            serving.head(response.status, with_relative_wait(response.headers, time.time()), self._loop.time())
+            self._set_timer()
+            await self._answer(response)
+        finally:
+            place.give_back()
+            if self._response is not None:
+                self._response.leave() if serving.keeps_connection else self._response.close()
+                self._response = None
+
+    async def _answer(self, response: UpstreamResponse) -> None:
+        """Until the answer is complete, the model is to be asked again, or the attempt has failed."""
+        self._quiet, self._rest = 0, b""
+        over = self._read = self._loop.create_future()
+        try:
+            response.deliver_to(self._on_data, self._on_end)
+            await over
+        except asyncio.CancelledError:
+            if self._work is not None:
+                await asyncio.wait([self._work])
+            raise
+        finally:
+            self._read = None
+        if self._fault is not None:
+            self._raise_fault()
+
+    def _raise_fault(self) -> None:
+        fault, self._fault = self._fault, None
+        assert fault is not None
+        try:
+            raise fault
+        finally:
+            del fault  # it knows this frame: the frame must not know it
+
+    async def _check_late(self) -> None:
+        """The checks of calls that would have kept others waiting. The client has its answer."""
+        checks = self._serving.checks
+        late = checks.late()
+        if late is not None:
+            for verdict in await asyncio.to_thread(late):
+                checks.judge(verdict)
+
+    # -- the upstream's bytes ------------------------------------------------------------------------------------------------
+
+    def _on_data(self, data: bytes) -> None:
+        if self._is_over():
+            return
+        self._chunks += 1
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        # The loop's own clock is too coarse for microseconds.
+        now, worked_from = self._loop.time(), time.perf_counter()
+        try:
+            if len(data) <= _SLICE and self._quiet <= _LARGE_TEXT:
+                self._take(self._fed(data, now), now)
+            else:
+                self._feed_slices(data, now, worked_from + _TURN_S)
+        except Exception as fault:
+            self._fail(fault)
+        self._own_time += time.perf_counter() - worked_from
+
+    def _fed(self, data: bytes, now: float) -> Step:
+        step = self._serving.data(data, now)
+        self._quiet = 0 if step.events else self._quiet + len(data)
+        return step
+
+    def _on_end(self, failure: UpstreamError | None) -> None:
+        if self._is_over():
+            return
+        now = self._loop.time()
+        try:
+            if self._is_large():
+                self._work_aside(partial(self._serving.work_end, failure), b"")
+            else:
+                self._take(self._serving.end(failure, now), now)
+        except Exception as fault:
+            self._fail(fault)
+
+    def _feed_slices(self, data: bytes, now: float, until: float) -> None:
+        """A burst slice by slice while there is time, written to the client in one go."""
+        written: list[Step] = []
+        at, large = 0, False
+        while at < len(data):
+            part = data[at : at + _SLICE]
+            large = self._is_large() and (b"\n" in part or b"\r" in part)
+            if large or (at and time.perf_counter() > until):
+                break
+            at += len(part)
+            step = self._fed(part, now)
+            if step.head is None and self._serving.state is State.READING:
+                written.append(step)
+                continue
+            self._take(_joined(written), now)
+            written.clear()
+            self._take(step, now)
+            if self._is_over():
+                return
+        self._take(_joined(written), now)
+        rest = data[at:]
+        if large:
+            self._work_aside(partial(self._serving.work, rest, now), rest)
+        elif rest:
+            self._rest = rest
+            self._pause()
+            self._loop.call_soon(self._go_on)
+
+    def _is_large(self) -> bool:
+        return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._serving.reads_text)
+
+    def _work_aside(self, work: Callable[[], Step], data: bytes) -> None:
+        self._pause()
+        self._work = self._loop.run_in_executor(None, work)
+        self._work.add_done_callback(partial(self._worked, data, time.perf_counter()))
+
+    def _worked(self, data: bytes, worked_from: float, work: asyncio.Future[Step]) -> None:
+        self._work = None
+        self._own_time += time.perf_counter() - worked_from
+        fault = work.exception()
+        if fault is not None:
+            self._fail(fault)
+        elif self._read is not None or work.result().done:
+            # Where the request was ended meanwhile, a whole answer still is its answer.
+            now = self._loop.time()
+            try:
+                step = self._serving.worked(data, work.result(), now)
+                self._quiet = 0 if step.events else self._quiet + len(data)
+                self._take(step, now)
+            except Exception as error:
+                self._fail(error)
+            self._go_on()
+
+    def _take(self, step: Step, now: float) -> None:
+        if step.output or step.head is not None or step.done:
+            self._show(step)
+            if self._client.blocked and not step.done:
+                self._serving.clock.blocked(now)
+                self._pause()
+        if self._serving.state is not State.READING:
+            if self._read is not None and not self._read.done():
+                self._read.set_result(None)
+        elif self._serving.clock.deadline < self._timer_at:
+            self._set_timer()
+
+    def _drained(self) -> None:
+        self._serving.clock.drained()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what waits here, then with what the upstream sends, unless somebody has to wait still."""
+        if self._rest and not self._must_wait():
+            rest, self._rest = self._rest, b""
+            self._feed(rest)
+        if not self._rest and not self._must_wait() and self._response is not None:
+            self._response.resume()
+
+    def _must_wait(self) -> bool:
+        return self._work is not None or self._client.blocked or self._is_over()
+
+    def _pause(self) -> None:
+        if self._response is not None:
+            self._response.pause()
+
+    def _is_over(self) -> bool:
+        return self._read is None or self._read.done()
+
+    def _fail(self, fault: BaseException) -> None:
+        """A fault of ours: the coroutine that waits has to deal with it."""
+        if not self._is_over():
+            assert self._read is not None
+            self._fault = fault
+            self._read.set_result(None)
+
+    # -- the client ----------------------------------------------------------------------------------------------------------
+
+    def _show(self, step: Step) -> None:
+        """Write a step's head and bytes."""
+        if step is NOTHING:
+            return
+        client = self._client
+        if step.head is not None:
+            headers = [
+                (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in step.head.headers.items()
+            ]
+            client.start(step.head.status, headers + self._headers, len(step.output) if step.done else None)
+        if step.done:
+            client.finish(step.output)
+        elif step.output:
+            client.write(step.output)
+
+    def _probe(self) -> None:
+        """The client may have left: send what it would pass over, so that its absence shows."""
+        if self._serving.has_head and self._work is None:
+            self._show(self._serving.keep_alive(self._loop.time()))
+
+    # -- time ----------------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, at: float | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._serving.clock.deadline if at is None else at
+        self._timer = self._loop.call_at(self._timer_at, self._on_time) if self._timer_at < inf else None
+
+    def _on_time(self) -> None:
+        self._timer, self._timer_at = None, inf
+        now, serving = self._loop.time(), self._serving
+        if self._work is not None:
+            self._set_timer(now + _LOOK_AGAIN_S)
+            return
+        response = self._response
+        waits_for_us = self._client.blocked or bool(self._rest)
+        try:
+            step = serving.tick(now, waits_for_us=waits_for_us, has_unread=response is not None and response.has_backlog)
+            self._take(step, now)
+        except Exception as fault:
+            self._fail(fault)
+            return
+        if serving.state is State.OVER:
+            if serving.record.outcome == "client_stalled" and self._task is not None:
+                self._stop = "client_stalled"
+                self._task.cancel()
+        elif self._timer is None:
+            self._set_timer()
+
+
+def _joined(steps: list[Step]) -> Step:
+    """Steps in the middle of an answer as one."""
+    if len(steps) == 1:
+        return steps[0]
+    if not steps:
+        return NOTHING
+    return Step(output=b"".join(step.output for step in steps), events=tuple(event for step in steps for event in step.events))

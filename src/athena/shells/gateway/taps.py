@@ -1,0 +1,175 @@
+"""What the gateway itself watches: the line about each request, the numbers, and raw streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from athena.exchange import UpstreamCall
+from athena.model.request import Request
+from athena.serving.record import Record, as_fields
+from athena.serving.tap import Tap
+from athena.serving.targets import Target
+from athena.shells.gateway.metrics import Metrics
+from athena.shells.gateway.recorder import StreamRecorder
+from athena.shells.logs import BODY_LOG, log_body
+
+LOG = logging.getLogger("athena")
+LINE_LOG = logging.getLogger("athena.request")
+
+
+def write_line(record: Record) -> None:
+    """The line about a request, at info when the answer went well, else at warning."""
+    level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
+    if LINE_LOG.isEnabledFor(level):
+        LINE_LOG.log(level, "request", extra={"fields": as_fields(record)})
+
+
+class RequestLines(Tap):
+    """Writes the line about each request, and what an operator should know besides. One for all requests."""
+
+    def __init__(self) -> None:
+        self._unchecked_said: set[str] = set()
+
+    def wants_bodies(self) -> bool:
+        """Never: a line holds no body."""
+        return False
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
+        """Itself."""
+        return self
+
+    def over(self, record: Record) -> None:
+        """Write it."""
+        details = record.details
+        if details.defect:
+            LOG.error("request %s failed inside the gateway\n%s", record.request_id, details.defect)
+        if details.echo_note:
+            LOG.warning(
+                "request %s: %s; echo: %s; calls of this kind in the answer: %d",
+                record.request_id, details.echo_note, details.echo_rule, record.echoes,
+            )  # fmt: skip
+        for reason in details.unchecked_calls:
+            self._tell_unchecked(reason, record.request_id)
+        write_line(record)
+
+    def _tell_unchecked(self, reason: str, request_id: str) -> None:
+        if reason not in self._unchecked_said:
+            self._unchecked_said.add(reason)
+            LOG.warning(
+                "calls are passed on without a check of their schema (%s; first in request %s): it would take too much work",
+                reason,
+                request_id,
+            )
+
+
+class RequestNumbers(Tap):
+    """Counts each request. One for all requests."""
+
+    def __init__(self, metrics: Metrics, model_label: Callable[[Record], str]) -> None:
+        self._metrics = metrics
+        self._model_label = model_label
+
+    def wants_bodies(self) -> bool:
+        """Never: nothing in a body is counted."""
+        return False
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
+        """Itself."""
+        return self
+
+    def over(self, record: Record) -> None:
+        """Count it."""
+        metrics, details = self._metrics, record.details
+        metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, record.outcome).inc()
+        metrics.first_byte.labels(record.dialect, record.upstream).observe(record.first_byte_ms / 1000)
+        metrics.duration.labels(record.dialect, record.upstream).observe(record.duration_ms / 1000)
+        for upstream, ok in details.attempts:
+            metrics.attempts.labels(upstream, "ok" if ok else "error").inc()
+        if record.chunks:
+            metrics.chunk_overhead.labels(record.dialect, record.upstream).observe(record.own_us_per_chunk)
+        if record.input_tokens:
+            metrics.tokens.labels(record.upstream, "input").inc(record.input_tokens)
+        if record.output_tokens:
+            metrics.tokens.labels(record.upstream, "output").inc(record.output_tokens)
+        if record.calls or record.echoes or details.bad_calls:
+            self._count_calls(record)
+        if record.repairs:
+            metrics.repairs.labels(record.format or "standard").inc(record.repairs)
+        for reason, count in details.unchecked_calls.items():
+            metrics.unchecked_calls.labels(record.upstream, reason).inc(count)
+        if details.prompted_style:
+            metrics.prompted.labels(record.upstream, details.prompted_style).inc()
+        for action, count in details.losses.items():
+            metrics.losses.labels(action).inc(count)
+        for code, count in details.notes.items():
+            metrics.format_errors.labels(record.format or "standard", code).inc(count)
+
+    def _count_calls(self, record: Record) -> None:
+        metrics, details, model = self._metrics, record.details, self._model_label(record)
+        for reason, count in details.bad_calls.items():
+            metrics.bad_calls.labels(record.upstream, model, reason).inc(count)
+        native = record.calls - record.text_calls
+        if native > 0:
+            metrics.calls.labels(record.upstream, model, "native").inc(native)
+        if record.calls and record.text_calls:
+            metrics.calls.labels(record.upstream, model, "text").inc(record.text_calls)
+            if not record.tool_mode:
+                metrics.leaks.labels(record.upstream, model).inc()
+            metrics.detections.labels(record.format).inc()
+        if record.echoes:
+            metrics.echoes.labels(record.upstream, model, details.echo_rule).inc(record.echoes)
+
+
+class RawStreams:
+    """Keeps the upstream's bytes: in files of `log.sse_dir`, if one is named, and in the log at debug, beside the requests."""
+
+    def __init__(self, directory: str, secrets: Iterable[str]) -> None:
+        self._directory = directory
+        self._secrets = tuple(secrets)
+
+    def wants_bodies(self) -> bool:
+        """At debug."""
+        return BODY_LOG.isEnabledFor(logging.DEBUG)
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+        """A tap of its own for the request, where its bytes go anywhere."""
+        directory = self._directory if request.stream else ""
+        if not directory and not BODY_LOG.isEnabledFor(logging.DEBUG):
+            return None
+        return _RawStream(directory, record.request_id, (*self._secrets, key or ""))
+
+
+class _RawStream(Tap):
+    sees_bytes = True
+
+    def __init__(self, directory: str, request_id: str, secrets: tuple[str, ...]) -> None:
+        self._directory = directory
+        self._request_id = request_id
+        self._secrets = secrets
+        self._answers = 0
+        self._recorder: StreamRecorder | None = None
+
+    def client_request(self, body: bytes) -> None:
+        if body:
+            log_body("client request", self._request_id, body)
+
+    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+        log_body("upstream request", self._request_id, call.body)
+
+    def upstream_head(self, status: int) -> None:
+        self._answers += 1
+        name = self._request_id if self._answers == 1 else f"{self._request_id}_{self._answers}"
+        self._recorder = StreamRecorder(self._directory, self._request_id, self._secrets, name)
+
+    def upstream_bytes(self, data: bytes) -> None:
+        if self._recorder is not None:
+            self._recorder.write(data)
+
+    def answered(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
+
+    def over(self, record: Record) -> None:
+        self.answered()
