@@ -217,6 +217,7 @@ def with_clock(upstream: FaultyUpstream, directory: Path, **health: Any) -> Iter
         clock = Clock()
         gateway = running.gateway
         gateway.health = UpstreamHealth(gateway.config.health, clock, gateway._upstream_changed)
+        running.call(gateway.use, gateway.config)
         yield running, clock
 
 

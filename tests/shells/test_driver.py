@@ -1,44 +1,41 @@
-"""Answers that take long: what the relay hands to a thread, in which portions, and that nothing is lost by it."""
+"""Answers that take long: what the driver hands to a thread, in which portions, and that nothing is lost by it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 import pytest
 
-from athena.dialects import get_dialect
 from athena.errors import AthenaError
-from athena.exchange import Exchange, Options, Route, Step
-from athena.formats.stage import FormatOptions
-from athena.serving.budget import Budget
-from athena.serving.holding import AnswerMemory
-from athena.shells.gateway import relay as relay_module
-from athena.shells.gateway.recorder import NO_RECORDER
-from athena.shells.gateway.relay import Relay
-from athena.shells.upstream import Timeouts, UpstreamClient, parse_base_url
+from athena.exchange import Exchange, Step
+from athena.serving import serving as serving_module
+from athena.shells.gateway import driver as driver_module
+from athena.shells.gateway.driver import Driver
+from athena.shells.gateway.lanes import Lanes
+from athena.shells.upstream import UpstreamClient
 from support.event_loops import Run, both_loops
 from support.patience import PATIENCE
 from support.raw_server import Hold, RawServer, Request, answer, chunk, chunked_head
+from support.serving_values import House
 
 TOOL = {"name": "get_weather", "input_schema": {"type": "object"}}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>'
 SSE = chunked_head("content-type: text/event-stream")
 
 
+def question(*, stream: bool) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 9, "stream": stream, "tools": [TOOL], "messages": [{"role": "user", "content": "hi"}]}
+
+
 class Watched(Exchange):
     """An exchange that notes which thread fed it how much."""
 
-    def __init__(self, *, stream: bool) -> None:
-        body = {
-            "model": "m", "max_tokens": 9, "stream": stream, "tools": [TOOL], "messages": [{"role": "user", "content": "hi"}],
-        }  # fmt: skip
-        request = get_dialect("anthropic_messages").decode_request(body, model=None, stream=None, version=None)
-        super().__init__(request, Route(dialect="openai_chat", model="m", format=FormatOptions("auto")), Options(seed="s"))
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self.fed: list[tuple[bool, int]] = []
         """In the loop's thread? How many bytes?"""
         self.ended_in_loop: bool | None = None
@@ -65,14 +62,12 @@ class Reader:
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
-        self.steps: list[Step] = []
-
-    def show(self, step: Step) -> None:
-        self.steps.append(step)
+        self.writes: list[bytes] = []
+        self.finished = 0
 
     @property
     def output(self) -> bytes:
-        return b"".join(step.output for step in self.steps)
+        return b"".join(self.writes)
 
     def take_body(self) -> tuple[bytes, bool]:
         return b"", True
@@ -81,53 +76,58 @@ class Reader:
 
     def start(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
 
-    def finish(self, data: bytes = b"") -> None: ...
+    def finish(self, data: bytes = b"") -> None:
+        self.finished += 1
+        self.writes.append(data)
 
     def cut_off(self) -> None: ...
 
 
-Watch = Callable[[Watched, Reader, "asyncio.Task[Step | None]"], Coroutine[Any, Any, None]]
+Watch = Callable[[Watched, Reader, Driver, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
 
 
-def relayed(run: Run, server: RawServer, *, stream: bool, watch: Watch | None = None) -> tuple[Watched, Reader]:
-    """The server's answer through a relay; `watch` runs beside it."""
+def driven(
+    run: Run, server: RawServer, monkeypatch: pytest.MonkeyPatch, *, stream: bool, watch: Watch | None = None
+) -> tuple[Watched, Reader]:
+    """The server's answer through a driver; `watch` runs beside it."""
+    made: list[Watched] = []
 
-    async def main() -> tuple[Watched, Reader]:
-        client, reader, exchange = UpstreamClient(), Reader(), Watched(stream=stream)
+    def make(*given: Any) -> Watched:
+        made.append(Watched(*given))
+        return made[-1]
+
+    monkeypatch.setattr(serving_module, "Exchange", make)
+    upstreams = {"up": {"base_url": f"{server.url}/v1"}}
+    house = House({"upstreams": upstreams, "models": [{"match": "m", "use": "up"}], "retries": {"attempts": 0}})
+    reader = Reader()
+
+    async def main() -> None:
+        client = UpstreamClient()
+        lanes = Lanes()
+        lanes.use(house.config)
+        drivers: list[Driver] = []
+
+        async def serve() -> None:
+            now = asyncio.get_running_loop().time()
+            serving = house.serve(question(stream=stream), dialect="anthropic_messages", now=now)
+            drivers.append(Driver(serving, reader, client, lanes, []))
+            await drivers[0].run()
+
         try:
-            origin, prefix = parse_base_url(server.url)
-            response = await client.send("POST", origin, prefix + "/v1/chat", [], b"{}", Timeouts())
-            exchange.upstream_head(response.status, response.headers)
-            relay = Relay(
-                asyncio.get_running_loop(),
-                exchange,
-                response,
-                reader,
-                memory=AnswerMemory(Budget(1 << 30, time.monotonic), streamed=stream),
-                recorder=NO_RECORDER,
-                show=reader.show,
-                note=lambda events: None,
-            )
-            task = asyncio.ensure_future(relay.run(Timeouts()))
+            task = asyncio.ensure_future(serve())
             if watch is not None:
-                await watch(exchange, reader, task)
-            else:
-                assert await task is None
-            assert not relay.is_working
-            response.close()
+                while not made and not task.done():
+                    await asyncio.sleep(0.001)
+                await watch(made[0], reader, drivers[0], task)
+            await task
         finally:
             await client.close()
-        return exchange, reader
 
-    found: list[tuple[Watched, Reader]] = []
-
-    async def outer() -> None:
-        found.append(await main())
-
-    run(outer)
-    return found[0]
+    run(main)
+    return made[0], reader
 
 
 def whole(text: str) -> bytes:
@@ -142,14 +142,6 @@ def delta(text: str, finish: str | None = None) -> bytes:
     return b"data: " + msgspec.json.encode(record) + b"\n\n"
 
 
-def directly(data: bytes, *, stream: bool, kind: str) -> bytes:
-    """What the exchange makes of the same bytes when they come one record at a time."""
-    exchange = Watched(stream=stream)
-    exchange.upstream_head(200, {"content-type": kind})
-    steps = [exchange.upstream_data(record) for record in data.splitlines(keepends=True)]
-    return b"".join(step.output for step in (*steps, exchange.upstream_end()))
-
-
 def texts(output: bytes) -> str:
     """The text that a Messages client reads from a stream."""
     records = [msgspec.json.decode(line[6:]) for line in output.splitlines() if line.startswith(b"data: ")]
@@ -161,64 +153,63 @@ PROSE = "so it goes. "
 
 
 @both_loops
-def test_a_large_whole_answer_is_worked_on_in_a_thread(run: Run) -> None:
+def test_a_large_whole_answer_is_worked_on_in_a_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     body = whole(PROSE * 50_000 + CALL)
     with RawServer([Request(), answer(body, "content-type: application/json"), Hold()]) as server:
-        exchange, reader = relayed(run, server, stream=False)
+        exchange, reader = driven(run, server, monkeypatch, stream=False)
     assert exchange.ended_in_loop is False
-    assert reader.output == directly(body, stream=False, kind="application/json")
     content = msgspec.json.decode(reader.output)["content"]
     assert [block["type"] for block in content] == ["text", "tool_use"]
 
 
 @both_loops
-def test_a_small_whole_answer_stays_in_the_loop(run: Run) -> None:
+def test_a_small_whole_answer_stays_in_the_loop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with RawServer([Request(), answer(whole("hi"), "content-type: application/json"), Hold()]) as server:
-        exchange, _ = relayed(run, server, stream=False)
+        exchange, _ = driven(run, server, monkeypatch, stream=False)
     assert exchange.ended_in_loop is True
 
 
 @both_loops
-def test_a_large_event_is_worked_on_in_a_thread(run: Run) -> None:
+def test_a_large_event_is_worked_on_in_a_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = delta(PROSE * 20_000), delta("a") + delta("b", "stop") + b"data: [DONE]\n\n"
     events = delta("first ") + large + small
     with RawServer([Request(), SSE, chunk(events), chunk(b""), Hold()]) as server:
-        exchange, reader = relayed(run, server, stream=True)
+        exchange, reader = driven(run, server, monkeypatch, stream=True)
     assert sum(size for _, size in exchange.fed) == len(events)
     assert any(not in_loop for in_loop, _ in exchange.fed)
     assert texts(reader.output) == "first " + PROSE * 20_000 + "ab"
-    assert reader.steps[-1].done
+    assert reader.finished == 1
 
 
 @both_loops
-def test_a_burst_is_fed_in_slices_and_written_in_one_go(run: Run) -> None:
+def test_a_burst_is_fed_in_slices_and_written_in_one_go(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"word {number} " for number in range(400)]
     events = b"".join(map(delta, words))
     assert 48 * 1024 < len(events) < 64 * 1024
     end = delta("", "stop") + b"data: [DONE]\n\n"
     with RawServer([Request(), SSE + chunk(events), chunk(end), chunk(b""), Hold()]) as server:
-        exchange, reader = relayed(run, server, stream=True)
+        exchange, reader = driven(run, server, monkeypatch, stream=True)
     assert max(size for in_loop, size in exchange.fed if in_loop) <= SLICE
     assert texts(reader.output) == "".join(words)
     # The head, the burst, the end: not a write for each slice of it.
-    assert len(reader.steps) <= 4
+    assert len(reader.writes) <= 4
 
 
 @both_loops
 def test_the_rest_of_a_burst_waits_for_the_next_turn_of_the_loop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "_TURN_S", 0.0)
+    monkeypatch.setattr(driver_module, "_TURN_S", 0.0)
     words = [f"word {number} " for number in range(2000)]
     events = b"".join(map(delta, [*words, CALL])) + delta("", "stop") + b"data: [DONE]\n\n"
     with RawServer([Request(), SSE + chunk(events), chunk(b""), Hold()]) as server:
-        exchange, reader = relayed(run, server, stream=True)
+        exchange, reader = driven(run, server, monkeypatch, stream=True)
     assert max(size for _, size in exchange.fed) <= SLICE
-    assert len(reader.steps) >= len(events) // SLICE, "each slice was written in a turn of its own"
+    assert len(reader.writes) >= len(events) // SLICE, "each slice was written in a turn of its own"
     assert texts(reader.output) == "".join(words)
     assert b'"stop_reason":"tool_use"' in reader.output
 
 
 @both_loops
-def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run: Run) -> None:
+def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     body = whole(PROSE * 50_000)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -226,18 +217,16 @@ def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run
         begun.set()
         assert go_on.wait(PATIENCE)
 
-    async def watch(exchange: Watched, reader: Reader, task: asyncio.Task[Step | None]) -> None:
+    async def watch(exchange: Watched, reader: Reader, driver: Driver, task: asyncio.Task[None]) -> None:
         exchange.before_end = held
         while not begun.is_set():
             await asyncio.sleep(0.001)
-        task.cancel()
+        driver.stop("client_closed")
         await asyncio.sleep(0.01)
         assert not task.done(), "the thread still works on the exchange"
         go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
 
     with RawServer([Request(), answer(body, "content-type: application/json"), Hold()]) as server:
-        _, reader = relayed(run, server, stream=False, watch=watch)
-    assert [step.done for step in reader.steps] == [True]
+        _, reader = driven(run, server, monkeypatch, stream=False, watch=watch)
+    assert reader.finished == 1
     assert msgspec.json.decode(reader.output)["content"][0]["text"] == PROSE * 50_000

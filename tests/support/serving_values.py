@@ -1,0 +1,76 @@
+"""A `Serving` without sockets: everything it needs, made from the configuration that a user would write."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from athena.dialects import get_dialect
+from athena.opaque import Envelope
+from athena.serving.budget import Budget
+from athena.serving.clock import ClientLimits
+from athena.serving.health import RetryBudget, UpstreamHealth
+from athena.serving.holding import RequestMemory
+from athena.serving.record import Record
+from athena.serving.serving import Build, Send, Serving, Tell
+from athena.serving.shared import AnswerSettings, Shared
+from athena.serving.tap import Watcher
+from athena.serving.tokens import TokenCounter
+from athena.serving.tool_modes import ToolModes
+from athena.shells.config import Router
+from athena.shells.config.ready import KnownTargets
+from support.gateway_process import load_config
+
+
+class House:
+    """What a gateway shares between its requests, on a clock that stands still unless it is moved."""
+
+    def __init__(self, config: dict[str, Any], *watchers: Watcher, limits: ClientLimits | None = None) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.config = load_config({"envelope_key": "test", **config}, Path(folder))
+        self.now = 1000.0
+        self.health = UpstreamHealth(self.config.health, lambda: self.now)
+        self.memory = Budget(1 << 30, lambda: self.now)
+        self.targets = KnownTargets(Router(self.config))
+        self.shared = Shared(
+            retries=self.config.retries,
+            tool_modes=ToolModes(lambda: self.now, keep_s=self.config.learning.keep_s),
+            tokens=TokenCounter(),
+            envelope=Envelope(b"k" * 32),
+            store=None,
+            answers=AnswerSettings(),
+            memory=self.memory,
+            health=self.health,
+            retry_budget=RetryBudget(self.config.retries),
+            client_limits=limits,
+            watchers=watchers,
+            wall_clock=lambda: 1_700_000_000.0,
+        )
+
+    def serve(self, body: dict[str, Any], *, dialect: str = "openai_chat", now: float | None = None) -> Serving:
+        """A client's request."""
+        request = get_dialect(dialect).decode_request(body, model=None, stream=None, version=None)
+        return Serving(
+            self.shared,
+            request,
+            self.targets.of(request.model),
+            Record(request_id="req_1", dialect=dialect, model=request.model, stream=request.stream),
+            RequestMemory(self.memory),
+            headers={},
+            key=None,
+            array=False,
+            now=self.now if now is None else now,
+        )
+
+
+def next_send(serving: Serving, now: float = 1000.0) -> Send | Tell:
+    """What is to be sent, or told: requests are built on the way, and pauses are over at once."""
+    while True:
+        action = serving.next(now)
+        if isinstance(action, Build):
+            serving.build()
+        elif isinstance(action, Send | Tell):
+            return action
+        else:
+            now = action.until
