@@ -53,8 +53,8 @@ _PER_STATE = 32
 _BYTES_PER_STATE = 64
 _BYTES_PER_NESTING = 32
 _BYTES_WRITTEN_OUT = 320
-"""Memory of the engine, measured: for a state of a pattern; for the square of a schema's depth, because some keywords keep a copy
-of what is below them; for a node that is written out."""
+"""Memory of the engine, measured: for a state of a pattern; for the square of a schema's depth, because some keywords keep a
+copy of what is below them; for a node that is written out."""
 _MEASURED_LEVELS = 8
 """Levels of a value whose children are measured one by one; those below are measured as a whole."""
 _UNEVALUATED = 3
