@@ -355,6 +355,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             return
         record = _DECODER.decode(payload)
         kind = name if record.type is msgspec.UNSET else record.type
+        record.type = kind
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, record, out)
@@ -449,7 +450,7 @@ class ResponsesStreamDecoder(StreamDecoder):
 
     def _completed(self, record: _Record, out: list[Event]) -> None:
         response = msgspec.json.decode(record.response)
-        status = record.type.removeprefix("response.").replace("done", "completed")
+        status = str(record.type).removeprefix("response.").replace("done", "completed")
         self._reader.finish(response if isinstance(response, dict) else {}, status, out)
         self.ended = True
 
