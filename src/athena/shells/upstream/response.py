@@ -411,6 +411,9 @@ class UpstreamResponse:
             self._framing.stop()
             self.ended_at = self._loop.time()
             self._stop_clock()
+            if self._on_end is None:
+                # Nobody waits for it. What would have closed it is this object's own method: it must not keep itself.
+                self._on_data = None
 
     def _fail(self, failure: UpstreamError) -> None:
         """The first failure counts, and the connection goes with it."""
