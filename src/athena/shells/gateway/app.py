@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: doors, keys, decoding, then a `Flow` for every answer.
+"""The gateway as an ASGI application: doors, keys, decoding, then a `Driver` for every answer.
 
 No framework: the application is one coroutine per request over `Exchange`. Configuration is a value that is swapped whole on
 reload; requests under way keep the one they began with.
