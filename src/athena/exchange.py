@@ -353,6 +353,7 @@ def _shown_error(options: Options, error: Error) -> Error:
         code=_without(error.code, options.secrets),
         param=_without(error.param, options.secrets) if error.param else error.param,
         raw=_without(error.raw, options.secrets),
+        details=None if any(secret in repr(error.details) for secret in options.secrets) else error.details,
         retry_after=wait if wait is None else min(wait, options.retry_after_max),
     )
 

@@ -65,6 +65,21 @@ def _refuse_bound_features(request: Request) -> None:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
 
 
+def _refuse_threads(request: Request) -> None:
+    """A thread is a conversation that Anthropic keeps. With this very refusal its SDKs send the whole history by themselves."""
+    if request.server and request.server.get("thread"):
+        raise UnsupportedFeature(
+            "thread: this upstream keeps no conversations; send the whole history without thread",
+            path="thread",
+            code="thread_unsupported_request",
+        )
+
+
+def _has_state(request: Request) -> bool:
+    """Does the provider hold the beginning of this conversation, and with it the calls that these results answer?"""
+    return request.previous_id is not None or bool(request.server and request.server.get("conversation"))
+
+
 def prepare(
     request: Request,
     target: Target,
@@ -81,6 +96,9 @@ def prepare(
     profile = target.profile
     losses: list[Loss] = list(request.losses)
     same = home.name == abroad.name
+    if profile.family != "anthropic":
+        # A server that only imitates the dialect would pass over the field and answer without the conversation.
+        _refuse_threads(request)
     if not same:
         _refuse_bound_features(request)
         losses += [
@@ -88,9 +106,15 @@ def prepare(
             for position, turn in enumerate(request.turns)
             if turn.phase is not None
         ]
-    turns = unique_history_ids(request.turns)
-    turns, repairs = pair_results(turns, pairing)
-    losses.extend(repairs)
+    turns = request.turns
+    if not same or prompted is not None or profile.ids == "kimi":
+        # Kimi's ids are numbers of calls: two calls that share an id would share a number.
+        turns = unique_history_ids(turns)
+    if not same or prompted is not None:
+        # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
+        # response, a thread), and calls may be pending by design.
+        turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
+        losses.extend(repairs)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns, losses=losses)

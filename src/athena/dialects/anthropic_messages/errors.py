@@ -44,6 +44,9 @@ _TYPE_OF_KIND: dict[ErrorKind, str] = {
     "server": "api_error",
 }
 
+_RECOVERABLE = frozenset({"thread_unsupported_request"})
+"""Codes of ours that the API's own SDKs look for in `details` and recover from."""
+
 _OVERFLOW = "prompt is too long"
 """Agents compact their history when the message says this (`clients.md` 2)."""
 
@@ -72,7 +75,16 @@ def error_of_object(inner: object, *, status: int | None = None, wait: float | N
         kind = kind_of_status(status)
     if kind == "invalid" and is_context_overflow(text, name):
         kind = "context_length"
-    return Error(message=text, kind=kind, code=name or "upstream_error", status=status, retry_after=wait, raw=raw)
+    details = fields.get("details")
+    return Error(
+        message=text,
+        kind=kind,
+        code=name or "upstream_error",
+        status=status,
+        retry_after=wait,
+        raw=raw,
+        details=details if isinstance(details, dict) else None,
+    )
 
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:
@@ -96,6 +108,9 @@ def error_body(error: Error, request_id: str = "") -> dict[str, Any]:
     inner: dict[str, Any] = {"type": _TYPE_OF_KIND[error.kind], "message": message, "code": error.code}
     if error.param:
         inner["param"] = error.param
+    details = {"error_code": error.code} if error.code in _RECOVERABLE else error.details
+    if details:
+        inner["details"] = details
     body: dict[str, Any] = {"type": "error", "error": inner}
     if request_id:
         body["request_id"] = request_id
