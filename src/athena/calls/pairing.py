@@ -19,7 +19,7 @@ from athena.model.parts import Part, Text, ToolCall, ToolResult, changed, joined
 from athena.model.request import Loss, Turn
 
 Pairing = Literal["strict", "repair"]
-"""`strict`: a result of a call that never was is a client's mistake. `repair`: it becomes text. Both fill in missing results."""
+"""`strict`: a result without any call is a client's mistake. `repair`: it becomes text. Both fill in missing results."""
 
 MISSING_RESULT = "no result was recorded"
 

@@ -32,6 +32,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """False: the model has no system role; instructions are put before the first user text."""
     mid_system: bool = False
     """Anthropic: takes `role: system` inside messages."""
+    system_turns: Literal["anywhere", "first_only"] = "anywhere"
+    """Where a system message may stand, in dialects that have such messages. `first_only`: strict chat templates refuse any
+    but the very first message; later ones become user text in a tag, several leading ones become one."""
     prefill: bool = True
     """A trailing assistant message is continued; False: it is refused."""
     prefill_flag: str | None = None

@@ -14,8 +14,10 @@ from athena.model.request import Loss, Request, Turn
 
 
 def fit_system(request: Request, profile: Profile, *, inline: bool, losses: list[Loss]) -> Request:
-    """`inline`: the dialect takes system turns anywhere. Else the profile may take them behind a user turn."""
+    """`inline`: the dialect takes system turns anywhere, unless the profile says otherwise. Else the profile may take them
+    behind a user turn."""
     turns = request.turns
+    inline = inline and profile.system_turns == "anywhere"
     if not inline and any(turn.role == "system" for turn in turns):
         fitted: list[Turn] = []
         for position, turn in enumerate(turns):

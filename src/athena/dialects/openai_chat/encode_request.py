@@ -197,13 +197,12 @@ def _search_options(config: dict[str, Any]) -> dict[str, Any]:
 
 def _put_messages(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
     messages = MessageWriter(writer, home=home)
-    written: list[dict[str, Any]] = []
-    system = request.system
-    if home:
-        written, system = _kept_system(request, writer.profile)
-    if writer.instructions:
-        system = (*system, *(Text(text=line) for line in writer.instructions))
-    leading = messages.system(_marked_for_tools(system, request, writer.profile))
+    instructions = tuple(Text(text=line) for line in writer.instructions)
+    written, left = _kept_system(request, writer.profile) if home else ([], request.system)
+    if writer.profile.system_turns == "first_only" and len(written) + bool(left or instructions) > 1:
+        # There is one place for instructions: all of them go there.
+        written, left = [], request.system
+    leading = messages.system(_marked_for_tools((*left, *instructions), request, writer.profile))
     if leading is not None:
         written.append(leading)
     turns = messages.turns(request.turns)
