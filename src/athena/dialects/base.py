@@ -17,7 +17,7 @@ from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
-from athena.model.request import Loss, Request, Tool
+from athena.model.request import Loss, Request
 from athena.opaque import Envelope
 from athena.wire.sse import Record, SseDecoder
 from athena.wire.surrogates import without_lone_surrogates
@@ -139,8 +139,9 @@ class Dialect(Protocol):
     usage_on_request: bool
     """Streams report usage only to clients that asked for it."""
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """A hosted tool that the client runs itself, as a plain function; None for any other."""
+    def portable(self, request: Request) -> Request:
+        """A request of this dialect for a target of another, or for a model that is taught tools in its prompt: what the client
+        runs itself as functions, and what only this dialect has said in plain words. What had to go is among its losses."""
         ...
 
     def decode_request(

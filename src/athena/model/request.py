@@ -52,6 +52,8 @@ class Tool(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     config: dict[str, Any] | None = None
     """Hosted and typed tools: their own settings."""
     deferred: bool = False
+    inline: bool = False
+    """Declared inside the conversation and not in the request's list: at home it stands where it was declared."""
     cache: CacheMark | None = None
     raw: Any = None
     extras: dict[str, Any] | None = None
@@ -147,4 +149,6 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     """Known settings bound to the provider's own services (containers, context_management, safety settings, routing)."""
     raw: dict[str, Any] | None = None
     extras: dict[str, Any] | None = None
+    unread: tuple[str, ...] = ()
+    """Paths of fields inside nested objects that nobody understood: at home they go along, anywhere else they are lost."""
     losses: tuple[Loss, ...] = ()

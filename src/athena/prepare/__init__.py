@@ -20,7 +20,7 @@ from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.controls import fit_controls
 from athena.prepare.state import fit_state
 from athena.prepare.system import fit_system
-from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice, portable_tools
+from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice
 from athena.prompted.options import PromptedOptions
 from athena.prompted.render import Rendered, render_request
 
@@ -75,6 +75,12 @@ def _refuse_threads(request: Request) -> None:
         )
 
 
+def _unread(request: Request, target: Target) -> list[Loss]:
+    if request.unread and target.strict:
+        raise UnsupportedFeature(f"{request.unread[0]}: unknown to this upstream", path=request.unread[0])
+    return [Loss(path, "unknown to this upstream") for path in request.unread]
+
+
 def _has_state(request: Request) -> bool:
     """Does the provider hold the beginning of this conversation, and with it the calls that these results answer?"""
     return request.previous_id is not None or bool(request.server and request.server.get("conversation"))
@@ -94,36 +100,37 @@ def prepare(
 ) -> Prepared:
     """Fit `request`, written in dialect `home`, to a target of dialect `abroad`; `prompted`: its model has no tools."""
     profile = target.profile
-    losses: list[Loss] = list(request.losses)
     same = home.name == abroad.name
+    abroad_or_taught = not same or prompted is not None
+    if abroad_or_taught:
+        request = home.portable(request)
+    losses: list[Loss] = list(request.losses)
     if profile.family != "anthropic":
         # A server that only imitates the dialect would pass over the field and answer without the conversation.
         _refuse_threads(request)
     if not same:
         _refuse_bound_features(request)
+        losses += _unread(request, target)
         losses += [
             Loss(f"turns[{position}].phase", "only its own dialect has phases of a message")
             for position, turn in enumerate(request.turns)
             if turn.phase is not None
         ]
     turns = request.turns
-    if not same or prompted is not None or profile.ids == "kimi":
+    if abroad_or_taught or profile.ids == "kimi":
         # Kimi's ids are numbers of calls: two calls that share an id would share a number.
         turns = unique_history_ids(turns)
-    if not same or prompted is not None:
+    if abroad_or_taught:
         # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
         # response, a thread), and calls may be pending by design.
         turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
         losses.extend(repairs)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
-    request = fit_system(request, profile, inline=abroad.system_turns, losses=losses)
-    if not same or prompted is not None:
-        request = portable_tools(request, home)
+    request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)
     request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them at home. A prompt has none.
-    flat = not same or prompted is not None
-    names = NameMap(names_of(request, flat=flat), OPENAI_NAMES if prompted is not None else abroad.names)
+    names = NameMap(names_of(request, flat=abroad_or_taught), OPENAI_NAMES if prompted is not None else abroad.names)
     request = rename(request, names)
     rendered = None
     if prompted is not None:

@@ -1,13 +1,14 @@
 """Typed reading of JSON objects: a wrong field is an `InvalidRequest` that names its path, an unknown one is kept.
 
-Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive.
+Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive;
+`unread()` names what is left over in nested objects, so that nothing goes without a word.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ T = TypeVar("T")
 class Fields:
     """A JSON object being read. Every getter marks its key as understood."""
 
-    __slots__ = ("_read", "path", "value")
+    __slots__ = ("_below", "_handed_out", "_nested", "_read", "path", "value")
 
     def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
@@ -27,6 +28,19 @@ class Fields:
         self.value: dict[str, Any] = value
         self.path = path
         self._read: set[str] = set()
+        self._nested: list[Self] = []
+        """All objects below the outermost one, each behind the one it stands in."""
+        self._below = 0
+        """Where in that list the objects below this one begin."""
+        self._handed_out = False
+
+    def inner(self, value: object, path: str) -> Self:
+        """An object that stands inside this one, read the same way."""
+        nested = type(self)(value, path)
+        nested._nested = self._nested
+        self._nested.append(nested)
+        nested._below = len(self._nested)
+        return nested
 
     def at(self, key: str) -> str:
         """The path of a key, as errors spell it: messages[2].content."""
@@ -98,23 +112,47 @@ class Fields:
             return tuple(value)
         raise _wrong(self.at(key), "a string or an array of strings", value)
 
-    def child(self, key: str) -> Fields | None:
+    def child(self, key: str) -> Self | None:
         """A nested object, to be read the same way."""
         value = self.mapping(key)
-        return None if value is None else Fields(value, self.at(key))
+        return None if value is None else self.inner(value, self.at(key))
 
-    def children(self, key: str) -> Iterator[Fields]:
+    def children(self, key: str) -> Iterator[Self]:
         """The objects of an array."""
         for index, item in enumerate(self.sequence(key) or ()):
-            yield Fields(item, f"{self.at(key)}[{index}]")
+            yield self.inner(item, f"{self.at(key)}[{index}]")
 
-    def each(self, key: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
+    def each(self, key: str, read: Callable[[Self], T]) -> tuple[T, ...]:
         return tuple(read(item) for item in self.children(key))
 
     def rest(self) -> dict[str, Any] | None:
         """What no getter asked for, nulls left out; None when nothing is left."""
+        self._handed_out = True
         left = {key: value for key, value in self.value.items() if key not in self._read and value is not None}
         return left or None
+
+    def whole(self) -> dict[str, Any]:
+        """The object itself, for a reader that understands none of it: all that is in it goes where the object goes."""
+        self._handed_out = True
+        del self._nested[self._below :]
+        return self.value
+
+    def forget(self, key: str) -> None:
+        """Count a key as unknown after all: its value is one that nobody knows."""
+        self._read.discard(key)
+        place = self.at(key)
+        inside = (f"{place}.", f"{place}[")
+        self._nested[:] = [each for each in self._nested if each.path != place and not each.path.startswith(inside)]
+
+    def unread(self) -> tuple[str, ...]:
+        """Paths of the fields of nested objects that no getter asked for and that nobody handed out."""
+        return tuple(
+            nested.at(key)
+            for nested in self._nested
+            if not nested._handed_out
+            for key, value in nested.value.items()
+            if value is not None and key not in nested._read
+        )
 
     def wrong(self, key: str, expected: str) -> InvalidRequest:
         """The error to raise when a value is of the right type but illegal."""

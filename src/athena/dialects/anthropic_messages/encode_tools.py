@@ -19,6 +19,8 @@ def write_tools(request: Request, profile: Profile, report: Report, *, same: boo
     written: list[dict[str, Any]] = []
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
+        if same and tool.inline:
+            continue
         value = tool.raw if same and tool.raw is not None else _write_tool(tool, request, profile, report, path, same=same)
         if value is not None:
             written.append(value)

@@ -94,7 +94,7 @@ def _foreign_body(request: Request, writer: Writer) -> dict[str, Any]:
 
 
 def _put_tools(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
-    tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH]
+    tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH and not (home and tool.inline)]
     limit = writer.profile.tools_limit
     if limit is not None and len(tools) > limit:
         raise UnsupportedFeature(f"tools: this upstream takes at most {limit} tools", path="tools")
@@ -219,7 +219,7 @@ def _kept_system(request: Request, profile: Profile) -> tuple[list[dict[str, Any
     if profile.text_content:
         return kept, left
     for message in own[: leading_system(own)]:
-        parts = system_parts(message, "messages")
+        parts = system_parts(Fields(message, "messages"))
         if left[: len(parts)] != parts:
             break
         kept.append(message)

@@ -86,7 +86,7 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
         return _read_choice(fields, "tool_choice", value)
     older = fields.any("function_call")
     if isinstance(older, dict):
-        return ToolChoice("named", (Fields(older, "function_call").needed_text("name", allow_empty=False),))
+        return ToolChoice("named", (fields.inner(older, "function_call").needed_text("name", allow_empty=False),))
     return _read_choice(fields, "function_call", older) if older is not None else None
 
 
@@ -96,7 +96,7 @@ def _read_choice(fields: Fields, key: str, value: object) -> ToolChoice:
         return mode
     if not isinstance(value, dict):
         raise fields.wrong(key, "auto, none, required or an object")
-    choice = Fields(value, fields.at(key))
+    choice = fields.inner(value, fields.at(key))
     kind = choice.text("type") or ("function" if choice.has("function") else None)
     if kind == "function" or kind == "custom":
         inner = choice.child(kind)

@@ -99,7 +99,10 @@ class _Reader:
         elif kind in _MODEL_ITEMS:
             self._model_item(fields, (_MODEL_ITEMS[kind](fields),))
         else:
-            part = Foreign(kind=kind, dialect=NAME, raw=fields.value)
+            if kind == "tool_search_output":
+                found = decode_tools(fields.children("tools"))
+                self._tools.extend(msgspec.structs.replace(tool, inline=True) for tool in found)
+            part = Foreign(kind=kind, dialect=NAME, raw=fields.whole())
             if is_input_item(fields.value):
                 self._client_turn(Turn(role="user", parts=(part,), raw=fields.value))
             else:
@@ -158,7 +161,7 @@ def decode_part(fields: Fields) -> Part:
     kind = fields.needed_text("type", allow_empty=False)
     read = _PARTS.get(kind)
     if read is None:
-        return Foreign(kind=kind, dialect=NAME, raw=fields.value)
+        return Foreign(kind=kind, dialect=NAME, raw=fields.whole())
     return read(fields)
 
 
@@ -336,7 +339,8 @@ def _result(fields: Fields, *, custom: bool) -> ToolResult:
     else:
         raise fields.wrong("output", "a string or an array of parts")
     return ToolResult(
-        call_id=fields.needed_text("call_id", allow_empty=False),
+        # The API takes a result without a call, too.
+        call_id=fields.text("call_id") or "",
         parts=parts,
         name=fields.text("name"),
         kind="custom" if custom else "function",

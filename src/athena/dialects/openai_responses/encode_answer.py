@@ -20,6 +20,7 @@ from athena.dialects.base import EncodeContext, estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
 from athena.dialects.openai_responses.errors import encode_error, encode_json, failed_error
 from athena.dialects.openai_responses.response_object import echo, encode_usage
+from athena.dialects.openai_responses.typed_tools import TypedTools
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.model.events import (
     Done,
@@ -94,6 +95,9 @@ class OutputWriter:
         self._message: _Item | None = None
         self._reasoning: _Item | None = None
         self._calls: dict[int, _Item] = {}
+        self._typed = TypedTools(context.request.tools)
+        self._held: set[int] = set()
+        """Calls of typed tools: they leave as one item when they are whole."""
         self._spoke = False
         self._message_fields: dict[str, Any] = {}
         self._note = ""
@@ -185,7 +189,7 @@ class OutputWriter:
         if reason is not None:
             self._response["incomplete_details"] = {"reason": reason}
             self._terminal("incomplete")
-        elif self._calls:
+        elif self._calls or self._held:
             # A call was announced and never became whole: to call that a completed answer would be a lie.
             self._fail(Error(self._note or "a tool call was not finished", code="truncated_call"))
         else:
@@ -380,6 +384,9 @@ class OutputWriter:
         self._begin()
         self._close_message()
         self._close_reasoning()
+        if event.namespace is None and event.kind == "function" and self._typed.holds(event.name):
+            self._held.add(event.call)
+            return
         custom = event.kind == "custom"
         base: dict[str, Any] = {
             "type": "custom_tool_call" if custom else "function_call",
@@ -406,7 +413,20 @@ class OutputWriter:
         item.written += len(text)
         self._delta(item.head, text)
 
+    def _typed_call(self, event: ToolCallComplete) -> None:
+        """The item its client waits for; arguments that do not fill it leave as they are, in a plain call."""
+        self._held.discard(event.call)
+        seed = hashed(f"{self._context.seed}\0{self._items}", 32)
+        item = self._typed.item(event.name, event.id, event.arguments, seed)
+        if item is None:
+            plain = {"type": "function_call", "call_id": event.id, "name": event.name, "arguments": event.arguments}
+            item = {"id": f"fc_{seed}", "status": "completed", **plain}
+        self._item_in_one_piece(item)
+
     def _call_complete(self, event: ToolCallComplete) -> None:
+        if event.call in self._held:
+            self._typed_call(event)
+            return
         item = self._calls.pop(event.call, None)
         if item is None:
             return

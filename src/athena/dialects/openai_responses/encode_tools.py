@@ -19,6 +19,8 @@ def encode_tools(request: Request, target: Target, losses: Losses) -> list[dict[
     encoded: list[dict[str, Any]] = []
     space: str | None = None
     for index, tool in enumerate(request.tools):
+        if home and tool.inline:
+            continue
         entry = _tool(tool, f"tools[{index}]", request, target, losses, home=home)
         if entry is None:
             continue
