@@ -15,12 +15,14 @@ import msgspec
 from athena.errors import InvalidRequest
 
 T = TypeVar("T")
+_ALL = "\0all"
+"""Among the read keys of an object: whatever was left of it has been handed out."""
 
 
 class Fields:
     """A JSON object being read. Every getter marks its key as understood."""
 
-    __slots__ = ("_below", "_handed_out", "_nested", "_read", "path", "value")
+    __slots__ = ("_below", "_nested", "_read", "path", "value")
 
     def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
@@ -28,17 +30,16 @@ class Fields:
         self.value: dict[str, Any] = value
         self.path = path
         self._read: set[str] = set()
-        self._nested: list[Self] = []
-        """All objects below the outermost one, each behind the one it stands in."""
+        self._nested: list[tuple[str, dict[str, Any], set[str]]] = []
+        """Path, value and read keys of every object below the outermost one, each behind the one it stands in."""
         self._below = 0
         """Where in that list the objects below this one begin."""
-        self._handed_out = False
 
     def inner(self, value: object, path: str) -> Self:
         """An object that stands inside this one, read the same way."""
         nested = type(self)(value, path)
         nested._nested = self._nested
-        self._nested.append(nested)
+        self._nested.append((path, nested.value, nested._read))
         nested._below = len(self._nested)
         return nested
 
@@ -127,13 +128,13 @@ class Fields:
 
     def rest(self) -> dict[str, Any] | None:
         """What no getter asked for, nulls left out; None when nothing is left."""
-        self._handed_out = True
         left = {key: value for key, value in self.value.items() if key not in self._read and value is not None}
+        self._read.add(_ALL)
         return left or None
 
     def whole(self) -> dict[str, Any]:
         """The object itself, for a reader that understands none of it: all that is in it goes where the object goes."""
-        self._handed_out = True
+        self._read.add(_ALL)
         del self._nested[self._below :]
         return self.value
 
@@ -142,16 +143,16 @@ class Fields:
         self._read.discard(key)
         place = self.at(key)
         inside = (f"{place}.", f"{place}[")
-        self._nested[:] = [each for each in self._nested if each.path != place and not each.path.startswith(inside)]
+        self._nested[:] = [entry for entry in self._nested if entry[0] != place and not entry[0].startswith(inside)]
 
     def unread(self) -> tuple[str, ...]:
         """Paths of the fields of nested objects that no getter asked for and that nobody handed out."""
         return tuple(
-            nested.at(key)
-            for nested in self._nested
-            if not nested._handed_out
-            for key, value in nested.value.items()
-            if value is not None and key not in nested._read
+            f"{path}.{key}"
+            for path, nested, read in self._nested
+            if _ALL not in read
+            for key, value in nested.items()
+            if value is not None and key not in read
         )
 
     def wrong(self, key: str, expected: str) -> InvalidRequest:

@@ -79,7 +79,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """The API it speaks: openai_chat, openai_responses, anthropic_messages or gemini. Left out: what the profile or the
     host says, else openai_chat."""
     profile: Text | None = None
-    """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else the dialect's default."""
+    """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else what fits any server."""
     quirks: dict[str, Any] = {}
     """Single profile fields that differ on this server."""
     api_key: Secret | None = None
