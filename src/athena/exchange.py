@@ -15,7 +15,7 @@ that can wait no longer calls `commit()` and sends keep-alives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -26,7 +26,7 @@ from athena.dialects import get_dialect
 from athena.dialects.base import Target, kind_of_status
 from athena.errors import AthenaError, UsageError
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, by_weight
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
@@ -76,6 +76,7 @@ NOTHING = Step()
 _BOM = b"\xef\xbb\xbf"
 _SNIFF_LIMIT = 64 * 1024
 _WARNINGS_LIMIT = 4096
+_PATHS_SHOWN = 3
 
 
 class Exchange:
@@ -365,11 +366,23 @@ def _without(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-def warnings_header(losses: tuple[Loss, ...], limit: int = 20) -> str:
-    """The losses as one header value: path and what was done, no values of the client."""
-    shown = [f"{loss.path or 'request'} {loss.action}: {loss.reason}" for loss in losses[:limit]]
-    if len(losses) > limit:
-        shown.append(f"and {len(losses) - limit} more")
+def warnings_header(losses: Iterable[Loss], limit: int = 20) -> str:
+    """The losses as one header value: path and what was done, no values of the client.
+
+    The most important come first, and those of one kind stand together: twenty turns that lost the same are one entry.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for loss in by_weight(losses):
+        groups.setdefault((loss.action, loss.reason), []).append(loss.path or "request")
+    shown = [f"{_some(paths)} {action}: {reason}" for (action, reason), paths in list(groups.items())[:limit]]
+    if len(groups) > limit:
+        shown.append(f"and {len(groups) - limit} more")
     text = "; ".join(shown).encode("ascii", "replace").decode()
     # Paths hold the client's own field names, whatever is in them.
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:_WARNINGS_LIMIT]
+
+
+def _some(paths: list[str]) -> str:
+    """The first paths, and how many others there are."""
+    named = ", ".join(paths[:_PATHS_SHOWN])
+    return named if len(paths) <= _PATHS_SHOWN else f"{named} and {len(paths) - _PATHS_SHOWN} more"

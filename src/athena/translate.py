@@ -20,7 +20,7 @@ from athena.formats.stage import FormatOptions
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
 from athena.prepare import Prepared, prepare
 from athena.profiles import default_profiles
@@ -36,7 +36,7 @@ class Translated(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     """The body in the target's dialect."""
     warnings: tuple[Loss, ...] = ()
-    """What was dropped, emulated or repaired: each has `action`, `path` and `reason`."""
+    """What was dropped, emulated or repaired, the most important first: each has `action`, `path` and `reason`."""
     path: str = ""
     """Requests: the path below the upstream's base URL."""
     headers: dict[str, str] = {}
@@ -83,7 +83,7 @@ def translate_request(
     prepared, encoded = _encoded(request, target, model or request.model, profile, strict, envelope_key)
     return Translated(
         body=encoded.body,
-        warnings=prepared.losses + encoded.losses,
+        warnings=by_weight(prepared.losses + encoded.losses),
         path=encoded.path,
         headers=encoded.headers,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +22,13 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
     path: str
     reason: str
     action: Literal["dropped", "emulated", "repaired"] = "dropped"
+    minor: bool = False
+    """The answer means the same without it: a label, a cache mark, state that only its maker can read."""
+
+
+def by_weight(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """The losses with those that change the meaning first: what was dropped, what was said otherwise, what hardly matters."""
+    return tuple(sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped")))
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

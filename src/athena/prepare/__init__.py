@@ -19,6 +19,7 @@ from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.controls import fit_controls
 from athena.prepare.state import fit_state
+from athena.prepare.strangers import leave_strangers
 from athena.prepare.system import fit_system
 from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice
 from athena.prompted.options import PromptedOptions
@@ -42,7 +43,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
 _BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
-_BOUND_PARTS = frozenset({"compaction"})
+_BOUND_PARTS = ("compaction",)
 
 
 def _refuse_bound_features(request: Request) -> None:
@@ -56,7 +57,7 @@ def _refuse_bound_features(request: Request) -> None:
             raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
     for position, turn in enumerate(request.turns):
         for part in turn.parts:
-            if isinstance(part, Foreign) and part.kind in _BOUND_PARTS:
+            if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
                 raise UnsupportedFeature(
                     f"turns[{position}]: a compacted history can only be read by the provider that made it",
                     path=f"turns[{position}]",
@@ -111,8 +112,9 @@ def prepare(
     if not same:
         _refuse_bound_features(request)
         losses += _unread(request, target)
+        request = leave_strangers(request, target, losses)
         losses += [
-            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message")
+            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)
             for position, turn in enumerate(request.turns)
             if turn.phase is not None
         ]

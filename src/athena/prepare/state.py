@@ -32,9 +32,9 @@ def fit_state(
             continue
         parts: list[Part] = []
         for part in turn.parts:
-            kept = _fit_part(part, profile, same, envelope)
-            if kept is None or (kept is not part and getattr(kept, "signature", None) is None):
-                losses.append(Loss(f"turns[{position}]", "reasoning state of another provider"))
+            kept, lost = _fit_part(part, profile, same, envelope)
+            if lost:
+                losses.append(Loss(f"turns[{position}]", "reasoning state of another provider", minor=True))
             if kept is not None:
                 parts.append(kept)
         parts = _on_their_calls(parts)
@@ -47,22 +47,27 @@ def fit_state(
     return tuple(fitted)
 
 
-def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> Part | None:
+def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:
+    """The part with state that the target can read, or without, or nothing; and whether state was lost."""
     if not isinstance(part, Thinking | Text | ToolCall) or part.signature is None:
-        return part
+        return part, False
     state: Opaque | None = part.signature
+    empty = False
     if is_envelope(part.signature.payload):
         state = envelope.open(part.signature.payload) if envelope is not None else None
+        # Our own mark for "nobody signed this" holds nothing that could be lost.
+        empty = state is not None and not state.payload
         if state is not None and not (_reads(profile, state) and state.payload):
             state = None
     elif not _reads(profile, part.signature) and not (same and "unknown" in (part.signature.family, profile.family)):
         # At home, with a server nobody knows, the client's own value is taken for that server's.
         state = None
     if state is part.signature:
-        return part
+        return part, False
+    lost = state is None and not empty
     if state is None and isinstance(part, Thinking) and not part.text:
-        return None
-    return changed(part, signature=state)
+        return None, lost
+    return changed(part, signature=state), lost
 
 
 def _reads(profile: Profile, state: Opaque) -> bool:

@@ -27,7 +27,7 @@ def portable(request: Request) -> Request:
     losses = list(request.losses)
     system = tuple(part for part in request.system if not _is_billing(part))
     if len(system) < len(request.system):
-        losses.append(Loss("system", "the line for Anthropic's billing is not for other providers"))
+        losses.append(Loss("system", "the line for the provider's billing is not for others", minor=True))
     effort = request.reasoning.effort
     turns: list[Turn] = []
     for position, turn in enumerate(request.turns):

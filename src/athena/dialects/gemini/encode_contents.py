@@ -62,7 +62,7 @@ class ContentsEncoder:
                 contents.extend(turn.raw if isinstance(turn.raw, RawContents) else [turn.raw])
                 continue
             if turn.name is not None:
-                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here"))
+                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here", minor=True))
             parts = self._parts(turn, f"turns[{position}]")
             if parts:
                 self._add(contents, "model" if turn.role == "assistant" else "user", parts, turn)
@@ -102,7 +102,7 @@ class ContentsEncoder:
             if isinstance(part, Thinking):
                 state = part.signature or state
                 if part.text and not self._home:
-                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream"))
+                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream", minor=True))
                 continue
             if isinstance(part, ToolResult):
                 parts.append(self._result(part, where, behind))
@@ -111,7 +111,7 @@ class ContentsEncoder:
                 parts.extend(behind)
                 behind = []
             if isinstance(part, Text) and part.citations and not self._home:
-                self._losses.append(Loss(f"{where}.citations", "history has no citations here"))
+                self._losses.append(Loss(f"{where}.citations", "history has no citations here", minor=True))
             written = self._part(part, where)
             if not written and not (isinstance(part, Text) and part.signature is not None):
                 continue

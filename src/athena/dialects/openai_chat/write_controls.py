@@ -41,7 +41,11 @@ class Writer:
         """Report something that is not sent; in strict mode the request is refused if it mattered."""
         if semantic and self.strict:
             raise UnsupportedFeature(f"{path}: {reason}", path=path)
-        self.losses.append(Loss(path, reason))
+        self.losses.append(Loss(path, reason, minor=not semantic))
+
+    def repair(self, path: str, reason: str) -> None:
+        """Report something that was put right."""
+        self.losses.append(Loss(path, reason, "repaired"))
 
     def emulate(self, path: str, reason: str) -> None:
         self.losses.append(Loss(path, reason, "emulated"))

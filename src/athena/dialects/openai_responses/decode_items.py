@@ -289,7 +289,11 @@ def _reasoning(fields: Fields) -> Part:
 
 
 def _texts(fields: Fields, key: str) -> str:
-    return "\n\n".join(entry.text("text") or "" for entry in fields.children(key))
+    texts: list[str] = []
+    for entry in fields.children(key):
+        entry.any("type")
+        texts.append(entry.text("text") or "")
+    return "\n\n".join(texts)
 
 
 def _function_call(fields: Fields) -> Part:
