@@ -97,6 +97,7 @@ class AnswerPath:
             store=options.store,
             tenant=options.tenant,
             seed=options.seed,
+            native_ends=same,
         )
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
         # The model knows the tools by the names it was given; `restore` turns them back.

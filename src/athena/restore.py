@@ -52,7 +52,10 @@ class Restore:
         store: OpaqueStore | None = None,
         tenant: str = "",
         seed: str = "",
+        native_ends: bool = True,
     ) -> None:
+        self._native_ends = native_ends
+        """The client knows every ending of the upstream's dialect."""
         self._names = names or None
         self._custom = custom.names if custom is not None else frozenset()
         self._id_style = id_style
@@ -231,6 +234,13 @@ class Restore:
         matcher = self._matchers.get(event.choice)
         if matcher is not None and (rest := matcher.close()):
             out.append(TextDelta(rest, event.choice))
+        if event.finish.kind == "malformed" and not self._native_ends:
+            # The model meant to call and failed. No other dialect has a word for that, and as a plain end it would pass for a
+            # whole answer.
+            told = f": {event.finish.details}" if isinstance(event.finish.details, str) else ""
+            out.append(Error(f"the upstream ended the answer with {event.finish.raw}{told}", code="malformed_answer"))
+            self.stopped = True
+            return
         out.append(event)
 
 

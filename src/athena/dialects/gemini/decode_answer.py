@@ -131,11 +131,13 @@ _COUNTS = msgspec.json.Decoder(_Counts, strict=False)
 class _Choice:
     """What is known of one candidate."""
 
-    __slots__ = ("cited", "completed", "finish", "held", "last", "partial", "signed", "token")
+    __slots__ = ("cited", "completed", "finish", "held", "last", "message", "partial", "signed", "token")
 
     def __init__(self) -> None:
         self.finish: str | None = None
         self.token: str | None = None
+        self.message: str | None = None
+        """What the upstream says about the finish."""
         self.last = ""
         """Kind of the last part: text, thinking, call or another."""
         self.signed = False
@@ -220,7 +222,8 @@ class AnswerReader:
             kind = _kind(choice)
             if kind == "stop" and choice.completed:
                 kind = "tool"
-            finish = Finish(kind, choice.finish or "", details=choice.token if kind == "continuation" else None)
+            details = {"continuation": choice.token, "malformed": choice.message}.get(kind)
+            finish = Finish(kind, choice.finish or "", details=details)
             out.append(Done(finish, index, usage=self._read_usage() if index == last else None, last=index == last))
 
     def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
@@ -252,6 +255,9 @@ class AnswerReader:
         if candidate.finish_reason and not candidate.finish_reason.upper().endswith("UNSPECIFIED"):
             choice.finish = candidate.finish_reason.upper()
         choice.token = candidate.continuation_token or choice.token
+        if len(candidate.finish_message) and _kind(choice) == "malformed":
+            message = msgspec.json.decode(candidate.finish_message)
+            choice.message = message if isinstance(message, str) else None
         if self._context.keep_extras:
             self._extras(candidate, index, out)
         elif len(candidate.grounding_metadata) or len(candidate.citation_metadata):
