@@ -104,7 +104,7 @@ class Exchange:
             prompted=route.prompted,
         )
         encoded = self._upstream.encode_request(self.prepared.request, target)
-        self.losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
+        self.request_losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
         self._target = target
         self._correction: Correction | None = None
@@ -207,6 +207,16 @@ class Exchange:
         return self._path is not None and self._path.finished
 
     @property
+    def answer_losses(self) -> tuple[Loss, ...]:
+        """What of the answer so far the client does not get."""
+        return self._path.losses if self._path is not None else ()
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What of request and answer did not survive as it was, as far as is known."""
+        return self.request_losses + self.answer_losses
+
+    @property
     def bad_records(self) -> int:
         """Records of the stream that were not JSON and were dropped."""
         return self._path.bad_records if self._path is not None else 0
@@ -270,7 +280,7 @@ class Exchange:
         request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
         encoded = self._upstream.encode_request(request, self._target)
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
-        self.losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
+        self.request_losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
         self._correction, self._path, self._headed = correction, None, False
         self._headed = False
         self._held.clear()

@@ -133,7 +133,7 @@ def translate_response(
         if isinstance(event, Error) and event.fatal:
             raise _status_error(event)
     try:
-        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]))
+        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]), warnings=path.losses)
     except msgspec.DecodeError as error:  # pragma: no cover - our own encoder writes JSON
         raise UpstreamProtocol(f"the answer could not be written: {error}") from error
 
@@ -189,6 +189,11 @@ class StreamTranslator:
             raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
         events, output = self._path.feed(data)
         return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
+
+    @property
+    def warnings(self) -> tuple[Loss, ...]:
+        """What of the answer so far the client does not get: each has `action`, `path` and `reason`."""
+        return self._path.losses
 
     def close(self) -> bytes:
         """The upstream ended: the rest, with an error frame if it ended too early. Idempotent."""

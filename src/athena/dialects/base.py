@@ -7,7 +7,7 @@ neutral model, nothing else: no other dialect, no text format, no vendor's name 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
 from athena.wire.sse import Record, SseDecoder
 from athena.wire.surrogates import without_lone_surrogates
@@ -41,6 +41,45 @@ class Encoded(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
+class AnswerLosses:
+    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, told once each.
+
+    Only what stands in few places is looked for. Nothing is searched in the pieces of text and arguments that streams are made
+    of.
+    """
+
+    __slots__ = ("_found",)
+
+    _MOST = 100
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Loss] = {}
+
+    def drop(self, path: str, reason: str, *, minor: bool = False) -> None:
+        """Something is left out."""
+        self._note(Loss(f"answer.{path}", reason, minor=minor))
+
+    def emulate(self, path: str, reason: str) -> None:
+        """Something is said in another way."""
+        self._note(Loss(f"answer.{path}", reason, "emulated"))
+
+    def unknown(self, value: object, known: Collection[str], path: str = "") -> None:
+        """The fields of an object that nobody reads. They mean something to the upstream's own clients only."""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if key not in known and item not in (None, [], {}, ""):
+                    self.drop(f"{path}.{key}" if path else str(key), "a field that only the upstream's dialect has", minor=True)
+
+    def _note(self, loss: Loss) -> None:
+        if len(self._found) < self._MOST:
+            self._found.setdefault((loss.path, loss.reason), loss)
+
+    @property
+    def found(self) -> tuple[Loss, ...]:
+        """All of them, the most important first."""
+        return by_weight(self._found.values())
+
+
 class DecodeContext(msgspec.Struct, frozen=True):
     """What a decoder of answers is told about the exchange."""
 
@@ -57,6 +96,8 @@ class DecodeContext(msgspec.Struct, frozen=True):
     answer is one record."""
     junk: list[Record] | None = None
     """Where to put records that are not JSON, for a client that asked to see them."""
+    losses: AnswerLosses | None = None
+    """Where to note what no event carries; None where the upstream's records pass untouched."""
 
 
 class EncodeContext(msgspec.Struct, frozen=True):
@@ -79,6 +120,8 @@ class EncodeContext(msgspec.Struct, frozen=True):
     """Anthropic: a `message_stop` after an error event."""
     array: bool = False
     """Gemini: the stream is one JSON array, because the client did not ask for alt=sse."""
+    losses: AnswerLosses = msgspec.field(default_factory=AnswerLosses)
+    """Where to note what the client's dialect has no place for."""
     passed: tuple[bytes, bytes] | None = None
     """The first and the last record that already went out untouched: what is written now follows them."""
 

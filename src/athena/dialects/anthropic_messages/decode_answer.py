@@ -38,6 +38,13 @@ from athena.wire.surrogates import without_lone_surrogates
 _NOTHING = msgspec.Raw(b"")
 _CUT: frozenset[FinishKind] = frozenset({"length", "context", "refusal"})
 """Endings that may come in the middle of a call."""
+_BLOCK_FIELDS: dict[str, frozenset[str]] = {
+    "text": frozenset({"type", "text", "citations"}),
+    "thinking": frozenset({"type", "thinking", "signature"}),
+    "redacted_thinking": frozenset({"type", "data"}),
+    # Who called is told by the call itself.
+    "tool_use": frozenset({"type", "id", "name", "input", "toolset_name", "caller"}),
+}
 _MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"})
 
 
@@ -113,6 +120,7 @@ class BlockReader:
     def __init__(self, context: DecodeContext) -> None:
         seed = context.seed
         self._keep_extras = context.keep_extras
+        self._losses = context.losses
         self._family = context.profile.state_family
         self._open: dict[int, _Open] = {}
         self._waiting: list[int] = []
@@ -125,6 +133,8 @@ class BlockReader:
         """A block begins, with whatever it already holds."""
         block = _read_block(raw)
         opened = self._begin(index, block.type, out)
+        if self._losses is not None and (known := _BLOCK_FIELDS.get(block.type)) is not None:
+            self._losses.unknown(_read_any(raw), known, block.type)
         if block.type == "text":
             if block.text:
                 out.append(TextDelta(block.text))
@@ -298,6 +308,8 @@ class MessagesStreamDecoder(StreamDecoder):
             self.fail(out, error_of_object(record.error, raw=payload[:2000].decode("utf-8", "replace")))
         elif self.context.keep_extras:
             out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
+        elif self.context.losses is not None:
+            self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 
     @property
     def finished(self) -> bool:
@@ -315,6 +327,7 @@ class MessagesStreamDecoder(StreamDecoder):
             return
         self._begun = True
         extras = {key: value for key, value in fields.items() if key not in _MESSAGE_FIELDS}
+        self._note(extras)
         out.append(
             Start(
                 id=_text(fields.get("id")),
@@ -333,13 +346,18 @@ class MessagesStreamDecoder(StreamDecoder):
             self._reason = delta.stop_reason
             self._sequence = delta.stop_sequence
         self._details = delta.stop_details if delta.stop_details is not None else self._details
-        if self.context.keep_extras:
+        if self.context.keep_extras or self.context.losses is not None:
             whole = _read_any(payload)
             extras = {key: value for key, value in whole.items() if key not in ("type", "delta", "usage")}
             inner = whole["delta"].items()
             extras |= {key: value for key, value in inner if key not in _MESSAGE_FIELDS and value is not None}
-            if extras:
+            self._note(extras)
+            if extras and self.context.keep_extras:
                 out.append(Extra(extras))
+
+    def _note(self, extras: dict[str, Any]) -> None:
+        if self.context.losses is not None and not self.context.keep_extras:
+            self.context.losses.unknown(extras, ())
 
     def _stop(self, out: list[Event]) -> None:
         reason = self._reason
@@ -395,9 +413,12 @@ class MessagesWholeDecoder(WholeDecoder):
         out.append(blocks.finish(reason or "", message.stop_sequence, message.stop_details, usage, out))
 
     def _extras(self, body: bytes) -> dict[str, Any] | None:
-        if not self.context.keep_extras:
-            return None
-        return {key: value for key, value in _read_any(body).items() if key not in _MESSAGE_FIELDS} or None
+        extras = {key: value for key, value in _read_any(body).items() if key not in _MESSAGE_FIELDS}
+        if self.context.keep_extras:
+            return extras or None
+        if self.context.losses is not None:
+            self.context.losses.unknown(extras, ())
+        return None
 
 
 def read_usage(usage: Any) -> Usage | None:

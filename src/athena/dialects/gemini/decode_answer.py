@@ -124,7 +124,40 @@ class _Counts(msgspec.Struct, rename="camel"):
     candidates_tokens_details: list[_Modality] | None = None
 
 
+class _OnlyCall(_FunctionCall, forbid_unknown_fields=True):
+    pass
+
+
+class _OnlyPart(_Part, forbid_unknown_fields=True, rename="camel"):
+    function_call: _OnlyCall | None = None
+    inline_data: msgspec.Raw = _NOTHING
+    file_data: msgspec.Raw = _NOTHING
+    executable_code: msgspec.Raw = _NOTHING
+    code_execution_result: msgspec.Raw = _NOTHING
+    tool_call: msgspec.Raw = _NOTHING
+    tool_response: msgspec.Raw = _NOTHING
+
+
+class _OnlyContent(_Content, forbid_unknown_fields=True):
+    parts: list[_OnlyPart] | None = None  # type: ignore[assignment]  # read, never written
+    role: msgspec.Raw = _NOTHING
+
+
+class _OnlyCandidate(_Candidate, forbid_unknown_fields=True, rename="camel"):
+    content: _OnlyContent | None = None
+
+
+class _OnlyResponse(_Response, forbid_unknown_fields=True, rename="camel"):
+    candidates: list[_OnlyCandidate] | None = None  # type: ignore[assignment]  # read, never written
+    create_time: msgspec.Raw = _NOTHING
+    model_status: msgspec.Raw = _NOTHING
+
+
 _RESPONSES = msgspec.json.Decoder(_Response)
+_KNOWN_RESPONSES = msgspec.json.Decoder(_OnlyResponse)
+"""The same, refusing whatever is not known: reading into it is the check for unknown fields."""
+_MISSES = 8
+"""How many chunks with unknown fields are looked at closely; a stream in which all have some is not read twice for good."""
 _COUNTS = msgspec.json.Decoder(_Counts, strict=False)
 
 
@@ -160,18 +193,13 @@ class AnswerReader:
         self._usage = _NOTHING
         self._blocked: dict[str, Any] | None = None
         self._keys = 0
+        self._looks = _MISSES if context.losses is not None else 0
+        """How many chunks with unknown fields are still to be looked at."""
         self.failed = False
 
     def chunk(self, payload: bytes, out: list[Event]) -> None:
         """One chunk of a stream, or the whole body."""
-        try:
-            response = _RESPONSES.decode(payload)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
-            payload = without_lone_surrogates(payload)
-            response = _RESPONSES.decode(payload)
+        response, payload = self._read(payload, out)
         if _given(response.error):
             self.fail(out, decode_error(200, {}, payload))
             return
@@ -186,6 +214,54 @@ class AnswerReader:
             self._candidate(candidate, position, payload, out)
             if self.failed:
                 return
+
+    def _read(self, payload: bytes, out: list[Event]) -> tuple[_Response, bytes]:
+        if self._looks:
+            try:
+                return _KNOWN_RESPONSES.decode(payload), payload
+            except msgspec.DecodeError:
+                self._looks -= 1
+                value = self._decoded(payload)
+                if isinstance(value, dict):
+                    self._note_unknown(value, out)
+        try:
+            return _RESPONSES.decode(payload), payload
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
+            payload = without_lone_surrogates(payload)
+            return _RESPONSES.decode(payload), payload
+
+    def _decoded(self, payload: bytes) -> Any:
+        try:
+            return msgspec.json.decode(without_lone_surrogates(payload))
+        except msgspec.DecodeError:
+            return None  # the reading proper says what is wrong with it
+
+    def _note_unknown(self, value: dict[str, Any], out: list[Event]) -> None:
+        """Fields that nobody reads: at home those of the response and of candidates go along, all others are noted."""
+        losses, home = self._context.losses, self._context.keep_extras
+        if losses is None:
+            return
+        extras = _unknown(value, _OnlyResponse)
+        if extras and home:
+            out.append(Extra(extras))
+        elif extras:
+            losses.unknown(extras, ())
+        candidates = value.get("candidates")
+        for entry in candidates if isinstance(candidates, list) else ():
+            extras = _unknown(entry, _OnlyCandidate)
+            if extras and home:
+                out.append(Extra(extras, entry.get("index") or 0))
+            elif extras:
+                losses.unknown(extras, (), "candidate")
+            content = entry.get("content") if isinstance(entry, dict) else None
+            parts = content.get("parts") if isinstance(content, dict) else None
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, dict) and ("text" in part or "functionCall" in part):
+                    # Any other part is handed on whole.
+                    losses.unknown(_unknown(part, _OnlyPart), (), "part")
 
     def fail(self, out: list[Event], error: Error) -> None:
         """End the answer with an error."""
@@ -260,8 +336,11 @@ class AnswerReader:
             choice.message = message if isinstance(message, str) else None
         if self._context.keep_extras:
             self._extras(candidate, index, out)
-        elif len(candidate.grounding_metadata) or len(candidate.citation_metadata):
-            self._citations(candidate, index, choice, out)
+        else:
+            if len(candidate.grounding_metadata) or len(candidate.citation_metadata):
+                self._citations(candidate, index, choice, out)
+            if len(candidate.logprobs_result) or len(candidate.url_context_metadata):
+                self._note_rare(candidate)
 
     def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
         text = part.text or ""
@@ -396,6 +475,13 @@ class AnswerReader:
         if fields:
             out.append(Extra(fields, index))
 
+    def _note_rare(self, candidate: _Candidate) -> None:
+        losses = self._context.losses
+        if losses is not None and _given(candidate.logprobs_result):
+            losses.drop("logprobs", "log probabilities have no counterpart here")
+        if losses is not None and _given(candidate.url_context_metadata):
+            losses.drop("urlContextMetadata", "a field that only the upstream's dialect has", minor=True)
+
     def _citations(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
         for value in (candidate.grounding_metadata, candidate.citation_metadata):
             if not _given(value):
@@ -435,6 +521,13 @@ class AnswerReader:
 
 
 _WIRE_NAMES = dict(zip(_Candidate.__struct_fields__, _Candidate.__struct_encode_fields__, strict=True))
+
+
+def _unknown(value: Any, known: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of an object that are none of the struct's."""
+    if not isinstance(value, dict):
+        return {}
+    return {key: item for key, item in value.items() if key not in known.__struct_encode_fields__ and item is not None}
 
 
 def _given(value: msgspec.Raw) -> bool:

@@ -7,7 +7,7 @@ U+0085, U+2028 and U+2029, so these are escaped. Calls leave whole, when they ar
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -47,6 +47,7 @@ from athena.model.parts import (
     Text,
     Thinking,
     ToolCall,
+    ToolResult,
     Url,
     Video,
 )
@@ -144,18 +145,28 @@ def finish_reason(finish: Finish, context: EncodeContext) -> str:
     return _REASONS[finish.kind]
 
 
-def media_object(part: Part) -> dict[str, Any] | None:
-    """A generated image, sound or document as a part; None for what Gemini has no part for."""
-    if isinstance(part, Foreign):
-        return part.raw if part.dialect == "gemini" and isinstance(part.raw, dict) else None
-    if not isinstance(part, Image | Audio | Document | Video):
-        return None
-    source = part.source
-    if isinstance(source, Base64):
-        mime = source.mime or (audio_mime(part) if isinstance(part, Audio) else "application/octet-stream")
-        return {"inlineData": {"mimeType": mime, "data": source.data}}
-    if isinstance(source, Url):
-        return {"fileData": {"mimeType": source.mime or "image/*", "fileUri": source.url}}
+def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
+    """A generated image, sound or document as a part; None for what Gemini has no part for, which is noted."""
+    match part:
+        case Foreign(dialect="gemini", raw=dict() as own):
+            return own
+        case Foreign():
+            context.losses.drop(part.kind, "means something only to the upstream's own clients")
+        case Image(source=Base64() as source) | Document(source=Base64() as source) | Video(source=Base64() as source):
+            return {"inlineData": {"mimeType": source.mime or "application/octet-stream", "data": source.data}}
+        case Audio(source=Base64() as source):
+            return {"inlineData": {"mimeType": source.mime or audio_mime(part), "data": source.data}}
+        case Image(source=Url() as link) | Document(source=Url() as link) | Video(source=Url() as link):
+            return {"fileData": {"mimeType": link.mime or "image/*", "fileUri": link.url}}
+        case Audio(transcript=str() as transcript) if transcript:
+            context.losses.emulate("audio", "shown as its transcript")
+            return {"text": transcript}
+        case Image() | Document() | Audio() | Video() | ToolResult():
+            context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
+        case Text() | Refusal() | Thinking() | ToolCall() | Citation():
+            pass  # written by others
+        case _:
+            assert_never(part)
     return None
 
 
@@ -271,7 +282,7 @@ class GeminiStreamEncoder:
         if isinstance(event.part, Citation):
             choice.citations.append(event.part)
             return
-        value = media_object(event.part)
+        value = media_object(event.part, self._context)
         if value is not None:
             choice.visible = True
             self._part(_encode(value), choice, out)
@@ -356,6 +367,8 @@ def finished_candidate(
     candidate["index"] = event.choice
     if event.finish.kind == "continuation" and isinstance(event.finish.details, str):
         candidate["continuationToken"] = event.finish.details
+    if any(not citation.url for citation in citations):
+        context.losses.drop("citation", "only citations of web addresses travel", minor=True)
     grounding = grounding_of(citations)
     if grounding is not None:
         candidate["groundingMetadata"] = grounding
@@ -394,7 +407,7 @@ class GeminiWholeEncoder:
             if feedback is not None:
                 body["promptFeedback"] = feedback
                 continue
-            parts, citations = _whole_parts(choice.parts)
+            parts, citations = _whole_parts(choice.parts, context)
             if finish.kind == "refusal" and not any(_is_visible(part) for part in choice.parts):
                 parts.append({"text": DECLINED})
             candidate = finished_candidate(Done(finish, choice.index), context, citations, parts=parts)
@@ -421,7 +434,7 @@ def _is_visible(part: Part) -> bool:
     return isinstance(part, ToolCall) or (isinstance(part, Text | Refusal) and bool(part.text.strip()))
 
 
-def _whole_parts(parts: tuple[Part, ...]) -> tuple[list[Any], list[Citation]]:
+def _whole_parts(parts: tuple[Part, ...], context: EncodeContext) -> tuple[list[Any], list[Citation]]:
     """The parts of one candidate; a foreign signature of thinking moves to the part behind it, as in a stream."""
     written: list[Any] = []
     citations: list[Citation] = []
@@ -446,7 +459,7 @@ def _whole_parts(parts: tuple[Part, ...]) -> tuple[list[Any], list[Citation]]:
                 citations.extend(part.citations)
         elif isinstance(part, Citation):
             citations.append(part)
-        elif (value := media_object(part)) is not None:
+        elif (value := media_object(part, context)) is not None:
             written.append(value)
     if owed is not None:
         written.append({"thought": True, "text": "", "thoughtSignature": owed})

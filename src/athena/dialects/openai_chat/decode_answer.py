@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.base import AnswerLosses, DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
 from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
 from athena.dialects.openai_chat.errors import error_in_answer
 from athena.dialects.openai_chat.media import citation_of, image_of
@@ -26,6 +26,7 @@ from athena.dialects.openai_chat.vocabulary import (
     DELTA_KEYS,
     FINISH_ERRORS,
     FINISH_KINDS,
+    LABELS,
     NAME,
     REASONING_MARK,
 )
@@ -92,6 +93,7 @@ class AnswerReader:
         self._merge = context.profile.merge_choices
         self._wanted = context.choices
         self._keep_extras = context.keep_extras
+        self._losses = None if context.keep_extras else context.losses
         self._constant: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
         self._call_ids = _CallIds(context.seed)
@@ -140,6 +142,8 @@ class AnswerReader:
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
                 self._delta(choice, delta, out)
+            if entry.logprobs is not None and self._losses is not None:
+                self._losses.drop("logprobs", "log probabilities have no counterpart here")
             if entry.finish_reason is not None or entry.usage is not None or entry.error is not None:
                 self._closing(choice, entry, out)
             if self.failed:
@@ -163,6 +167,17 @@ class AnswerReader:
             self._choice_extras(value, out)
         else:
             out.append(start)
+            if self._losses is not None:
+                self._note(decode_value(payload), self._losses)
+
+    def _note(self, value: dict[str, Any], losses: AnswerLosses) -> None:
+        """Fields of the first record that nobody reads; a whole answer has no other."""
+        losses.unknown(value, CHUNK_KEYS | LABELS)
+        choices = value.get("choices")
+        for entry in choices if isinstance(choices, list) else ():
+            if isinstance(entry, dict):
+                losses.unknown(entry, CHOICE_KEYS | LABELS | {"logprobs", "error"}, "choice")
+                losses.unknown(entry.get("delta") or entry.get("message"), DELTA_KEYS | LABELS, "message")
 
     def _read_groq(self, value: object, out: list[Event]) -> bool:
         """Groq puts usage and errors of a stream in a field of its own."""

@@ -11,7 +11,7 @@ say the same. Frames of deltas are prepared when their part opens: one delta is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -21,7 +21,7 @@ from athena.dialects.openai_responses.encode_items import encode_citation
 from athena.dialects.openai_responses.errors import encode_error, encode_json, failed_error
 from athena.dialects.openai_responses.response_object import echo, encode_usage
 from athena.dialects.openai_responses.typed_tools import TypedTools
-from athena.dialects.openai_responses.vocabulary import NAME
+from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
 from athena.model.events import (
     Done,
     Error,
@@ -37,7 +37,22 @@ from athena.model.events import (
     ToolCallStart,
     WholePart,
 )
-from athena.model.parts import Base64, Citation, Foreign, Image, Opaque, Refusal, Text
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Opaque,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
 from athena.wire.sse import encode_comment
 
 _INCOMPLETE = {
@@ -46,6 +61,8 @@ _INCOMPLETE = {
     "continuation": "max_output_tokens",
     "filter": "content_filter",
 }
+_PROGRESS_HELD = 1000
+"""Events of an upstream that may wait for their item: one that never finishes any must not fill the memory."""
 _REFUSED = "The model refused to answer."
 _KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -96,6 +113,8 @@ class OutputWriter:
         self._reasoning: _Item | None = None
         self._calls: dict[int, _Item] = {}
         self._typed = TypedTools(context.request.tools)
+        self._progress: dict[str, list[dict[str, Any]]] = {}
+        """The upstream's own events about items that are not finished, by item id."""
         self._held: set[int] = set()
         """Calls of typed tools: they leave as one item when they are whole."""
         self._spoke = False
@@ -163,12 +182,28 @@ class OutputWriter:
 
     def _extra(self, event: Extra) -> None:
         """Fields of an upstream of this dialect: of the response, or of the message that comes next."""
-        if event.choice is None:
+        other = event.fields.get(OTHER_EVENT)
+        if isinstance(other, dict):
+            self._begin()
+            item_id = other.get("item_id")
+            if isinstance(item_id, str) and sum(map(len, self._progress.values())) < _PROGRESS_HELD:
+                # Its item is written in one piece, and nothing may speak of an item before it is announced.
+                self._progress.setdefault(item_id, []).append(other)
+            else:
+                self._hand_on(other)
+        elif event.choice is None:
             self._begin()
             self._response.update(event.fields)
         elif event.choice == 0 and event.delta:
             self._close_message()
             self._message_fields = event.fields
+
+    def _hand_on(self, event: dict[str, Any], index: int | None = None) -> None:
+        """An upstream's own event, with our numbers."""
+        fields = {key: value for key, value in event.items() if key not in ("type", "sequence_number")}
+        if index is not None:
+            fields["output_index"] = index
+        self._frame(str(event.get("type", "")), fields)
 
     def _done(self, event: Done) -> None:
         if event.choice == 0:
@@ -319,6 +354,9 @@ class OutputWriter:
         item, annotation = self._message, encode_citation(citation)
         content = item.content if item is not None else None
         if item is None or content is None or content.kind != "output_text" or annotation is None:
+            self._context.losses.drop(
+                "citation", "only citations of web addresses travel, with the text they are in", minor=True
+            )
             return
         content.annotations.append(annotation)
         self._frame(
@@ -444,18 +482,31 @@ class OutputWriter:
     # -- parts that come in one piece -----------------------------------------------------------------------------------------
 
     def _whole(self, event: WholePart) -> None:
-        part = event.part
+        part, losses = event.part, self._context.losses
         if event.choice:
             return
-        if isinstance(part, Citation):
-            self._cite(part)
-        elif isinstance(part, Text | Refusal):
-            self._text(TextDelta(part.text, refusal=isinstance(part, Refusal)))
-        elif isinstance(part, Foreign) and part.dialect == NAME and isinstance(part.raw, dict):
-            self._item_in_one_piece(part.raw)
-        elif isinstance(part, Image) and isinstance(part.source, Base64):
-            image = {"type": "image_generation_call", "status": "completed", "result": part.source.data}
-            self._item_in_one_piece({"id": "ig_" + hashed(f"{self._context.seed}\0{self._items}", 32), **image})
+        match part:
+            case Citation():
+                self._cite(part)
+            case Text() | Refusal():
+                self._text(TextDelta(part.text, refusal=isinstance(part, Refusal)))
+            case Foreign(dialect="openai_responses", raw=dict() as item):
+                self._item_in_one_piece(item)
+            case Foreign():
+                losses.drop(part.kind, "means something only to the upstream's own clients")
+            case Image(source=Base64(data=data)):
+                image = {"type": "image_generation_call", "status": "completed", "result": data}
+                self._item_in_one_piece({"id": "ig_" + hashed(f"{self._context.seed}\0{self._items}", 32), **image})
+            case Image(source=Url(url=url)):
+                losses.emulate("image", "shown as a link")
+                self._text(TextDelta(f"![image]({url})"))
+            case Audio(transcript=str() as transcript) if transcript:
+                losses.emulate("audio", "shown as its transcript")
+                self._text(TextDelta(transcript))
+            case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult():
+                losses.drop(type(part).__name__.lower(), "answers hold no such content here")
+            case _:
+                assert_never(part)
 
     def _item_in_one_piece(self, whole: dict[str, Any]) -> None:
         self._begin()
@@ -465,6 +516,8 @@ class OutputWriter:
         self._items += 1
         self._output[index] = whole
         self._frame("response.output_item.added", {"output_index": index, "item": whole})
+        for event in self._progress.pop(str(whole.get("id")), ()):
+            self._hand_on(event, index)
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 

@@ -283,8 +283,10 @@ class Gateway:
         if exchange is not None:
             if exchange.prompted is not None:
                 metrics.prompted.labels(record.upstream, exchange.prompted.style).inc()
-            for loss in exchange.losses:
+            for loss in exchange.request_losses:
                 metrics.losses.labels(loss.action).inc()
+            for loss in exchange.answer_losses:
+                metrics.answer_losses.labels(loss.action).inc()
             for note in exchange.notes:
                 metrics.format_errors.labels(record.format or "standard", note.code).inc()
         records.write(record)

@@ -373,6 +373,7 @@ class Flow:
                 record.error = exchange.error.code
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
+            record.answer_warnings = len(exchange.answer_losses)
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
         record.outcome = record.outcome or "error"
         self._gateway.settle(record, exchange)

@@ -33,6 +33,9 @@ class Metrics:
         )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
+        self.answer_losses = numbers.counter(
+            "athena_answer_losses", "Parts of answers that a client's dialect has no place for", ("action",)
+        )
         self.tool_switches = numbers.counter(
             "athena_tool_mode_switches",
             "Models found to refuse tools and asked by prompt since",

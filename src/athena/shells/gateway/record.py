@@ -29,6 +29,7 @@ class Record(msgspec.Struct):
     repairs: int = 0
     bad_calls: int = 0
     warnings: int = 0
+    answer_warnings: int = 0
     bad_records: int = 0
     large: bool = False
     """The request is handled in a thread."""
