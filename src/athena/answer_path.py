@@ -106,6 +106,7 @@ class AnswerPath:
             tenant=options.tenant,
             seed=options.seed,
             native_ends=same,
+            history=request.turns,
         )
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
         # The model knows the tools by the names it was given; `restore` turns them back.

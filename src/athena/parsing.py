@@ -7,18 +7,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from athena.calls.builder import AnswerBuilder
+from athena.calls.ids import hashed
 from athena.errors import InvalidRequest, UsageError
 from athena.formats import get_format
 from athena.formats.detect import detect_format
 from athena.formats.engine import TextParser
 from athena.formats.policies import Policies, RepairLevel
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import Seed
 from athena.model.events import Done, Error, Event, Finish
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult
@@ -58,7 +60,7 @@ class Parser:
         repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
         policies: What becomes of malformed calls and unknown tools; left out: the defaults.
         limits: Bounds of what is held and of what a call may be.
-        seed: Goes into the ids of calls that have none, so that answers differ.
+        seed: Goes into the ids of calls that have none: give each answer another.
 
     Raises:
         UsageError: There is no such format.
@@ -85,7 +87,7 @@ class Parser:
         repair: RepairLevel = "syntax",
         policies: Policies | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        seed: str = "",
+        seed: Seed = "",
     ) -> None:
         if format == "auto" and model is not None:
             detected = detect_format(model)
@@ -130,6 +132,7 @@ def parse(
     repair: RepairLevel = "syntax",
     starts_in_thinking: bool = False,
     channel: Literal["text", "reasoning"] = "text",
+    seed: str | None = None,
 ) -> Parsed:
     """Everything in a model's text at once; the same as feeding it to a `Parser` in any pieces.
 
@@ -141,6 +144,8 @@ def parse(
         repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
         starts_in_thinking: The prompt opened the reasoning, so the text begins inside it.
         channel: `reasoning` when the text came from a reasoning field.
+        seed: Goes into the ids of calls that have none. Left out, the text itself does, so that the calls of two answers have
+            the same ids only where the answers are the same.
 
     Raises:
         UsageError: There is no such format.
@@ -160,12 +165,19 @@ def parse(
         repair=repair,
         starts_in_thinking=starts_in_thinking,
         channel=channel,
+        seed=seed,
     )
 
 
-def parse_pieces(pieces: Iterable[str], **options: Any) -> Parsed:
+def content_seed(pieces: Sequence[str], *more: str) -> Callable[[], str]:
+    """A seed that depends on all of a text, however it was cut; reckoned only when a call needs an id."""
+    return lambda: hashed("\0".join((*filter(None, more), "".join(pieces))))
+
+
+def parse_pieces(pieces: Iterable[str], *, seed: str | None = None, **options: Any) -> Parsed:
     """Text that came in pieces, folded into one result; `options` are those of `Parser`."""
-    parser = Parser(**options)
+    pieces = tuple(pieces)
+    parser = Parser(**options, seed=content_seed(pieces) if seed is None else seed)
     builder = AnswerBuilder()
     for piece in pieces:
         builder.feed(parser.feed(piece))

@@ -1,7 +1,7 @@
 """Answers in the client's own terms: the mirror of `prepare`, on events.
 
 Tool names come back as the client wrote them, free-form tools as free text, call ids in a form the client's dialect takes and
-unique within the answer. Reasoning state of another family is sealed for the client's opaque slot and remembered for clients
+unique within the conversation. Reasoning state of another family is sealed for the client's opaque slot and remembered for clients
 that will drop it. Stop sequences the upstream does not know are matched here.
 """
 
@@ -25,8 +25,9 @@ from athena.model.events import (
     ToolCallDelta,
     ToolCallStart,
 )
-from athena.model.parts import Opaque, Thinking
+from athena.model.parts import Opaque, Thinking, ToolCall
 from athena.model.profile import IdStyle
+from athena.model.request import Turn
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.prepare.tools import INPUT_KEY, CustomTools
 
@@ -53,7 +54,10 @@ class Restore:
         tenant: str = "",
         seed: str = "",
         native_ends: bool = True,
+        history: tuple[Turn, ...] = (),
     ) -> None:
+        self._history = history
+        self._used: frozenset[str] | None = None
         self._native_ends = native_ends
         """The client knows every ending of the upstream's dialect."""
         self._names = names or None
@@ -200,12 +204,21 @@ class Restore:
         if fresh != call_id:
             # Ids like functions.get_time:0 come again in the next answer: the client must be able to tell the two apart.
             fresh = fitting_id(f"{self._seed}\0{call_id}", self._id_style)
-        while fresh in self._taken:
-            # Some servers give two calls of one answer the same id; two results could then not be told apart.
-            fresh = fitting_id(f"call_{hashed(f'{call_id}/{call}/{fresh}')}", self._id_style)
+        while fresh in self._taken or fresh in self._used_before():
+            # Some servers give two calls of one answer the same id, and some, as models that number their calls, begin anew
+            # with each answer; two results could then not be told apart.
+            fresh = fitting_id(f"call_{hashed(f'{self._seed}/{call_id}/{call}/{fresh}')}", self._id_style)
         self._taken.add(fresh)
         self._ids[call] = fresh
         return fresh
+
+    def _used_before(self) -> frozenset[str]:
+        """Ids of the calls that the client's own history holds; looked for when the answer has a call."""
+        if self._used is None:
+            parts = (part for turn in self._history for part in turn.parts)
+            self._used = frozenset(part.id for part in parts if isinstance(part, ToolCall))
+            self._history = ()
+        return self._used
 
     def _remember_call(self, event: ToolCallStart, call_id: str) -> None:
         if self._store is None:

@@ -89,11 +89,15 @@ class Output:
         return events
 
 
+Seed = str | Callable[[], str]
+"""What makes the ids of calls without one differ between answers; a function where it costs something to know."""
+
+
 class CallWriter:
     """The calls of one parser."""
 
     def __init__(
-        self, *, scanner: Scanner, output: Output, book: ToolBook, policies: Policies, limits: Limits, seed: str
+        self, *, scanner: Scanner, output: Output, book: ToolBook, policies: Policies, limits: Limits, seed: Seed
     ) -> None:
         self.book = book
         self.policies = policies
@@ -335,7 +339,7 @@ class CallWriter:
             return
         self._started = True
         if not self._id or self._id in self._ids:
-            self._id = self.new_id(self._seed, self._number)
+            self._id = self.new_id(self._seed if isinstance(self._seed, str) else self._seed(), self._number)
         self._ids.add(self._id)
         self.commits += 1
         self._scanner.forget()

@@ -61,6 +61,7 @@ def events_from(
     tools: Sequence[Tool | Mapping[str, Any]] | None = None,
     profile: str | Profile | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    seed: str = "",
 ) -> EventStream:
     """The events of an answer, whoever gives it: iterate the result by `for`, or by `async for` where the source is async.
 
@@ -92,13 +93,14 @@ def events_from(
         tools: Which names are tools; without it, every name is.
         profile: The quirks of the server, by name (`vllm`, ...).
         limits: Bounds of what is held and of what a call may be.
+        seed: Goes into the ids of calls that have none: give each answer another.
 
     Raises:
         UsageError: The source is none, or its dialect is not known.
     """
     if dialect is not None:
         get_dialect(dialect)
-    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits))
+    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits, seed))
 
 
 class EventStream:
@@ -264,7 +266,9 @@ class _Reader:
         tools: Sequence[Tool | Mapping[str, Any]] | None,
         profile: str | Profile | None,
         limits: Limits,
+        seed: str,
     ) -> None:
+        self._seed = seed
         self._dialect = dialect
         self._model = model or ""
         self._profile = profile
@@ -278,7 +282,7 @@ class _Reader:
                 detected = detect_format(model)
                 format_id = detected if detected != "standard" else "auto"
             declared = None if tools is None else read_tools(tools)
-            self._formats = FormatStage(FormatOptions(format_id), tools=declared, limits=limits)
+            self._formats = FormatStage(FormatOptions(format_id), tools=declared, limits=limits, seed=seed)
 
     def feed(self, piece: Any) -> list[Event]:
         """The events of one piece: bytes, an SDK's object, or a record as JSON."""
@@ -326,7 +330,7 @@ class _Reader:
         profile = self._profile
         if not isinstance(profile, Profile):
             profile = table.get(profile, self._model) if profile else table.for_dialect(name, self._model)
-        return get_dialect(name).decoder(DecodeContext(profile=profile, limits=self._limits), stream=stream)
+        return get_dialect(name).decoder(DecodeContext(profile=profile, limits=self._limits, seed=self._seed), stream=stream)
 
     def _needed(self, first: bytes) -> str:
         name = self._dialect or dialect_of(first)
