@@ -107,6 +107,7 @@ class AnswerPath:
             seed=options.seed,
             native_ends=same,
             history=request.turns,
+            keeps_text=route.profile.reasoning_replay != "never",
         )
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
         # The model knows the tools by the names it was given; `restore` turns them back.

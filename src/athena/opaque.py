@@ -62,22 +62,33 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class OpaqueStore:
-    """Reasoning state by call id, for clients that drop what they do not know. Bounded: the oldest goes first."""
+    """Reasoning by call id, for clients that drop what they do not know. Bounded in number and size: the oldest goes first."""
 
-    __slots__ = ("_items", "_limit")
+    __slots__ = ("_chars", "_items", "_limit", "_most_chars")
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self, limit: int = 4096, chars: int = 32 * 1024 * 1024) -> None:
         self._items: OrderedDict[tuple[str, str], Memory] = OrderedDict()
         self._limit = limit
+        self._most_chars = chars
+        self._chars = 0
 
     def put(self, tenant: str, call_id: str, memory: Memory) -> None:
-        """Remember the state that belongs to a call."""
+        """Remember what belongs to a call."""
         key = (tenant, call_id)
+        known = self._items.pop(key, None)
+        if known is not None:
+            self._chars -= _size(known)
         self._items[key] = memory
-        self._items.move_to_end(key)
-        while len(self._items) > self._limit:
-            self._items.popitem(last=False)
+        self._chars += _size(memory)
+        while self._items and (len(self._items) > self._limit or self._chars > self._most_chars):
+            self._chars -= _size(self._items.popitem(last=False)[1])
 
     def get(self, tenant: str, call_id: str) -> Memory | None:
         """What was remembered; None when nothing was."""
         return self._items.get((tenant, call_id))
+
+
+def _size(memory: Memory) -> int:
+    """Characters that a memory holds, roughly."""
+    blocks = sum(len(block.text) + len(block.signature.payload if block.signature else "") for block in memory.thinking)
+    return blocks + len(memory.signature.payload if memory.signature else "")

@@ -1,8 +1,8 @@
 """Answers in the client's own terms: the mirror of `prepare`, on events.
 
 Tool names come back as the client wrote them, free-form tools as free text, call ids in a form the client's dialect takes and
-unique within the conversation. Reasoning state of another family is sealed for the client's opaque slot and remembered for clients
-that will drop it. Stop sequences the upstream does not know are matched here.
+unique within the conversation. Reasoning state of another family is sealed for the client's opaque slot and remembered for
+clients that will drop it, and so is the text of reasoning that the model wants back with its calls. Stop sequences the upstream does not know are matched here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class Restore:
         seed: str = "",
         native_ends: bool = True,
         history: tuple[Turn, ...] = (),
+        keeps_text: bool = False,
     ) -> None:
+        self._keeps_text = keeps_text
+        """The model wants the text of its reasoning back, signed or not."""
         self._history = history
         self._used: frozenset[str] | None = None
         self._native_ends = native_ends
@@ -224,6 +227,9 @@ class Restore:
         if self._store is None:
             return
         thoughts = tuple(self._thoughts.pop(event.choice, ()))
+        unsigned = "".join(self._texts.pop(event.choice, ()))
+        if unsigned and self._keeps_text:
+            thoughts += (Thinking(text=unsigned),)
         if thoughts or event.signature is not None:
             self._store.put(self._tenant, call_id, Memory(thinking=thoughts, signature=event.signature))
 

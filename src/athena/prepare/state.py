@@ -1,7 +1,8 @@
 """Opaque reasoning state goes back to the family that minted it and to nobody else (`dialects.md` 2.4, 3.9).
 
 Envelopes are opened here. A part whose state belongs to somebody else loses the state and keeps its readable text; a part that
-was nothing but state goes. Where a client dropped what it did not know, the store fills it in again.
+was nothing but state goes. Where a client dropped what it did not know, the store fills it in again: state for the family that
+minted it, and the text of reasoning for a model that wants it back.
 """
 
 from __future__ import annotations
@@ -75,6 +76,13 @@ def _reads(profile: Profile, state: Opaque) -> bool:
     return state.family == profile.state_family or state.family == profile.family
 
 
+def _wants(profile: Profile, block: Thinking) -> bool:
+    """Is this thinking of use to the target: state that it can read, or text that it asks for?"""
+    if block.signature is not None:
+        return _reads(profile, block.signature)
+    return profile.reasoning_replay != "never"
+
+
 def _on_their_calls(parts: list[Part]) -> list[Part]:
     """State of a call that travelled in a block of its own, because the client's dialect has no slot on calls, moves back."""
     carried = [part for part in parts if _is_state_of_call(part)]
@@ -106,9 +114,7 @@ def _remembered(parts: list[Part], profile: Profile, store: OpaqueStore, tenant:
             if memory is not None:
                 has_thinking = any(isinstance(other, Thinking) for other in parts)
                 if first and not has_thinking:
-                    restored[:0] = [
-                        block for block in memory.thinking if block.signature is not None and _reads(profile, block.signature)
-                    ]
+                    restored[:0] = [block for block in memory.thinking if _wants(profile, block)]
                 if part.signature is None and memory.signature is not None and _reads(profile, memory.signature):
                     part = changed(part, signature=memory.signature)
             first = False
