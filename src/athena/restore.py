@@ -2,7 +2,8 @@
 
 Tool names come back as the client wrote them, free-form tools as free text, call ids in a form the client's dialect takes and
 unique within the conversation. Reasoning state of another family is sealed for the client's opaque slot and remembered for
-clients that will drop it, and so is the text of reasoning that the model wants back with its calls. Stop sequences the upstream does not know are matched here.
+clients that will drop it, and so is the text of reasoning that the model wants back with its calls. Stop sequences the upstream
+does not know are matched here.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_hosted_tools_of_others() -> None:
             "user_location": {"type": "approximate", "country": "FR"},
         }
     ]
-    assert [loss.path for loss in losses] == ["tools[1]"]
+    assert [loss.path for loss in losses] == ["tools[0].max_uses", "tools[1]"]
     assert "tools" not in send(neutral(tools=(code,), tool_choice=ToolChoice("auto")))[0]
     with pytest.raises(UnsupportedFeature):
         send(neutral(tools=(code,), tool_choice=ToolChoice("named", ("code",), "hosted")))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from athena.errors import InvalidRequest
-from athena.model.parts import Part, Text, ToolCall, ToolResult, changed, joined_text
+from athena.model.parts import Part, Refusal, Text, ToolCall, ToolResult, changed, joined_text
 from athena.model.request import Loss, Turn
 
 Pairing = Literal["strict", "repair"]
@@ -93,7 +93,7 @@ class _Pairs:
                 if not isinstance(part, ToolResult):
                     kept.append(part)
                 elif part.call_id not in known:
-                    kept.append(self._late_or_orphan(part, position))
+                    kept.extend(self._late_or_orphan(part, position))
                 elif part.call_id in found:
                     self.losses.append(Loss(f"turns[{position}]", f"second result for call {part.call_id}"))
                 else:
@@ -113,7 +113,7 @@ class _Pairs:
         )
         return [Turn(role="user", parts=results), *others] if results else others
 
-    def _late_or_orphan(self, part: ToolResult, position: int) -> Part:
+    def _late_or_orphan(self, part: ToolResult, position: int) -> list[Part]:
         if part.call_id in self._pending:
             self._pending.discard(part.call_id)
             self._repaired(position, f"result {part.call_id} came behind later turns; kept as text")
@@ -125,7 +125,8 @@ class _Pairs:
             )
         else:
             self._repaired(position, f"result {part.call_id} has no call; kept as text")
-        return Text(text=f"[result of tool call {part.call_id}]\n{joined_text(part.parts)}")
+        told = Text(text=f"[result of tool call {part.call_id}]\n{joined_text(part.parts)}")
+        return [told, *(inner for inner in part.parts if not isinstance(inner, Text | Refusal))]
 
     def _repaired(self, position: int, reason: str) -> None:
         self.losses.append(Loss(f"turns[{position}]", reason, "repaired"))

@@ -7,30 +7,33 @@ from collections.abc import Callable, Iterable
 from athena.model.parts import Part, ToolResult, changed
 from athena.model.request import Turn
 
+Reword = Callable[[Part], "Part | tuple[Part, ...]"]
+"""A part said otherwise: by itself where it needs no other words, by another, by several, by none."""
 
-def reworded(turns: Iterable[Turn], reword: Callable[[Part], Part | None]) -> tuple[Turn, ...]:
-    """The turns with every part put through `reword`, the content of results included; None leaves a part out.
+
+def reworded(turns: Iterable[Turn], reword: Reword) -> tuple[Turn, ...]:
+    """The turns with every part put through `reword`, the content of results included.
 
     Parts that come back as they are keep their turn and its raw JSON as it is.
     """
     return tuple(_reworded_turn(turn, reword) for turn in turns)
 
 
-def _reworded_turn(turn: Turn, reword: Callable[[Part], Part | None]) -> Turn:
-    parts = _reworded_parts(turn.parts, reword)
+def _reworded_turn(turn: Turn, reword: Reword) -> Turn:
+    parts = reworded_parts(turn.parts, reword)
     return turn if parts is turn.parts else changed(turn, parts=parts)
 
 
-def _reworded_parts(parts: tuple[Part, ...], reword: Callable[[Part], Part | None]) -> tuple[Part, ...]:
+def reworded_parts(parts: tuple[Part, ...], reword: Reword) -> tuple[Part, ...]:
+    """The parts, put through `reword`; the tuple itself when all of them came back as they are."""
     said: list[Part] = []
     same = True
     for part in parts:
         new = reword(part)
         if isinstance(new, ToolResult):
-            inner = _reworded_parts(new.parts, reword)
+            inner = reworded_parts(new.parts, reword)
             if inner is not new.parts:
                 new = changed(new, parts=inner)
         same = same and new is part
-        if new is not None:
-            said.append(new)
+        said.extend(new if isinstance(new, tuple) else (new,))
     return parts if same else tuple(said)

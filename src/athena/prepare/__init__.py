@@ -15,6 +15,7 @@ from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Foreign
+from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.controls import fit_controls
@@ -44,6 +45,8 @@ class Prepared(msgspec.Struct, frozen=True):
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
 _BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
 _BOUND_PARTS = ("compaction",)
+_PORTABLE_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logprobs")
+"""What a client may ask to be included that has nothing to do with one provider: reasoning state travels sealed."""
 
 
 def _refuse_bound_features(request: Request) -> None:
@@ -58,10 +61,9 @@ def _refuse_bound_features(request: Request) -> None:
     for position, turn in enumerate(request.turns):
         for part in turn.parts:
             if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
-                raise UnsupportedFeature(
-                    f"turns[{position}]: a compacted history can only be read by the provider that made it",
-                    path=f"turns[{position}]",
-                )
+                asked = part.kind == "compaction_trigger"
+                why = "this upstream compacts no history" if asked else "only its maker can read a compacted history"
+                raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
     if request.max_output == 0:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
 
@@ -80,6 +82,21 @@ def _unread(request: Request, target: Target) -> list[Loss]:
     if request.unread and target.strict:
         raise UnsupportedFeature(f"{request.unread[0]}: unknown to this upstream", path=request.unread[0])
     return [Loss(path, "unknown to this upstream") for path in request.unread]
+
+
+def _labels(request: Request, profile: Profile) -> list[Loss]:
+    """Settings of the client's dialect that mean nothing to the answer of another."""
+    losses: list[Loss] = []
+    if request.cache.options is not None:
+        losses.append(Loss("prompt_cache_options", "settings of another dialect's cache", minor=True))
+    losses += [
+        Loss("include", f"{entry} belongs to another provider's services", minor=True)
+        for entry in request.include
+        if entry not in _PORTABLE_INCLUDES
+    ]
+    if request.store and not profile.store:
+        losses.append(Loss("store", "nothing is stored at this upstream", minor=True))
+    return losses
 
 
 def _has_state(request: Request) -> bool:
@@ -113,6 +130,7 @@ def prepare(
         _refuse_bound_features(request)
         losses += _unread(request, target)
         request = leave_strangers(request, target, losses)
+        losses += _labels(request, profile)
         losses += [
             Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)
             for position, turn in enumerate(request.turns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.model.parts import Text, changed, joined_text
+from athena.model.parts import Refusal, Text, changed, joined_text
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Turn
 
@@ -23,11 +23,17 @@ def fit_system(request: Request, profile: Profile, *, inline: bool, same: bool, 
         for position, turn in enumerate(turns):
             stands = same or (fitted and fitted[-1].role != "assistant")
             if turn.role == "system" and not (profile.mid_system and stands):
-                tagged = f"<system-reminder>\n{joined_text(turn.parts, chr(10))}\n</system-reminder>"
+                parts = turn.parts
+                tagged = f"<system-reminder>\n{joined_text(parts, chr(10))}\n</system-reminder>"
                 turn = changed(turn, role="user", parts=(Text(text=tagged),), hint=None)
                 losses.append(
                     Loss(f"turns[{position}]", "instructions in mid-conversation are sent as tagged text", "emulated")
                 )
+                losses += [
+                    Loss(f"turns[{position}].parts[{index}]", "only the text of late instructions can be sent")
+                    for index, part in enumerate(parts)
+                    if not isinstance(part, Text | Refusal)
+                ]
             fitted.append(turn)
         turns = tuple(fitted)
     system = request.system

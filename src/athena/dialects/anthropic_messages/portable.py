@@ -14,8 +14,8 @@ import msgspec
 from athena.dialects.anthropic_messages.toolsets import members_of
 from athena.dialects.anthropic_messages.typed_tools import as_function
 from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
-from athena.dialects.portable import reworded
-from athena.model.parts import Foreign, Part, Text, changed
+from athena.dialects.portable import reworded, reworded_parts
+from athena.model.parts import Document, Foreign, InlineText, Nested, Part, Text, changed
 from athena.model.request import Effort, Loss, Request, Tool, Turn
 
 _OWN_WORDS = frozenset({"caller", "toolset_name"})
@@ -28,6 +28,8 @@ def portable(request: Request) -> Request:
     system = tuple(part for part in request.system if not _is_billing(part))
     if len(system) < len(request.system):
         losses.append(Loss("system", "the line for the provider's billing is not for others", minor=True))
+    if request.reasoning.display not in (None, "summarized", "omitted"):
+        losses.append(Loss("thinking.display", "other providers show reasoning as a whole or not at all", minor=True))
     effort = request.reasoning.effort
     turns: list[Turn] = []
     for position, turn in enumerate(request.turns):
@@ -45,7 +47,7 @@ def portable(request: Request) -> Request:
     return msgspec.structs.replace(
         request,
         system=system,
-        turns=reworded(turns, _reworded),
+        turns=reworded(turns, _Rewording(losses).part),
         tools=_tools(request, losses),
         reasoning=msgspec.structs.replace(request.reasoning, effort=effort),
         losses=tuple(losses),
@@ -125,22 +127,45 @@ def _changed_tool(part: Foreign) -> str:
     return str(named.get("name") or named.get("server_name") or named.get("mcp_server_name") or "")
 
 
-def _reworded(part: Part) -> Part | None:
-    if part.extras and not _OWN_WORDS.isdisjoint(part.extras):
-        part = msgspec.structs.replace(
-            part, extras={key: value for key, value in part.extras.items() if key not in _OWN_WORDS} or None
-        )
-    if not isinstance(part, Foreign) or part.dialect != NAME or not isinstance(part.raw, dict):
+class _Rewording:
+    """Parts of messages in plain words."""
+
+    def __init__(self, losses: list[Loss]) -> None:
+        self._losses = losses
+
+    def part(self, part: Part) -> Part | tuple[Part, ...]:
+        """The part, or what says the same."""
+        if part.extras and not _OWN_WORDS.isdisjoint(part.extras):
+            part = msgspec.structs.replace(
+                part, extras={key: value for key, value in part.extras.items() if key not in _OWN_WORDS} or None
+            )
+        if isinstance(part, Document):
+            return self._document(part)
+        if not isinstance(part, Foreign) or part.dialect != NAME or not isinstance(part.raw, dict):
+            return part
+        if part.kind == "tool_reference":
+            return Text(text=f"The tool {part.raw.get('tool_name')} is loaded and can be called.")
+        if part.kind == "tool_addition":
+            return Text(text=f"From here on the tool {_changed_tool(part)} can be called.")
+        if part.kind == "tool_removal":
+            return Text(text=f"From here on the tool {_changed_tool(part)} can no longer be called.")
+        if part.kind == "browser_state":
+            return Text(text=_browser_state(part.raw))
         return part
-    if part.kind == "tool_reference":
-        return Text(text=f"The tool {part.raw.get('tool_name')} is loaded and can be called.")
-    if part.kind == "tool_addition":
-        return Text(text=f"From here on the tool {_changed_tool(part)} can be called.")
-    if part.kind == "tool_removal":
-        return Text(text=f"From here on the tool {_changed_tool(part)} can no longer be called.")
-    if part.kind == "browser_state":
-        return Text(text=_browser_state(part.raw))
-    return part
+
+    def _document(self, part: Document) -> Part | tuple[Part, ...]:
+        """Other dialects have neither a context of a document nor documents made of parts."""
+        if part.citations:
+            self._losses.append(Loss("document.citations", "other providers do not cite what they are given"))
+        heading = "\n".join(line for line in (part.title, part.context) if line)
+        if isinstance(part.source, Nested):
+            inner = reworded_parts(part.source.parts, self.part)
+            return (Text(text=heading), *inner) if heading else inner
+        if part.context is None and not part.citations:
+            return part
+        if isinstance(part.source, InlineText) or part.context is None:
+            return changed(part, title=heading or None, context=None, citations=False)
+        return (Text(text=heading), changed(part, context=None, citations=False))
 
 
 def _browser_state(state: dict[str, Any]) -> str:

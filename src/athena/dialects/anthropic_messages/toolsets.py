@@ -21,11 +21,14 @@ def members_of(tool: Tool) -> tuple[Tool, ...] | None:
     space, members = table
     given = (tool.config or {}).get("configs")
     configs: dict[str, Any] = given if isinstance(given, dict) else {}
-    return tuple(
-        Tool(name=name, namespace=space, description=description, schema=schema, deferred=tool.deferred)
-        for name, (description, schema) in members.items()
-        if not (isinstance(config := configs.get(name), dict) and config.get("enabled") is False)
-    )
+    tools: list[Tool] = []
+    for name, (description, schema) in members.items():
+        config = configs.get(name)
+        config = config if isinstance(config, dict) else {}
+        if config.get("enabled") is not False:
+            deferred = tool.deferred or config.get("defer_loading") is True
+            tools.append(Tool(name=name, namespace=space, description=description, schema=schema, deferred=deferred))
+    return tuple(tools)
 
 
 def _fields(required: Schema | None = None, optional: Schema | None = None) -> Schema:

@@ -177,6 +177,8 @@ class ContentsEncoder:
 
     def _media(self, part: Image | Document | Audio | Video, path: str) -> dict[str, Any]:
         source = part.source
+        if isinstance(part, Document) and part.title and not isinstance(source, InlineText) and not self._home:
+            self._losses.append(Loss(f"{path}.title", "files have no names here", minor=True))
         if isinstance(source, Base64):
             mime = source.mime or (audio_mime(part) if isinstance(part, Audio) else "application/octet-stream")
             return {"inlineData": {"mimeType": mime, "data": source.data}}

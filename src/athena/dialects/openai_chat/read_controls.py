@@ -192,10 +192,11 @@ def _output(fields: Fields) -> Output:
             inner = form.child("json_schema")
             if inner is None:
                 raise form.wrong("json_schema", "an object with name and schema")
+            schema = inner.mapping("schema")
             found.update(
-                kind="schema",
+                kind="json" if schema is None else "schema",
                 name=inner.text("name"),
-                schema=inner.mapping("schema"),
+                schema=schema,
                 strict=inner.flag("strict"),
                 description=inner.text("description"),
             )

@@ -93,6 +93,7 @@ class _Reader:
         if kind == "message":
             self._message(fields)
         elif kind == "additional_tools":
+            _ignored(fields, "role", "id")
             self._tools.extend(decode_tools(fields.children("tools")))
         elif kind in _CLIENT_ITEMS:
             self._client_turn(Turn(role="user", parts=_CLIENT_ITEMS[kind](fields), hint=_HINTS.get(kind), raw=fields.value))
@@ -110,6 +111,7 @@ class _Reader:
 
     def _message(self, fields: Fields) -> None:
         word = fields.needed_text("role", allow_empty=False)
+        _ignored(fields, "id", "status")
         content = fields.any("content")
         phase = fields.text("phase")
         if content is None:
@@ -205,7 +207,7 @@ def _file(fields: Fields) -> Part:
     else:
         raise fields.wrong("file_data", "file_data, file_url or file_id")
     title = fields.text("filename")
-    return Document(source=source, title=title, cache=_cache(fields), raw=fields.value, extras=_rest(fields, "detail"))
+    return Document(source=source, title=title, cache=_cache(fields), raw=fields.value, extras=fields.rest())
 
 
 def _audio(fields: Fields) -> Part:
@@ -261,14 +263,20 @@ def _cache(fields: Fields) -> CacheMark | None:
     mark = fields.child("prompt_cache_breakpoint")
     if mark is None:
         return None
+    _ignored(mark, "mode")
     return CacheMark(ttl_seconds=CACHE_SECONDS.get(mark.text("ttl") or "", 1800), raw=mark.value)
 
 
 def _rest(fields: Fields, *known: str) -> dict[str, Any] | None:
     """Unknown keys; `known` ones are understood and mean nothing elsewhere."""
+    _ignored(fields, *known)
+    return fields.rest()
+
+
+def _ignored(fields: Fields, *known: str) -> None:
+    """Count fields as understood that mean nothing elsewhere."""
     for key in known:
         fields.any(key)
-    return fields.rest()
 
 
 # -- items ------------------------------------------------------------------------------------------------------------------
@@ -307,7 +315,7 @@ def _function_call(fields: Fields) -> Part:
         namespace=fields.text("namespace"),
         item_id=fields.text("id"),
         raw=fields.value,
-        extras=_rest(fields, "status"),
+        extras=_rest(fields, "status", "caller"),
     )
 
 
@@ -320,7 +328,7 @@ def _custom_call(fields: Fields) -> Part:
         namespace=fields.text("namespace"),
         item_id=fields.text("id"),
         raw=fields.value,
-        extras=_rest(fields, "status"),
+        extras=_rest(fields, "status", "caller"),
     )
 
 
@@ -349,7 +357,7 @@ def _result(fields: Fields, *, custom: bool) -> ToolResult:
         name=fields.text("name"),
         kind="custom" if custom else "function",
         raw=fields.value,
-        extras=_rest(fields, "id", "status", "namespace"),
+        extras=_rest(fields, "id", "status", "namespace", "caller"),
     )
 
 

@@ -103,4 +103,5 @@ def decode_tool_choice(fields: Fields) -> ToolChoice | None:
 
 
 def _allowed_name(fields: Fields) -> str:
-    return fields.text("name") or fields.needed_text("type", allow_empty=False)
+    kind = fields.needed_text("type", allow_empty=False)
+    return fields.text("name") or kind

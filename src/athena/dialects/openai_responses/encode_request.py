@@ -187,6 +187,8 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
             losses.drop("reasoning", "this upstream has no control of reasoning")
         body.pop("reasoning", None)
         return
+    if wanted.mode == "between_tools" and request.dialect != NAME:
+        losses.emulated("reasoning", "this model can not be told when to think; it is asked for little effort")
     _set(reasoning, "effort", _effort(wanted, profile.efforts))
     summary = wanted.summary
     if summary is None and wanted.visible is not False and (wanted.visible or wanted.mode in ("on", "adaptive")):
@@ -201,6 +203,8 @@ def _effort(wanted: Reasoning, known: tuple[str, ...]) -> str | None:
         return _nearest("none", known)
     if wanted.effort is not None:
         return wanted.effort
+    if wanted.mode == "between_tools":
+        return _nearest("low", known)
     if wanted.budget is None or wanted.budget < 0:
         return None
     for limit, effort in ((2000, "low"), (10000, "medium"), (32000, "high")):
@@ -235,8 +239,6 @@ def _write_storage(request: Request, target: Target, body: _Body, losses: Losses
         _set(body, "store", request.store)
     else:
         keep = bool(request.store) and target.profile.store
-        if request.store and not keep:
-            losses.hint("store", "nothing is stored at this upstream")
         body["store"] = keep
         if target.profile.reasoning_control != "none":
             include.append(ENCRYPTED_REASONING)

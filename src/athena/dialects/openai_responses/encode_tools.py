@@ -66,7 +66,7 @@ def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Los
     if home:
         return {"type": tool.hosted or tool.name, **(tool.config or {})}
     if target.profile.hosted_tools and _searches_web(tool):
-        return _web_search(tool)
+        return _web_search(tool, path, losses)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
         raise UnsupportedFeature(f"{path}: a forced tool of another provider can not run here", path=path)
@@ -79,9 +79,17 @@ def _searches_web(tool: Tool) -> bool:
     return word.startswith(("websearch", "googlesearch"))
 
 
-def _web_search(tool: Tool) -> dict[str, Any]:
-    """The settings that every web search has in common."""
+_COMMON_SETTINGS = frozenset({"type", "allowed_domains", "blocked_domains", "user_location", "search_context_size"})
+
+
+def _web_search(tool: Tool, path: str, losses: Losses) -> dict[str, Any]:
+    """The settings that every web search has in common; all others are reported."""
     config = tool.config or {}
+    for key, value in config.items():
+        if key not in _COMMON_SETTINGS and value is not None:
+            losses.hint(f"{path}.{key}", "web search here has no such setting")
+    if tool.strict is not None or tool.deferred:
+        losses.hint(path, "web search here is neither strict nor loaded late")
     entry: dict[str, Any] = {"type": "web_search"}
     filters = {key: config[key] for key in ("allowed_domains", "blocked_domains") if config.get(key)}
     if filters:

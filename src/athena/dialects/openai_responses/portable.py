@@ -10,7 +10,7 @@ import msgspec
 
 from athena.dialects.openai_responses.typed_tools import TypedHistory, TypedTools, is_client_run
 from athena.dialects.portable import reworded
-from athena.model.parts import Foreign, Part, Text, ToolResult, joined_text
+from athena.model.parts import Foreign, Part, Text, ToolResult, changed, joined_text
 from athena.model.request import Loss, Request, Tool, ToolChoice
 
 
@@ -20,11 +20,12 @@ def portable(request: Request) -> Request:
     typed = TypedTools(request.tools)
     history = TypedHistory(typed)
 
-    def reword(part: Part) -> Part | None:
+    def reword(part: Part) -> Part | tuple[Part, ...]:
         if isinstance(part, Foreign):
             return history.part(part)
         if isinstance(part, ToolResult) and not part.call_id:
-            return Text(text=f"[result of the tool {part.name or 'that ran'}]\n{joined_text(part.parts)}")
+            told = Text(text=f"[result of the tool {part.name or 'that ran'}]\n{joined_text(part.parts)}")
+            return (told, *(inner for inner in part.parts if not isinstance(inner, Text)))
         return part
 
     return msgspec.structs.replace(
@@ -42,7 +43,13 @@ _SAID = frozenset({"execution", "parameters", "description", "display_width", "d
 def _tools(tools: tuple[Tool, ...], typed: TypedTools, losses: list[Loss]) -> tuple[Tool, ...]:
     """The declared tools, then those that were found in the course of the conversation, each once and in order."""
     known: dict[tuple[str | None, str, str | None], Tool] = {}
+    spaces: set[str] = set()
     for index, tool in enumerate(tools):
+        if tool.namespace is not None and tool.namespace_description and tool.namespace not in spaces:
+            # What is said of all members stands with the first: elsewhere a namespace is only the beginning of a name.
+            said = f"{tool.namespace}: {tool.namespace_description}"
+            tool = changed(tool, description=f"{tool.description}\n\n{said}" if tool.description else said)
+        spaces.add(tool.namespace or "")
         known.setdefault((tool.namespace, tool.name, tool.hosted), _tool(tool, typed, f"tools[{index}]", losses))
     return tuple(known.values())
 
