@@ -110,7 +110,6 @@ class Exchange:
         self._correction: Correction | None = None
         self._path: AnswerPath | None = None
         self._headed = False
-        self._kind = ""
         self._first = bytearray()
         self._failed_body = bytearray()
         self._failed_status = 0
@@ -132,16 +131,13 @@ class Exchange:
         if status >= 300:
             self._failed_status, self._failed_headers = status, headers
             return NOTHING
-        self._kind = headers.get("content-type", "")
         return NOTHING
 
     def _open(self) -> AnswerPath:
         """Whole or streamed, as the first byte says: some servers answer in the other form, some label it wrongly."""
         streamed = self.request.stream
         start = bytes(self._first[:64]).removeprefix(_BOM).lstrip()[:1]
-        if "ndjson" in self._kind:
-            pass
-        elif start == b"{":
+        if start == b"{":
             streamed = False
         elif start and start in b"de:ir":
             streamed = True

@@ -688,3 +688,18 @@ def test_models_and_counts() -> None:
     assert (request.model, len(request.turns), len(request.tools)) == ("", 1, 1)
     with pytest.raises(InvalidRequest):
         DIALECT.decode_count_request({"input": 5})
+
+
+def test_item_ids_have_their_types_shape_for_clients_too() -> None:
+    """A look-alike's item ids would be refused by the vendor after a change of servers; the ids of calls stay."""
+    events: list[Event] = [
+        ToolCallStart(0, "call_1", "f", item_id="call_1"),
+        ToolCallComplete(0, "call_1", "f", "{}", item_id="call_1"),
+        ToolCallStart(1, "call_2", "f", item_id="fc_2"),
+        ToolCallComplete(1, "call_2", "f", "{}", item_id="fc_2"),
+        Done(Finish("tool")),
+    ]
+    output = frames(encode(events, same_dialect=True))[-1]["response"]["output"]
+    assert [item["call_id"] for item in output] == ["call_1", "call_2"]
+    assert output[0]["id"].startswith("fc_")
+    assert output[1]["id"] == "fc_2"

@@ -330,6 +330,39 @@ def test_the_billing_line_goes_to_its_provider_only() -> None:
         assert any("billing" in loss.reason for loss in translated.warnings)
 
 
+# -- web search --------------------------------------------------------------------------------------------------------------
+
+SEARCHES: list[tuple[str, dict[str, Any]]] = [
+    ("anthropic_messages", {"type": "web_search_20260318", "name": "web_search"}),
+    ("openai_responses", {"type": "web_search"}),
+    ("openai_responses", {"type": "web_search_preview"}),
+    ("openai_responses", {"type": "web_search_2025_08_26"}),
+    ("gemini", {"googleSearch": {}}),
+    ("gemini", {"google_search": {}}),
+]
+
+
+@pytest.mark.parametrize(("source", "tool"), SEARCHES)
+@pytest.mark.parametrize(
+    ("target", "model", "expected"),
+    [
+        ("anthropic_messages", "claude-sonnet-4-5", {"type": "web_search_20250305", "name": "web_search"}),
+        ("openai_responses", "gpt-5.1", {"type": "web_search"}),
+        ("gemini", "gemini-3-pro", {"googleSearch": {}}),
+    ],
+)
+def test_a_web_search_is_one_everywhere(
+    source: str, tool: dict[str, Any], target: str, model: str, expected: dict[str, Any]
+) -> None:
+    base: dict[str, dict[str, Any]] = {
+        "anthropic_messages": {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]},
+        "openai_responses": {"model": "m", "input": "Hi"},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    }
+    sent_body = translate_request({**base[source], "tools": [tool]}, source=source, target=target, model=model).body
+    assert sent_body["tools"] == [tool if source == target else expected]
+
+
 # -- Chat --------------------------------------------------------------------------------------------------------------------
 
 

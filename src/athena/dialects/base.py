@@ -17,7 +17,7 @@ from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
-from athena.model.request import Loss, Request, by_weight
+from athena.model.request import Loss, Request, Tool, by_weight
 from athena.opaque import Envelope
 from athena.wire.sse import Record, SseDecoder
 from athena.wire.surrogates import without_lone_surrogates
@@ -39,6 +39,12 @@ class Encoded(msgspec.Struct, frozen=True):
     path: str
     headers: dict[str, str] = {}
     losses: tuple[Loss, ...] = ()
+
+
+def searches_web(tool: Tool) -> bool:
+    """Is this a hosted web search, by whatever name a dialect has for it?"""
+    word = (tool.hosted or "").lower().replace("_", "")
+    return tool.kind == "hosted" and word.startswith(("websearch", "googlesearch"))
 
 
 class AnswerLosses:

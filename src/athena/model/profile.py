@@ -127,6 +127,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Anthropic: takes `enabled` with a budget. Gemini: takes `thinkingBudget`; False: `thinkingLevel`."""
     thinking_adaptive: bool = False
     thinking_off: Literal["disabled", "between_tools", "effort"] = "disabled"
+    typed_item_ids: bool = False
+    """Responses: refuses items whose ids do not begin as ids of their type do (`fc_`, `ctc_`, `msg_`)."""
     signed_calls: bool = False
     """Gemini 3: the first call of a step must carry its thought signature."""
 

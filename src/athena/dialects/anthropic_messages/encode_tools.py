@@ -6,6 +6,7 @@ from typing import Any
 
 from athena.dialects.anthropic_messages.encode_blocks import Message, cache_control
 from athena.dialects.anthropic_messages.report import Report
+from athena.dialects.base import searches_web
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, ToolChoice
 from athena.schemas import for_anthropic
@@ -114,7 +115,7 @@ def _hosted(tool: Tool, request: Request, profile: Profile, report: Report, path
         if tool.deferred:
             value["defer_loading"] = True
         return value
-    if tool.hosted == "web_search" and profile.hosted_tools:
+    if searches_web(tool) and profile.hosted_tools:
         return _web_search(tool, report, path)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:

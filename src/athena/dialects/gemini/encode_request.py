@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, Target, searches_web
 from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
@@ -138,7 +138,7 @@ def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[
     else:
         losses.extend(Loss(f"{path}.{key}", "unknown to this upstream") for key in tool.extras or ())
         if tool.strict:
-            losses.append(Loss(f"{path}.strict", "this upstream has no strict tools"))
+            losses.append(Loss(f"{path}.strict", "this upstream does not enforce schemas", minor=True))
         if tool.deferred:
             losses.append(Loss(f"{path}.defer_loading", "the tool is loaded at once", "emulated"))
     return declaration
@@ -149,7 +149,7 @@ def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: lis
     kind = tool.hosted or tool.name
     if request.dialect == NAME:
         return [{kind: tool.config or {}}]
-    if kind.startswith("web_search") and target.profile.hosted_tools:
+    if searches_web(tool) and target.profile.hosted_tools:
         if tool.config:
             losses.append(Loss(path, "settings of the web search"))
         return [{"googleSearch": {}}]

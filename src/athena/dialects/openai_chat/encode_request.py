@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, Target, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
 from athena.dialects.openai_chat.read_controls import read_controls
 from athena.dialects.openai_chat.vocabulary import NAME
@@ -153,7 +153,7 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
     else:
         inner.pop("strict", None)
         if tool.strict:
-            writer.lose(f"{path}.function.strict", "not taken by this upstream", semantic=False)
+            writer.lose(f"{path}.function.strict", "this upstream does not enforce schemas", semantic=False)
     if tool.deferred and not home:
         writer.emulate(f"{path}.defer_loading", "the tool is loaded at once")
     entry: dict[str, Any] = {"type": "function", "function": inner}
@@ -171,13 +171,18 @@ def _hosted(body: dict[str, Any], tool: Tool, path: str, writer: Writer, *, home
     """A tool that runs at the provider: the client's own goes through, a web search has a counterpart, others have none."""
     if home and tool.raw is not None:
         return dict(tool.raw)
-    kind = (tool.hosted or "").lower()
-    if WEB_SEARCH in writer.profile.pass_fields and ("web_search" in kind or kind in ("google_search", "googlesearch")):
+    if WEB_SEARCH in writer.profile.pass_fields and searches_web(tool):
         body[WEB_SEARCH] = _search_options(tool.config or {})
         writer.emulate(path, "the hosted web search of this upstream is used")
+        for key in tool.config or {}:
+            if key not in _SEARCH_SETTINGS:
+                writer.lose(f"{path}.{key}", "web search here has no such setting", semantic=False)
         return None
     writer.lose(path, f"{tool.hosted or tool.name} runs only at its own provider")
     return None
+
+
+_SEARCH_SETTINGS = frozenset({"type", "search_context_size", "user_location"})
 
 
 def _search_options(config: dict[str, Any]) -> dict[str, Any]:

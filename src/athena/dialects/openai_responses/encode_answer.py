@@ -254,10 +254,16 @@ class OutputWriter:
     def _open(self, prefix: str, item_id: str | None, base: dict[str, Any], empty: dict[str, Any]) -> _Item:
         index = self._items
         self._items += 1
-        fresh = item_id if item_id and self._context.same_dialect else prefix + hashed(f"{self._context.seed}\0{index}", 32)
+        fresh = (
+            item_id if item_id and self._keeps_id(prefix, item_id) else prefix + hashed(f"{self._context.seed}\0{index}", 32)
+        )
         item = _Item(index, fresh, {"id": fresh, **base})
         self._frame("response.output_item.added", {"output_index": index, "item": {**item.base, **empty}})
         return item
+
+    def _keeps_id(self, prefix: str, item_id: str) -> bool:
+        """At home an id stays, unless the vendor would refuse it after a change of servers. State is bound to reasoning's."""
+        return self._context.same_dialect and (prefix == "rs_" or item_id.startswith(prefix))
 
     def _close(self, item: _Item, filled: dict[str, Any]) -> None:
         whole = {**item.base, **filled}

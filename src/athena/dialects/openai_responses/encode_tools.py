@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from athena.dialects.base import Target
+from athena.dialects.base import Target, searches_web
 from athena.dialects.openai_responses.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.errors import UnsupportedFeature
@@ -50,6 +50,8 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
         entry["format"] = {"type": "grammar", **tool.grammar} if tool.grammar is not None else {"type": "text"}
     else:
         strict = bool(tool.strict) and target.profile.strict_tools
+        if tool.strict and not strict:
+            losses.hint(f"{path}.strict", "this upstream does not enforce schemas")
         entry["parameters"] = for_openai(
             tool.schema, strict=strict, drops=target.profile.schema_drops, losses=losses.found, path=f"{path}.parameters"
         )
@@ -65,18 +67,13 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
 def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Losses, *, home: bool) -> dict[str, Any] | None:
     if home:
         return {"type": tool.hosted or tool.name, **(tool.config or {})}
-    if target.profile.hosted_tools and _searches_web(tool):
+    if target.profile.hosted_tools and searches_web(tool):
         return _web_search(tool, path, losses)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
         raise UnsupportedFeature(f"{path}: a forced tool of another provider can not run here", path=path)
     losses.drop(path, f"{tool.hosted or tool.name} runs at another provider")
     return None
-
-
-def _searches_web(tool: Tool) -> bool:
-    word = (tool.hosted or "").lower().replace("_", "")
-    return word.startswith(("websearch", "googlesearch"))
 
 
 _COMMON_SETTINGS = frozenset({"type", "allowed_domains", "blocked_domains", "user_location", "search_context_size"})
