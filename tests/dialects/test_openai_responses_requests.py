@@ -552,7 +552,7 @@ def test_model_and_stream_of_the_url_win() -> None:
 
 def test_ids_that_another_server_gave_are_not_sent_to_one_that_refuses_them() -> None:
     """After a fallback the history holds items of look-alikes; the vendor takes ids of its own shape only."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"role": "user", "content": "Hi"},
         {"type": "message", "id": "gen-1", "role": "assistant", "status": "completed", "content": []},
         {"type": "function_call", "id": "call_x", "call_id": "call_1", "name": "f", "arguments": "{}"},

@@ -214,13 +214,14 @@ class OutputWriter:
         finish = self._finish
         if finish.kind == "refusal" and not self._spoke:
             self._refuse(finish)
-        self._close_message()
-        self._close_reasoning()
+        reason = _INCOMPLETE.get(finish.kind)
+        status = "completed" if reason is None else "incomplete"
+        self._close_message(status)
+        self._close_reasoning(status=status)
         usage = estimated(event.usage)
         if event.usage is None and self._context.input_tokens:
             usage = msgspec.structs.replace(usage, input_total=self._context.input_tokens)
         self._response["usage"] = encode_usage(usage, same_dialect=self._context.same_dialect)
-        reason = _INCOMPLETE.get(finish.kind)
         if reason is not None:
             self._response["incomplete_details"] = {"reason": reason}
             self._terminal("incomplete")
@@ -349,12 +350,12 @@ class OutputWriter:
         told = details.get("explanation") if isinstance(details, dict) else None
         self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
 
-    def _close_message(self) -> None:
+    def _close_message(self, status: str = "completed") -> None:
         item = self._message
         if item is not None:
             self._message = None
             self._close_content(item)
-            self._close(item, {"status": "completed", "content": [part for _, part in item.finished]})
+            self._close(item, {"status": status, "content": [part for _, part in item.finished]})
 
     def _cite(self, citation: Citation) -> None:
         item, annotation = self._message, encode_citation(citation)
@@ -403,14 +404,14 @@ class OutputWriter:
         item = self._reasoning = self._open("rs_", item_id, {"type": "reasoning", "status": "in_progress"}, {"summary": []})
         return item
 
-    def _close_reasoning(self, state: Opaque | None = None) -> None:
+    def _close_reasoning(self, state: Opaque | None = None, status: str = "completed") -> None:
         item = self._reasoning
         if item is None:
             return
         self._reasoning = None
         self._close_content(item)
         filled: dict[str, Any] = {
-            "status": "completed",
+            "status": status,
             "summary": [part for kind, part in item.finished if kind == "summary_text"],
         }
         raw = [part for kind, part in item.finished if kind == "reasoning_text"]
