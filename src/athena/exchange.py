@@ -327,7 +327,9 @@ class Exchange:
         self._head_sent = True
         if self.prompted is not None:
             self.prompted.forbid_reask()
-        headers = {"content-type": self._client.stream_type if self.request.stream else "application/json"}
+        # A stream that is one JSON array is JSON, and nothing a reader of events could take apart.
+        events = self.request.stream and not self._options.array
+        headers = {"content-type": self._client.stream_type if events else "application/json"}
         if self.request.stream:
             headers["cache-control"] = "no-cache"
             headers["x-accel-buffering"] = "no"

@@ -52,13 +52,13 @@ class Engine:
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
         """The call to make for an SDK's request, or the answer where none is needed."""
         door = _door(path, query, headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
+        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, headers))
         try:
             if door is None or method not in door.methods:
                 raise ClientError(
                     f"{method} {path} has no counterpart behind athena.transport",
                     kind="not_found",
-                    code="not_found",
+                    code="unknown_path",
                     status=404,
                 )
             return self._enter(door, dialect, headers, query, body)

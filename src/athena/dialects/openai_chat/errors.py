@@ -119,7 +119,7 @@ def _words(body: bytes) -> list[str]:
 def encode_error_value(error: Error) -> dict[str, Any]:
     """The object under `error`."""
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in _PLAIN_CODES and error.kind in _LOOSE_KINDS:
+    if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code == "unknown_path"):
         code = error.code
     return {"message": error.message, "type": kind, "param": error.param, "code": code}
 

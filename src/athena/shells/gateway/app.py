@@ -37,7 +37,7 @@ from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
-from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
+from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door, hint
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
@@ -124,12 +124,15 @@ class Gateway:
         path = client.path
         record = Record(request_id=_request_id(client.headers))
         door = find_door(path, client.query, client.headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
+        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
         try:
             if door is None:
-                raise ClientError(f"no such path: {path}", kind="not_found", code="not_found", status=404)
+                raise ClientError(f"no such path: {path}{hint(path)}", kind="not_found", code="unknown_path", status=404)
             if client.method not in door.methods:
+                if door.unknown_verb:
+                    message = f"models have no {door.unknown_verb} here"
+                    raise ClientError(message, kind="not_found", code="unknown_path", status=404)
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
                 raise ClientError(message, code="method_not_allowed", status=405)
