@@ -57,6 +57,13 @@ def test_our_own_empty_envelope_is_no_loss() -> None:
     assert (loss.reason, loss.minor) == ("reasoning state of another provider", True)
 
 
+def test_an_effort_that_the_model_does_not_know_is_told_at_home_too() -> None:
+    body = {"model": "o3", "messages": [{"role": "user", "content": "Hi"}], "reasoning_effort": "xhigh"}
+    translated = translate_request(body, source="openai_chat", target="openai_chat", profile="openai")
+    assert translated.body["reasoning_effort"] == "high"
+    assert [(loss.path, loss.action) for loss in translated.warnings] == [("reasoning.effort", "repaired")]
+
+
 # -- nothing empty -----------------------------------------------------------------------------------------------------------
 
 SIGNED = {"type": "thinking", "thinking": "Hm", "signature": "s"}

@@ -388,6 +388,15 @@ def test_tools_that_a_system_message_declares() -> None:
 # -- Gemini ------------------------------------------------------------------------------------------------------------------
 
 
+def test_the_choice_of_a_value_is_told_in_words() -> None:
+    config = {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING", "enum": ["red", "green"]}}
+    for target in ("openai_chat", "anthropic_messages", "openai_responses"):
+        body = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}], "generationConfig": config}
+        translated = translate_request(body, source="gemini", target=target, model="m")
+        assert "exactly one of these values and nothing else: red, green" in json.dumps(translated.body)
+        assert [(loss.path, loss.action) for loss in translated.warnings] == [("responseSchema", "emulated")]
+
+
 def test_geminis_computer_is_the_functions_its_client_runs() -> None:
     tools = [{"computerUse": {"environment": "ENVIRONMENT_BROWSER", "excluded_predefined_functions": ["drag_and_drop"]}}]
     declared = functions(sent({"tools": tools}, "gemini"))

@@ -1,4 +1,5 @@
-"""A Gemini request in words that any target understands: the computer tool as the functions that the client runs for it.
+"""A Gemini request in words that any target understands: the computer tool as the functions that the client runs for it, and the
+choice of one value out of an enum as an instruction.
 
 The functions and their arguments are those of Google's published reference for computer use: coordinates run from 0 to 999,
 whatever the size of the screen.
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects.gemini.spelling import EitherCase
+from athena.model.parts import Text
 from athena.model.request import Loss, Request, Tool
 
 Schema = dict[str, Any]
@@ -64,6 +66,7 @@ _IN_BROWSERS: dict[str, tuple[str, Schema]] = {
 
 def portable(request: Request) -> Request:
     """The request for a target of another dialect."""
+    request = _enum_in_words(request)
     if not any(tool.hosted == "computerUse" for tool in request.tools):
         return request
     losses = list(request.losses)
@@ -71,6 +74,24 @@ def portable(request: Request) -> Request:
     for index, tool in enumerate(request.tools):
         tools.extend(_computer(tool, f"tools[{index}]", losses) if tool.hosted == "computerUse" else (tool,))
     return msgspec.structs.replace(request, tools=tuple(tools), losses=tuple(losses))
+
+
+def _enum_in_words(request: Request) -> Request:
+    """`text/x.enum`: no other dialect can ask for a bare value of an enum."""
+    output = request.output
+    if output.kind != "text" or output.schema is None:
+        return request
+    values = output.schema.get("enum")
+    listed = (
+        ", ".join(str(value) for value in values) if isinstance(values, list) else msgspec.json.encode(output.schema).decode()
+    )
+    line = Text(text=f"Answer with exactly one of these values and nothing else: {listed}")
+    return msgspec.structs.replace(
+        request,
+        system=(*request.system, line),
+        output=msgspec.structs.replace(output, schema=None),
+        losses=(*request.losses, Loss("responseSchema", "the values are told to the model, not enforced", "emulated")),
+    )
 
 
 def _computer(tool: Tool, path: str, losses: list[Loss]) -> list[Tool]:
