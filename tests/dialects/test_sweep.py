@@ -5,11 +5,15 @@ and nothing is lost without a word.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from athena.dialects import dialect_names
-from support.sweep_requests import FREE, is_free, outcomes, request_variants
+from support import sweep_answers
+from support.sdk_sweep import Variant
+from support.sweep_answers import stream_outcomes, stream_variants, whole_outcomes, whole_variants
+from support.sweep_requests import FREE, Outcome, is_free, outcomes, request_variants
 
 WAYS = [(source, target) for source in dialect_names() for target in dialect_names()]
 REFUSED = {
@@ -63,13 +67,32 @@ def test_at_home_everything_goes_along(dialect: str) -> None:
     assert changed == []
 
 
+@pytest.mark.parametrize("sweep", [whole_outcomes, stream_outcomes], ids=["whole", "stream"])
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_answers(source: str, target: str, sweep: Callable[[str, str], Iterator[tuple[Variant, Outcome]]]) -> None:
+    silent: list[str] = []
+    refused: list[str] = []
+    for variant, result in sweep(source, target):
+        if result.fate == "silent" and not sweep_answers.is_free(variant.path):
+            silent.append(variant.path)
+        elif result.fate == "refused":
+            refused.append(f"{variant.path}: {result.message}")
+    assert silent == [], "lost without a word"
+    assert refused == [], "refused"
+
+
 def test_the_sweep_is_a_sweep() -> None:
     counts = {dialect: len(request_variants(dialect)) for dialect in dialect_names()}
     assert all(count > 150 for count in counts.values()), counts
     assert sum(counts.values()) > 2500
+    assert sum(len(whole_variants(dialect)) for dialect in dialect_names()) > 1500
+    assert sum(len(stream_variants(dialect)) for dialect in dialect_names()) > 1500
 
 
 def test_every_exception_is_needed() -> None:
     """A pattern that matches nothing any more must go."""
     paths = [variant.path for dialect in dialect_names() for variant in request_variants(dialect)]
     assert [pattern for pattern, _ in FREE if not any(re.search(pattern, path) for path in paths)] == []
+    paths = [variant.path for dialect in dialect_names() for variant in (*whole_variants(dialect), *stream_variants(dialect))]
+    unused = [pattern for pattern, _ in sweep_answers.FREE if not any(re.search(pattern, path) for path in paths)]
+    assert unused == []

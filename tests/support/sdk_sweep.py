@@ -72,6 +72,10 @@ class Types:
         """Fields that are walked behind the others: what they share with them is met in its own place first."""
         self._walked: set[Any] = set()
 
+    def skip_fields_of(self, kind: Any) -> None:
+        """Do not walk a type: it is tried elsewhere."""
+        self._walked.add(kind)
+
     # -- the smallest value ----------------------------------------------------------------------------------------------------
 
     def sample(self, kind: Any, path: str = "", depth: int = 0) -> Any:
@@ -229,6 +233,11 @@ def _bare(kind: Any) -> Any:
 
 def _is_union(origin: Any) -> bool:
     return origin is typing.Union or origin is types.UnionType
+
+
+def union_members(kind: Any) -> list[Any]:
+    """The members of a union."""
+    return _members(typing.get_args(_bare(kind)))
 
 
 def _members(args: tuple[Any, ...]) -> list[Any]:

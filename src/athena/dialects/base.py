@@ -525,15 +525,19 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     )
 
 
-def is_context_overflow(message: str, code: str) -> bool:
-    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2).
+_OVERFLOWS = (
+    "prompt is too long", "maximum context length", "context window", "available context size", "input is too long",
+    "maximum prompt length", "reduce the length of the messages", "exceeds the maximum number of tokens", "input token count",
+)  # fmt: skip
+"""Wordings of Anthropic, OpenAI, llama.cpp, Bedrock, xAI, Groq and Gemini: there is no machine code for it outside OpenAI."""
 
-    There is no machine code for it outside OpenAI: the wordings are those agents themselves look for.
-    """
+
+def is_context_overflow(message: str, code: str) -> bool:
+    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2)."""
     if code in ("context_length_exceeded", "request_too_large", "exceed_context_size_error"):
         return code != "request_too_large"
     lowered = message.lower()
-    return "prompt is too long" in lowered or "maximum context length" in lowered or "context window" in lowered
+    return any(words in lowered for words in _OVERFLOWS)
 
 
 def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "") -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.ids import fit_history_ids, unique_history_ids
-from athena.calls.names import OPENAI_NAMES, NameMap, names_of, rename
+from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
 from athena.errors import UnsupportedFeature
@@ -150,7 +150,7 @@ def prepare(
     request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)
     request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them at home. A prompt has none.
-    names = NameMap(names_of(request, flat=abroad_or_taught), OPENAI_NAMES if prompted is not None else abroad.names)
+    names = fitted_names(request, OPENAI_NAMES if prompted is not None else abroad.names, flat=abroad_or_taught)
     request = rename(request, names)
     rendered = None
     if prompted is not None:

@@ -42,8 +42,7 @@ _BLOCK_FIELDS: dict[str, frozenset[str]] = {
     "text": frozenset({"type", "text", "citations"}),
     "thinking": frozenset({"type", "thinking", "signature"}),
     "redacted_thinking": frozenset({"type", "data"}),
-    # Who called is told by the call itself.
-    "tool_use": frozenset({"type", "id", "name", "input", "toolset_name", "caller"}),
+    "tool_use": frozenset({"type", "id", "name", "input", "toolset_name"}),
 }
 _MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"})
 
@@ -134,7 +133,11 @@ class BlockReader:
         block = _read_block(raw)
         opened = self._begin(index, block.type, out)
         if self._losses is not None and (known := _BLOCK_FIELDS.get(block.type)) is not None:
-            self._losses.unknown(_read_any(raw), known, block.type)
+            fields = _read_any(raw)
+            caller = fields.get("caller")
+            if isinstance(caller, dict) and caller.get("type") == "direct":
+                del fields["caller"]  # the model itself called, as it always does elsewhere
+            self._losses.unknown(fields, known, block.type)
         if block.type == "text":
             if block.text:
                 out.append(TextDelta(block.text))
@@ -170,7 +173,7 @@ class BlockReader:
             return None
         if opened is None:
             return protocol_error(f"a {delta.type} for block {index}, which never began", payload)
-        if opened.kind == "tool_use":
+        if opened.kind == "tool_use" and (delta.partial_json or delta.type == "input_json_delta"):
             if delta.partial_json:
                 opened.pieces.append(delta.partial_json)
                 self.calls.append(out, index, delta.partial_json)
@@ -180,6 +183,8 @@ class BlockReader:
             out.append(WholePart(citation_part(delta.citation)))
         elif delta.type == "input_json_delta":
             opened.pieces.append(delta.partial_json or "")
+        elif opened.kind in _BLOCK_FIELDS:
+            self._unknown_delta(delta.type, payload, out)
         else:
             self._grow(opened, payload)
         return None
@@ -221,6 +226,8 @@ class BlockReader:
             if isinstance(event, Error) and event.fatal:
                 del out[position:]
                 return event
+        if self._losses is not None and not self._keep_extras:
+            self._losses.unknown(details, ("type", "explanation"), "stop_details")
         called = bool(self.calls.into_calls())
         if called and kind in ("stop", "stop_sequence"):
             kind, sequence = "tool", None
@@ -250,6 +257,13 @@ class BlockReader:
         for index in self._waiting:
             self.calls.write_complete(out, index)
         self._waiting.clear()
+
+    def _unknown_delta(self, kind: str, payload: bytes, out: list[Event]) -> None:
+        """A piece of text or thinking that is neither: clients of this dialect get it as it came."""
+        if self._keep_extras:
+            out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
+        elif self._losses is not None:
+            self._losses.drop(kind or "delta", "a piece of a block that only the upstream's own clients know")
 
     def _grow(self, opened: _Open, payload: bytes) -> None:
         """A delta nobody knows (compaction and later ones): text joins, anything else replaces."""

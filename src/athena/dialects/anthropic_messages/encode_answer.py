@@ -235,7 +235,14 @@ class MessagesStreamEncoder:
             if self._open == "text":
                 self._close(out)
         elif isinstance(unknown := event.fields.get(UNKNOWN_EVENT), dict):
-            out.append(_event(str(unknown.get("type", "")), unknown))
+            kind = str(unknown.get("type", ""))
+            if kind == "content_block_delta":
+                if not self._open:
+                    # Its block has not said anything yet, so it has not begun here either.
+                    self._context.losses.drop("delta", "a piece of a block that came before the block's text")
+                    return
+                unknown = {**unknown, "index": self._index}
+            out.append(_event(kind, unknown))
         elif event.choice is None:
             self._extras.update(event.fields)
 

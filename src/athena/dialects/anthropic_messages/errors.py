@@ -47,8 +47,8 @@ _TYPE_OF_KIND: dict[ErrorKind, str] = {
 _RECOVERABLE = frozenset({"thread_unsupported_request"})
 """Codes of ours that the API's own SDKs look for in `details` and recover from."""
 
-_OVERFLOW = "prompt is too long"
-"""Agents compact their history when the message says this (`clients.md` 2)."""
+_OVERFLOWS = ("prompt is too long", "maximum context length is")
+"""Agents compact their history when the message says one of these (`clients.md` 2)."""
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
@@ -103,8 +103,8 @@ def error_body(error: Error, request_id: str = "") -> dict[str, Any]:
     `type` is always one of the API's own, because clients switch on it; our name for the cause is the extra `code`.
     """
     message = error.message
-    if error.kind == "context_length" and not is_context_overflow(message, ""):
-        message = f"{_OVERFLOW}: {message}"
+    if error.kind == "context_length" and not any(words in message.lower() for words in _OVERFLOWS):
+        message = f"{_OVERFLOWS[0]}: {message}"
     inner: dict[str, Any] = {"type": _TYPE_OF_KIND[error.kind], "message": message, "code": error.code}
     if error.param:
         inner["param"] = error.param

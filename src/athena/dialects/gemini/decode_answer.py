@@ -106,6 +106,7 @@ class _Response(msgspec.Struct, rename="camel"):
     prompt_feedback: msgspec.Raw = _NOTHING
     model_version: str | None = None
     response_id: str | None = None
+    create_time: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
 
 
@@ -149,8 +150,6 @@ class _OnlyCandidate(_Candidate, forbid_unknown_fields=True, rename="camel"):
 
 class _OnlyResponse(_Response, forbid_unknown_fields=True, rename="camel"):
     candidates: list[_OnlyCandidate] | None = None  # type: ignore[assignment]  # read, never written
-    create_time: msgspec.Raw = _NOTHING
-    model_status: msgspec.Raw = _NOTHING
 
 
 _RESPONSES = msgspec.json.Decoder(_Response)
@@ -206,6 +205,8 @@ class AnswerReader:
         if not self._started:
             self._started = True
             out.append(Start(id=response.response_id or "", model=response.model_version or ""))
+            if self._context.keep_extras and _given(response.create_time):
+                out.append(Extra({"createTime": msgspec.json.decode(response.create_time)}))
         if len(response.usage_metadata) > 4:
             self._usage = response.usage_metadata
         if _given(response.prompt_feedback):
@@ -262,6 +263,7 @@ class AnswerReader:
                 if isinstance(part, dict) and ("text" in part or "functionCall" in part):
                     # Any other part is handed on whole.
                     losses.unknown(_unknown(part, _OnlyPart), (), "part")
+                    losses.unknown(_unknown(part.get("functionCall"), _OnlyCall), (), "functionCall")
 
     def fail(self, out: list[Event], error: Error) -> None:
         """End the answer with an error."""
@@ -339,8 +341,8 @@ class AnswerReader:
         else:
             if len(candidate.grounding_metadata) or len(candidate.citation_metadata):
                 self._citations(candidate, index, choice, out)
-            if len(candidate.logprobs_result) or len(candidate.url_context_metadata):
-                self._note_rare(candidate)
+            if len(candidate.logprobs_result) or len(candidate.url_context_metadata) or len(candidate.finish_message):
+                self._note_rare(candidate, _kind(choice))
 
     def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
         text = part.text or ""
@@ -475,8 +477,10 @@ class AnswerReader:
         if fields:
             out.append(Extra(fields, index))
 
-    def _note_rare(self, candidate: _Candidate) -> None:
+    def _note_rare(self, candidate: _Candidate, kind: FinishKind) -> None:
         losses = self._context.losses
+        if losses is not None and _given(candidate.finish_message) and kind != "malformed":
+            losses.drop("finishMessage", "a field that only the upstream's dialect has", minor=True)
         if losses is not None and _given(candidate.logprobs_result):
             losses.drop("logprobs", "log probabilities have no counterpart here")
         if losses is not None and _given(candidate.url_context_metadata):
@@ -486,6 +490,8 @@ class AnswerReader:
         for value in (candidate.grounding_metadata, candidate.citation_metadata):
             if not _given(value):
                 continue
+            if self._context.losses is not None:
+                self._context.losses.drop("sources", "only their addresses and titles travel", minor=True)
             for citation in citations_of(msgspec.json.decode(value)):
                 known = (citation.url or "", citation.quote)
                 if known not in choice.cited:
@@ -494,6 +500,8 @@ class AnswerReader:
 
     def _feedback(self, raw: msgspec.Raw, out: list[Event]) -> None:
         feedback = msgspec.json.decode(raw)
+        if self._context.losses is not None and not self._context.keep_extras:
+            self._context.losses.unknown(feedback, ("blockReason", "safetyRatings"), "promptFeedback")
         if isinstance(feedback, dict) and feedback.get("blockReason"):
             self._blocked = feedback
         elif feedback and self._context.keep_extras:

@@ -147,6 +147,8 @@ def finish_reason(finish: Finish, context: EncodeContext) -> str:
 
 def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
     """A generated image, sound or document as a part; None for what Gemini has no part for, which is noted."""
+    if context.same_dialect and isinstance(part, Image | Document | Audio | Video) and isinstance(part.raw, dict):
+        return part.raw
     match part:
         case Foreign(dialect="gemini", raw=dict() as own):
             return own
@@ -155,6 +157,8 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
         case Image(source=Base64() as source) | Document(source=Base64() as source) | Video(source=Base64() as source):
             return {"inlineData": {"mimeType": source.mime or "application/octet-stream", "data": source.data}}
         case Audio(source=Base64() as source):
+            if part.transcript:
+                context.losses.drop("audio.transcript", "sound has no transcript here", minor=True)
             return {"inlineData": {"mimeType": source.mime or audio_mime(part), "data": source.data}}
         case Image(source=Url() as link) | Document(source=Url() as link) | Video(source=Url() as link):
             return {"fileData": {"mimeType": link.mime or "image/*", "fileUri": link.url}}
@@ -168,6 +172,18 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
         case _:
             assert_never(part)
     return None
+
+
+def _declined(finish: Finish) -> str:
+    """What to show for a refusal without a word: its explanation, where the upstream gave one."""
+    told = finish.details.get("explanation") if isinstance(finish.details, dict) else None
+    return told if isinstance(told, str) and told else DECLINED
+
+
+def _note_explanation(finish: Finish, context: EncodeContext) -> None:
+    """A refusal behind text: there is no place for its reason beside the text."""
+    if not context.same_dialect and _declined(finish) != DECLINED:
+        context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
 
 class _Choice:
@@ -330,8 +346,10 @@ class GeminiStreamEncoder:
         choice = self._choice(event.choice)
         if choice.owed is not None:
             self._empty(choice, out)
-        if event.finish.kind == "refusal" and not choice.visible:
-            self._part(b'{"text":%b}' % _encode(DECLINED), choice, out)
+        if event.finish.kind == "refusal" and choice.visible:
+            _note_explanation(event.finish, self._context)
+        elif event.finish.kind == "refusal":
+            self._part(b'{"text":%b}' % _encode(_declined(event.finish)), choice, out)
         chunk: dict[str, Any] = {}
         feedback = _prompt_feedback(event.finish, self._context)
         if feedback is not None:
@@ -408,8 +426,10 @@ class GeminiWholeEncoder:
                 body["promptFeedback"] = feedback
                 continue
             parts, citations = _whole_parts(choice.parts, context)
-            if finish.kind == "refusal" and not any(_is_visible(part) for part in choice.parts):
-                parts.append({"text": DECLINED})
+            if finish.kind == "refusal" and any(_is_visible(part) for part in choice.parts):
+                _note_explanation(finish, context)
+            elif finish.kind == "refusal":
+                parts.append({"text": _declined(finish)})
             candidate = finished_candidate(Done(finish, choice.index), context, citations, parts=parts)
             if context.same_dialect and choice.extras:
                 candidate.update(choice.extras)

@@ -69,7 +69,7 @@ class ContentsEncoder:
         if not self._home:
             self._check_ends(contents)
         if self._target.profile.signed_calls:
-            sign_current_calls(contents, home=self._home)
+            sign_calls(contents, home=self._home)
         return contents
 
     def _add(self, contents: list[Any], role: str, parts: list[Any], turn: Turn) -> None:
@@ -230,22 +230,19 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
     return frozenset(bare)
 
 
-def sign_current_calls(contents: list[Any], *, home: bool) -> None:
-    """Give the first call of each step since the last user text the placeholder, if nobody signed it (1.4.2).
+def sign_calls(contents: list[Any], *, home: bool) -> None:
+    """Give the first call of each step the placeholder, if nobody signed it (1.4.2).
 
-    What a Gemini client wrote and nobody changed is its own business.
+    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must
+    be sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and nobody changed is its own
+    business.
     """
-    for position in range(len(contents) - 1, -1, -1):
-        content = contents[position]
+    for position, content in enumerate(contents):
         parts = content.get("parts") if isinstance(content, dict) else None
-        if not isinstance(parts, list):
-            return
-        if content.get("role") == "model":
-            signed = None if home and not isinstance(content, _Written) else _signed(parts)
+        if isinstance(parts, list) and content.get("role") == "model" and (isinstance(content, _Written) or not home):
+            signed = _signed(parts)
             if signed is not None:
                 contents[position] = {**content, "parts": signed}
-        elif any(isinstance(part, dict) and spelled(part, "functionResponse") not in part for part in parts):
-            return
 
 
 class _Written(dict[str, Any]):

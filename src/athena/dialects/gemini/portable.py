@@ -1,4 +1,4 @@
-"""A Gemini request in words that any target understands: the computer tool as the functions that the client runs for it, and the
+"""A Gemini request in words that any target understands: the computer tool as the functions that the client runs for it, the
 choice of one value out of an enum as an instruction.
 
 The functions and their arguments are those of Google's published reference for computer use: coordinates run from 0 to 999,

@@ -20,6 +20,7 @@ from athena.dialects.openai_chat.media import citation_of, image_of
 from athena.dialects.openai_chat.reasoning import ReasoningReader
 from athena.dialects.openai_chat.usage import decode_timings, decode_usage, encode_usage
 from athena.dialects.openai_chat.vocabulary import (
+    CALL_KEYS,
     CHOICE_KEYS,
     CHUNK_KEYS,
     CUT_KINDS,
@@ -94,6 +95,8 @@ class AnswerReader:
         self._wanted = context.choices
         self._keep_extras = context.keep_extras
         self._losses = None if context.keep_extras else context.losses
+        self._call_losses = context.losses
+        """Unknown fields of a call have no place in any event: clients of this dialect do not get them either."""
         self._constant: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
         self._call_ids = _CallIds(context.seed)
@@ -122,7 +125,7 @@ class AnswerReader:
             return self._fail(out, error_in_answer(payload))
         if not self._started:
             self._start(chunk, payload, out)
-        elif self._keep_extras:
+        elif self._keep_extras or not chunk.choices:
             self._record_extras(payload, out)
         if chunk.usage is not None:
             self._usage = decode_usage(chunk.usage) or self._usage
@@ -141,6 +144,8 @@ class AnswerReader:
                 choice = self._choices[index] = _Choice(index)
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
+                if delta.tool_calls:
+                    self._note_calls(delta.tool_calls, payload)
                 self._delta(choice, delta, out)
             if entry.logprobs is not None and self._losses is not None:
                 self._losses.drop("logprobs", "log probabilities have no counterpart here")
@@ -179,6 +184,14 @@ class AnswerReader:
                 losses.unknown(entry, CHOICE_KEYS | LABELS | {"logprobs", "error"}, "choice")
                 losses.unknown(entry.get("delta") or entry.get("message"), DELTA_KEYS | LABELS, "message")
 
+    def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
+        """Fields that nobody reads in entries that begin calls."""
+        if self._call_losses is None or not calls[0].id:
+            return
+        for entry in decode_value(payload)["choices"]:
+            for call in (entry.get("delta") or entry.get("message") or {}).get("tool_calls") or ():
+                self._call_losses.unknown(call, CALL_KEYS, "tool_call")
+
     def _read_groq(self, value: object, out: list[Event]) -> bool:
         """Groq puts usage and errors of a stream in a field of its own."""
         if isinstance(value, dict):
@@ -192,6 +205,10 @@ class AnswerReader:
 
     def _record_extras(self, payload: bytes, out: list[Event]) -> None:
         """What no event carries. A record that differs from one without extras in its text only has none either."""
+        if not self._keep_extras:
+            if self._losses is not None:
+                self._losses.unknown(decode_value(payload), CHUNK_KEYS | LABELS)
+            return
         head, tail = self._plain
         if head and payload.startswith(head) and payload.endswith(tail):
             text = payload[len(head) : -len(tail)]

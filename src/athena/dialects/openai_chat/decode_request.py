@@ -173,6 +173,8 @@ class _Turns:
             if inner is None:
                 raise entry.wrong("custom", "an object with name and input")
             arguments = inner.needed_text("input")
+        elif kind != "function" and not entry.has("function"):
+            return _unknown_call(entry, kind, call_id)
         else:
             inner = entry.child("function")
             if inner is None:
@@ -191,6 +193,13 @@ class _Turns:
     def _fresh_id(self, name: str) -> str:
         self._made += 1
         return "call_" + hashed(f"{name}\0{self._made}")
+
+
+def _unknown_call(entry: Fields, kind: str, call_id: str) -> ToolCall:
+    """A call of a kind that nobody knows: its client ran it, so to every other dialect it was a function of that name."""
+    said = entry.any(kind)
+    told = said if isinstance(said, dict) else {"input": said} if said is not None else {}
+    return ToolCall(id=call_id, name=kind, arguments=arguments_text(told), raw=entry.value, extras=entry.rest())
 
 
 def _arguments(fields: Fields) -> str:

@@ -24,6 +24,7 @@ from athena.model.events import (
     Error,
     Event,
     Extra,
+    Finish,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -330,6 +331,12 @@ class ChatStreamEncoder:
 
     def _done(self, event: Done, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
+        told = explanation(event.finish)
+        if told and choice.chars:
+            note_explanation(self._context)
+        elif told and not choice.refused:
+            choice.refused = True
+            self._chunk(choice, {"refusal": told}, out)
         if choice.annotations:
             self._chunk(choice, {"annotations": choice.annotations}, out)
         self._chunk(choice, {}, out, finish_word(event, refused=choice.refused, legacy=bool(choice.legacy)))
@@ -370,6 +377,18 @@ _STEPS: dict[type, Callable[[ChatStreamEncoder, Any, list[bytes]], None]] = {
 def is_legacy(raw: dict[str, Any] | None) -> bool:
     """Does the client speak the older form, which knows `function_call` and no `tool_calls`?"""
     return raw is not None and bool(raw.get("functions")) and not raw.get("tools")
+
+
+def explanation(finish: Finish) -> str:
+    """Why a model refused, where its upstream says so beside the answer."""
+    details = finish.details if finish.kind == "refusal" else None
+    told = details.get("explanation") if isinstance(details, dict) else None
+    return told if isinstance(told, str) else ""
+
+
+def note_explanation(context: EncodeContext) -> None:
+    """A refusal behind text: its text is the answer, and the reason beside it has no place."""
+    context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
 
 def finish_word(event: Done, *, refused: bool, legacy: bool) -> str:

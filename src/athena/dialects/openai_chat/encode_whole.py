@@ -11,7 +11,15 @@ from athena.calls.builder import AnswerBuilder
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
-from athena.dialects.openai_chat.encode_stream import audio_value, finish_word, image_entry, is_legacy, lose_part
+from athena.dialects.openai_chat.encode_stream import (
+    audio_value,
+    explanation,
+    finish_word,
+    image_entry,
+    is_legacy,
+    lose_part,
+    note_explanation,
+)
 from athena.dialects.openai_chat.errors import encode_error, json_bytes
 from athena.dialects.openai_chat.media import annotation_of
 from athena.dialects.openai_chat.usage import encode_usage
@@ -84,6 +92,11 @@ def _choice(choice: Choice, context: EncodeContext) -> dict[str, Any]:
     if context.same_dialect and choice.delta_extras:
         message.update(choice.delta_extras)
     finish = Done(choice.finish or Finish())
+    told = explanation(finish.finish)
+    if told and message["content"]:
+        note_explanation(context)
+    elif told and message["refusal"] is None:
+        message["refusal"] = told
     refused = message["refusal"] is not None
     return {
         **extras,

@@ -90,10 +90,11 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
     return _read_choice(fields, "function_call", older) if older is not None else None
 
 
-def _read_choice(fields: Fields, key: str, value: object) -> ToolChoice:
-    mode = _MODES.get(value) if isinstance(value, str) else None
-    if mode is not None:
-        return mode
+def _read_choice(fields: Fields, key: str, value: object) -> ToolChoice | None:
+    if isinstance(value, str):
+        if value not in _MODES:
+            fields.forget(key)
+        return _MODES.get(value)
     if not isinstance(value, dict):
         raise fields.wrong(key, "auto, none, required or an object")
     choice = fields.inner(value, fields.at(key))
@@ -126,7 +127,9 @@ def _reasoning(fields: Fields) -> Reasoning:
     effort = fields.any("reasoning_effort")
     if effort in _EFFORTS:
         found["effort"] = effort
-    elif effort is not None and not isinstance(effort, str | int | float):
+    elif isinstance(effort, str | int | float):
+        fields.forget("reasoning_effort")
+    elif effort is not None:
         raise fields.wrong("reasoning_effort", "an effort")
     _openrouter_reasoning(fields, found)
     _thinking_switch(fields, found)
@@ -146,6 +149,8 @@ def _openrouter_reasoning(fields: Fields, found: dict[str, Any]) -> None:
     effort = control.text("effort")
     if effort in _EFFORTS:
         found["effort"] = effort
+    elif effort is not None:
+        control.forget("effort")
     budget = control.integer("max_tokens")
     if budget is not None:
         found["budget"] = budget
@@ -200,6 +205,8 @@ def _output(fields: Fields) -> Output:
                 strict=inner.flag("strict"),
                 description=inner.text("description"),
             )
+        elif kind != "text":
+            fields.forget("response_format")
     return Output(
         **found,
         verbosity=fields.text("verbosity"),

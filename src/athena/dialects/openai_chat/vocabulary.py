@@ -75,6 +75,7 @@ DELTA_KEYS = frozenset({
     "role", "content", "reasoning", "reasoning_content", "reasoning_details", "tool_calls", "function_call", "refusal",
     "annotations", "images", "finish_reason",
 })  # fmt: skip
+CALL_KEYS = frozenset({"index", "id", "type", "function", "custom", "extra_content"})
 
 LABELS = frozenset({
     "system_fingerprint", "service_tier", "provider", "native_finish_reason", "x_groq", "timings", "prompt_filter_results",

@@ -73,10 +73,12 @@ class MessageWriter:
     def turns(self, turns: tuple[Turn, ...]) -> list[Message]:
         """All messages behind the leading instructions."""
         messages: list[Message] = []
-        thinks = any(isinstance(part, Thinking) and part.text for turn in turns for part in turn.parts)
+        thinks = False
         for position, turn in enumerate(turns):
             path = f"messages[{position}]"
             if turn.role == "assistant":
+                # From the first turn that thinks on: what was sent of the turns before it must not change.
+                thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
                 message = self._assistant(turn, path, thinks)
                 if message is not None:
                     messages.append(message)

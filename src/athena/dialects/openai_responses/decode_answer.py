@@ -57,9 +57,8 @@ _LABELS = frozenset({"service_tier", "billing", "frequency_penalty", "presence_p
 _ITEM_FIELDS: dict[str, frozenset[str]] = {
     "message": frozenset({"type", "id", "status", "role", "content", "phase"}),
     "reasoning": frozenset({"type", "id", "status", "summary", "content", "encrypted_content", "format"}),
-    # Who called is told by the call itself.
-    "function_call": frozenset({"type", "id", "status", "call_id", "name", "arguments", "namespace", "caller", "created_by"}),
-    "custom_tool_call": frozenset({"type", "id", "status", "call_id", "name", "input", "namespace", "caller", "created_by"}),
+    "function_call": frozenset({"type", "id", "status", "call_id", "name", "arguments", "namespace", "created_by"}),
+    "custom_tool_call": frozenset({"type", "id", "status", "call_id", "name", "input", "namespace", "created_by"}),
 }
 _PART_FIELDS = frozenset({"type", "text", "refusal", "annotations"})
 
@@ -230,6 +229,9 @@ class ItemReader:
         losses = self._context.losses
         if losses is None or kind not in _ITEM_FIELDS:
             return
+        caller = item.get("caller")
+        if isinstance(caller, dict) and caller.get("type") == "direct":
+            item = {key: value for key, value in item.items() if key != "caller"}  # the model itself called, as it always does
         losses.unknown(item, _ITEM_FIELDS[kind], kind)
         if kind == "message":
             if not self._context.keep_extras and item.get("phase") is not None:

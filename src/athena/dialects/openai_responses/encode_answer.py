@@ -118,6 +118,7 @@ class OutputWriter:
         self._held: set[int] = set()
         """Calls of typed tools: they leave as one item when they are whole."""
         self._spoke = False
+        self._refused = False
         self._message_fields: dict[str, Any] = {}
         self._note = ""
         self._finish = Finish()
@@ -212,7 +213,7 @@ class OutputWriter:
             return
         self._begin()
         finish = self._finish
-        if finish.kind == "refusal" and not self._spoke:
+        if finish.kind == "refusal" and not self._refused:
             self._refuse(finish)
         reason = _INCOMPLETE.get(finish.kind)
         status = "completed" if reason is None else "incomplete"
@@ -342,13 +343,17 @@ class OutputWriter:
             self._message_fields = {}
         self._close_content(item)
         self._spoke = True
+        self._refused = self._refused or kind == "refusal"
         return item, self._open_content(item, kind)
 
     def _refuse(self, finish: Finish) -> None:
-        """A refusal without a word of text: clients look for the part."""
+        """A refusal that was not told as one: clients look for the part."""
         details = finish.details
         told = details.get("explanation") if isinstance(details, dict) else None
-        self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
+        if not self._spoke:
+            self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
+        elif told and not self._context.same_dialect:
+            self._context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
     def _close_message(self, status: str = "completed") -> None:
         item = self._message
