@@ -13,12 +13,13 @@ SUITES = {
     "peers": "benchmarks.gateway.peers_suite",
     "scale": "benchmarks.gateway.scale.suite",
     "batch": "benchmarks.batch",
+    "schemas": "benchmarks.schemas",
     "compare": "benchmarks.gateway.compare",
     "report": "benchmarks.gateway.report",
     "all": "benchmarks.gateway.everything",
 }
 """Take options and end with an exit code."""
-SMALL = ("translator", "formats", "peer_parsers", "prompted", "startup", "upstream_client", "transport")
+SMALL = ("translator", "formats", "echo", "peer_parsers", "prompted", "startup", "upstream_client", "transport", "memory")
 """Print and end; all of them run when nothing is named."""
 
 

@@ -37,7 +37,10 @@ SOURCES = HERE.parent / "src" / "athena"
 KINDS: dict[errors.ErrorKind, tuple[str, str]] = {
     "invalid": ("the request is malformed or asks for what the upstream can not do", "correct the field that is named"),
     "context_length": ("the conversation is too long", "shorten or compact it"),
-    "content_policy": ("the upstream refuses the content", "change the prompt"),
+    "content_policy": (
+        "the upstream refuses the content, or the answer quotes a call and `echo: error` is set",
+        "change the prompt; the code or the message says which of the two it is",
+    ),
     "auth": ("a key is missing or wrong", "set the key: the client's for the gateway, or the upstream's `api_key`"),
     "billing": ("the upstream's account has no credit", "pay, or route elsewhere"),
     "permission": ("the key may not do this", "use another key or model"),

@@ -31,6 +31,39 @@ STREAMS = {
 }
 
 
+TRUST = """\
+## Which files are used
+
+A configuration file is as powerful as a program: it decides where your prompts and keys go and which files are written. So a
+file counts only when you placed it or approved it, and never because it happens to lie in the repository you work in.
+
+| file | used |
+|---|---|
+| named by `--config` or `ATHENA_CONFIG` | yes |
+| `~/.config/athena/athena.yml` | yes; the start stops when it belongs to another user or others can write it |
+| `./athena.yml`, trusted as it is now | yes |
+| `./athena.yml`, changed since it was trusted | no, with a line that says so |
+| any other `./athena.yml` | no, with a line that says so; it is not even opened |
+
+`athena config trust` shows what the `athena.yml` of the current directory does that matters (the servers it sends to, the
+environment variables and files it reads, the headers it adds, the files it writes, the protection it takes away) and asks. It
+remembers the file's absolute path and a hash of its content in `~/.athena/trusted` (or below `ATHENA_STATE_DIR`, where that
+variable is set; no configuration file decides it); after a change of a single byte the file has to be trusted again. The path
+of a file or directory may be given, `--yes` answers the question in a script, `--list` lists what is trusted, and `athena
+config untrust` takes it back. `athena config check` and `athena config show` say which files are in use and why, and `athena
+config check athena.yml` checks a file without trusting it.
+
+This holds for every command, for `athena code` in particular, for `athena.asgi.create_app()` and for `athena.transport`. A
+running gateway takes up a changed file only when it was named by `--config` or is trusted again; otherwise it says so and keeps
+its settings. `.env` files are not read.
+
+Files that Athena writes follow rules of their own. `log.file` must be a new file, an empty one or a log of Athena's;
+`log.sse_dir` and `state_dir` must be directories that belong to you and that nobody else can write to. Symbolic links are not
+followed, and everything is written with mode 600. A start or a reload that would break one of these rules is refused, with the
+command that mends it.\
+""".splitlines()
+
+
 def configuration_page() -> str:
     """Every key of `athena.yml`, from the JSON Schema that ships with the package."""
     schema: dict[str, Any] = json.loads(schema_text())
@@ -40,16 +73,18 @@ def configuration_page() -> str:
         "",
         "<!-- Written by docs/generate_reference.py from the schema in the package. Do not edit. -->",
         "",
-        "`athena.yml` is looked for in the current directory, then in `~/.config/athena/`. Flags win over `ATHENA_*`",
-        "variables, those over files, those over defaults; `--config FILE` reads only that file. Every key has a variable:",
-        "`ATHENA_PORT`, `ATHENA_LIMITS__BODY_BYTES`. `${NAME}` takes a value from the environment, `${NAME:-default}` with a",
-        "default.",
+        "`athena.yml` is looked for in `~/.config/athena/`, and in the current directory, where it counts only when it is",
+        "[trusted](#which-files-are-used). Flags win over `ATHENA_*` variables, those over files, those over defaults;",
+        "`--config FILE` reads only that file. Every key has a variable: `ATHENA_PORT`, `ATHENA_LIMITS__BODY_BYTES`. `${NAME}`",
+        "takes a value from the environment, `${NAME:-default}` with a default.",
         "`athena config check` finds all problems at once, `athena config show` prints every value in force and where it came",
         "from, `athena config init` writes this to start from:",
         "",
         "```yaml",
         init_template().rstrip(),
         "```",
+        "",
+        *TRUST,
         "",
         "## Top level",
         "",

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+
+from support.examples import GATE
 
 if TYPE_CHECKING:
     from support.loopback import Loopback
 
-settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("ATHENA_HYPOTHESIS", "quick"))
+settings.load_profile(os.environ.get("ATHENA_HYPOTHESIS", GATE))
 
 
 @pytest.fixture(scope="session")

@@ -25,11 +25,12 @@ from athena.formats.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, Tool
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare import Prepared
 from athena.prompted.options import PromptedOptions
 from athena.prompted.stage import Correction, PromptedStage
+from athena.provenance import echo_guard
 from athena.restore import Restore
 from athena.wire.sse import Record, encode_event
 
@@ -114,7 +115,7 @@ class AnswerPath:
         declared = prepared.request.tools if prepared is not None else request.tools
         reads_text = route.format is not None and route.prompted is None and bool(request.tools)
         self.formats: FormatStage | None = (
-            FormatStage(route.format, tools=declared, limits=options.limits, seed=options.seed)
+            _format_stage(request, route.format, declared, options, prepared)
             if reads_text and route.format is not None
             else None
         )
@@ -292,7 +293,9 @@ class AnswerPath:
             payload = payload.replace(b"\n", b" ")
         if not self._client.named_events:
             return b"data: %b\n\n" % payload
-        return encode_event(payload, name or _type_of(payload).type)
+        if not name or b'"type":"%b"' % name.encode() not in payload:
+            name, payload = _agreed(name, payload)
+        return encode_event(payload, name)
 
 
 class _Typed(msgspec.Struct):
@@ -302,6 +305,19 @@ class _Typed(msgspec.Struct):
 
 
 _type_of = msgspec.json.Decoder(_Typed).decode
+
+
+def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
+    """The event's name and its record, saying the same: some readers go by the one and some by the other."""
+    try:
+        kind = _type_of(payload).type
+    except msgspec.DecodeError:
+        return name, payload
+    if kind or not name:
+        return kind, payload
+    members = payload.strip()[1:]
+    separator = b"" if members.lstrip().startswith(b"}") else b","
+    return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
 
 
 def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:
@@ -314,6 +330,22 @@ def _native_families(client: Dialect, profile: Profile, envelope: Envelope | Non
     return None if known or envelope is None else (client.family,)
 
 
+def _format_stage(
+    request: Request, reading: FormatOptions, tools: tuple[Tool, ...], options: Options, prepared: Prepared | None
+) -> FormatStage:
+    guard = None
+    if reading.policies.echo != "allow":
+        named = reading.recognizer().named
+        guard = echo_guard(
+            request,
+            tools=tools,
+            names=prepared.names if prepared is not None else None,
+            repair=reading.policies.repair,
+            formats=(named,) if named is not None and reading.tokens else (),
+        )
+    return FormatStage(reading, tools=tools, limits=options.limits, seed=options.seed, guard=guard)
+
+
 def _prompted_stage(
     request: Request, route: Route, options: Options, prepared: Prepared | None, correction: Correction | None
 ) -> PromptedStage | None:
@@ -321,6 +353,10 @@ def _prompted_stage(
     if route.prompted is None or rendered is None or rendered.plan is None:
         return None
     prompted = route.prompted if correction is None else msgspec.structs.replace(route.prompted, reask=False)
+    guard = None
+    if prompted.echo != "allow" and prepared is not None:
+        # The client's request is searched, not the prompt that teaches the tools: what that holds is ours.
+        guard = echo_guard(request, tools=rendered.plan.tools, names=prepared.names, repair=prompted.repair)
     return PromptedStage(
         prompted,
         rendered.plan,
@@ -329,6 +365,7 @@ def _prompted_stage(
         seed=options.seed,
         spent=correction.usage if correction is not None else None,
         input_tokens=options.input_tokens,
+        guard=guard,
     )
 
 

@@ -11,6 +11,7 @@ import os
 from athena.errors import ConfigError
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.logs import log_ignored
 
 __all__ = ["Gateway", "create_app"]
 
@@ -22,7 +23,11 @@ def create_app(config: Config | str | os.PathLike[str] | None = None) -> Gateway
 
     Args:
         config: A configuration, the path of a configuration file, or None for what the process's own surroundings say
-            (`athena.yml`, `ATHENA_*`). Server settings in it (host, port, workers, log) are the server's and not used.
+            (`athena.yml`, `ATHENA_*`); the `athena.yml` of the current directory counts only when it is trusted (`athena config
+            trust`). Server settings in it (host, port, workers, tls, log) are the server's and not used.
+
+    The application around it decides under which host names it may be reached; set `allow_hosts` to have the gateway check
+    them. Web pages of other origins are refused unless `allow_origins` names them.
 
     Raises:
         ConfigError: The configuration is wrong, or no upstream is configured.
@@ -31,5 +36,7 @@ def create_app(config: Config | str | os.PathLike[str] | None = None) -> Gateway
         return Gateway(config)
     loaded = load(Sources.here({}, None if config is None else os.fspath(config)))
     if loaded.is_empty:
-        raise ConfigError("\n".join(("no upstream is configured: set base_url or upstreams in athena.yml", *loaded.hints)))
+        reasons = ("no upstream is configured: set base_url or upstreams in athena.yml", *map(str, loaded.ignored))
+        raise ConfigError("\n".join((*reasons, *loaded.hints)))
+    log_ignored(loaded)
     return Gateway(loaded.config)

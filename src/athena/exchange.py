@@ -15,6 +15,7 @@ that can wait no longer calls `commit()` and sends keep-alives.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
@@ -23,8 +24,9 @@ import msgspec
 
 from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
-from athena.dialects.base import Target, kind_of_status
+from athena.dialects.base import UNREADABLE, Target, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
+from athena.formats.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.request import Loss, Request, by_weight
 from athena.prepare import Prepared, prepare
@@ -41,6 +43,7 @@ __all__ = [
     "Route",
     "Step",
     "UpstreamCall",
+    "quotation_losses",
     "warnings_header",
 ]
 
@@ -117,9 +120,16 @@ class Exchange:
         self._held: list[bytes] = []
         self._head_sent = False
         self.done = False
+        self.defect = ""
+        """The trace of an exception that a stage raised over the upstream's answer: a fault of ours, for the shell's log."""
         self.outcome: Literal["", "ok", "error"] = ""
         self.error: Error | None = None
         self.usage: Usage | None = None
+
+    def warm_up(self) -> None:
+        """Build now what reading the answer will need. It depends on the tools' names and takes long when there are many."""
+        if self.route.format is not None and self.route.prompted is None:
+            self.route.format.recognizer().for_tools(tuple(tool.name for tool in self.prepared.request.tools)).compile()
 
     # -- the upstream speaks -----------------------------------------------------------------------------------------------
 
@@ -169,7 +179,15 @@ class Exchange:
                 return NOTHING
             path, data = self._open(), bytes(self._first)
             self._first.clear()
-        return self._show(*path.feed(data, now))
+        try:
+            events, output = path.feed(data, now)
+        except Exception as error:
+            return self._broke(error)
+        return self._show(events, output)
+
+    def forget_call(self) -> None:
+        """Nobody will be asked again: what was sent upstream need not be kept."""
+        self.call = msgspec.structs.replace(self.call, body=b"")
 
     @property
     def deadline(self) -> float | None:
@@ -181,7 +199,11 @@ class Exchange:
         """Time passed without the upstream saying anything."""
         if self.done or self._path is None:
             return NOTHING
-        return self._show(*self._path.tick(now))
+        try:
+            events, output = self._path.tick(now)
+        except Exception as error:
+            return self._broke(error)
+        return self._show(events, output)
 
     def upstream_end(self, failure: AthenaError | None = None) -> Step:
         """The upstream's body ended; `failure` says why when it did not end by itself."""
@@ -193,9 +215,11 @@ class Exchange:
         if self._path is None:
             error = error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed")
             return self._fail(self._visible(error))
-        if failure is not None:
-            return self._show(*self._path.fail(error_event(failure)))
-        return self._show(*self._path.close())
+        try:
+            events, output = self._path.close() if failure is None else self._path.fail(error_event(failure))
+        except Exception as error:
+            return self._broke(error)
+        return self._show(events, output)
 
     @property
     def finished(self) -> bool:
@@ -205,7 +229,8 @@ class Exchange:
     @property
     def answer_losses(self) -> tuple[Loss, ...]:
         """What of the answer so far the client does not get."""
-        return self._path.losses if self._path is not None else ()
+        path = self._path
+        return path.losses + quotation_losses(self.notes) if path is not None else ()
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -240,6 +265,22 @@ class Exchange:
             return self.prompted.calls
         stage = self._path.formats if self._path is not None else None
         return stage.counts.calls if stage is not None else 0
+
+    @property
+    def echoes(self) -> int:
+        """Calls in the model's text that it quoted from the request."""
+        if self.prompted is not None:
+            return self.prompted.echoes
+        stage = self._path.formats if self._path is not None else None
+        return stage.counts.echoes if stage is not None else 0
+
+    @property
+    def echo_rule(self) -> EchoRule:
+        """What becomes of them."""
+        route = self.route
+        if route.prompted is not None:
+            return route.prompted.echo
+        return route.format.policies.echo if route.format is not None else "allow"
 
     @property
     def format_found(self) -> str:
@@ -323,6 +364,13 @@ class Exchange:
         headers = {"content-type": "application/json", **answer.headers}
         return Step(Head(answer.status, headers), answer.body, True, tuple(events or (error,)))
 
+    def _broke(self, error: Exception) -> Step:
+        """A stage raised over what the upstream sent: the client gets one failure in its dialect, whatever it has seen."""
+        if isinstance(error, UNREADABLE):
+            return self._fail(self._visible(protocol_error(f"the answer can not be read: {error}")))
+        self.defect = "".join(traceback.format_exception(error))
+        return self._fail(Error("the gateway failed; its log says why", kind="server", code="internal_error"))
+
     def _take_head(self) -> Head:
         self._head_sent = True
         if self.prompted is not None:
@@ -372,6 +420,11 @@ def _without(text: str, secrets: tuple[str, ...]) -> str:
         if secret in text:
             text = text.replace(secret, "***")
     return text
+
+
+def quotation_losses(notes: Iterable[Error]) -> tuple[Loss, ...]:
+    """What to warn of: calls that were quoted from the request and stay text."""
+    return tuple(Loss("answer", f"{note.message}; it stays text") for note in notes if note.code == "quoted_call")
 
 
 def warnings_header(losses: Iterable[Loss], limit: int = 20) -> str:

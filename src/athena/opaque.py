@@ -61,34 +61,38 @@ class Memory(msgspec.Struct, frozen=True):
     signature: Opaque | None = None
 
 
+_STORE_CHARS = 64 * 1024 * 1024
+
+
 class OpaqueStore:
-    """Reasoning by call id, for clients that drop what they do not know. Bounded in number and size: the oldest goes first."""
+    """Reasoning state by call id, for clients that drop what they do not know.
+
+    Bounded in calls and in characters, since models write as much as they like: the oldest goes first.
+    """
 
     __slots__ = ("_chars", "_items", "_limit", "_most_chars")
 
-    def __init__(self, limit: int = 4096, chars: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, limit: int = 4096, most_chars: int = _STORE_CHARS) -> None:
         self._items: OrderedDict[tuple[str, str], Memory] = OrderedDict()
         self._limit = limit
-        self._most_chars = chars
+        self._most_chars = most_chars
         self._chars = 0
 
     def put(self, tenant: str, call_id: str, memory: Memory) -> None:
         """Remember what belongs to a call."""
         key = (tenant, call_id)
-        known = self._items.pop(key, None)
-        if known is not None:
-            self._chars -= _size(known)
+        before = self._items.pop(key, None)
+        self._chars += _size(key, memory) - (_size(key, before) if before is not None else 0)
         self._items[key] = memory
-        self._chars += _size(memory)
         while self._items and (len(self._items) > self._limit or self._chars > self._most_chars):
-            self._chars -= _size(self._items.popitem(last=False)[1])
+            self._chars -= _size(*self._items.popitem(last=False))
 
     def get(self, tenant: str, call_id: str) -> Memory | None:
         """What was remembered; None when nothing was."""
         return self._items.get((tenant, call_id))
 
 
-def _size(memory: Memory) -> int:
-    """Characters that a memory holds, roughly."""
-    blocks = sum(len(block.text) + len(block.signature.payload if block.signature else "") for block in memory.thinking)
-    return blocks + len(memory.signature.payload if memory.signature else "")
+def _size(key: tuple[str, str], memory: Memory) -> int:
+    states = (memory.signature, *(thought.signature for thought in memory.thinking))
+    payloads = sum(len(state.payload) for state in states if state is not None)
+    return len(key[1]) + sum(len(thought.text) for thought in memory.thinking) + payloads

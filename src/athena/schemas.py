@@ -4,17 +4,21 @@ Only schema positions are touched: values inside `enum`, `const`, `default` and 
 named like a keyword, stay what they are (trap 20). Nothing is mutated, a second pass changes nothing, and every rewrite that
 loses a constraint is written to `losses`; where the target allows text, the constraint moves into the `description`, which
 is what the vendors' own SDKs do. A part of a schema that needs no change comes out as the same object.
+
+Schemas come from strangers: every walk counts the keywords it touches and the bytes that written-out references add, and ends
+with an error that names the schema when there are too many. Paths in messages are cut, because each level would repeat them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from athena.errors import InvalidRequest
 from athena.model.request import Loss
+from athena.wire.json_pointer import local_target
 
 Schema = dict[str, Any]
 
@@ -25,7 +29,13 @@ _SINGLES = (
     "unevaluatedProperties", "additionalItems", "contentSchema",
 )  # fmt: skip
 _DEPTH = 100
-_NODES = 20000
+_GROWTH = 20_000
+"""Keywords and values that written-out references may add to all schemas of one request."""
+_BYTES_PER_STEP = 128
+"""A reference that is written out counts as its target's text."""
+_LOSSES = 50
+"""Told about one schema."""
+_PATH = 120
 _EMPTY: Schema = {"type": "object", "properties": {}}
 
 _STRICT_REFUSED = (
@@ -56,27 +66,81 @@ _SILENT = frozenset({"$schema", "$comment"})
 """Say nothing about valid values: not worth a word to the model or to the operator."""
 
 
+class Growth:
+    """How much the schemas of one request may still grow, all together, by references that are written out."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = _GROWTH) -> None:
+        self.left = steps
+
+
 class _Walk:
-    """One pass over one schema: where it is and what it had to give up."""
+    """One pass over one schema: where it is, what it had to give up, and how much it may still do."""
 
-    __slots__ = ("losses", "nodes", "root")
+    __slots__ = ("_growth", "_left", "_lost", "_sizes", "losses", "root")
 
-    def __init__(self, root: Schema, losses: list[Loss] | None) -> None:
+    def __init__(self, root: Schema, losses: list[Loss] | None, growth: Growth | None) -> None:
         self.root = root
         self.losses = losses
-        self.nodes = 0
+        self._growth = growth or Growth()
+        self._left = _length(root)
+        """Steps for the schema as it stands: as many as it has bytes are enough for every walk without references."""
+        self._lost = 0
+        self._sizes: dict[str, int] = {}
 
-    def count(self, path: str) -> None:
-        """References written out may multiply: a bound on what one schema may become."""
-        self.nodes += 1
-        if self.nodes > _NODES:
-            raise InvalidRequest(
-                f"{path[:80]}: schema has more than {_NODES} parts once its references are written out", path=path[:80]
-            )
+    def enter(self, path: str, depth: int, keys: int) -> int:
+        """Count a schema with this many keys; returns the depth of those inside it."""
+        if depth >= _DEPTH:
+            raise InvalidRequest(f"{path}: schema is nested deeper than {_DEPTH} levels", path=path)
+        self.count(path, 1 + keys)
+        return depth + 1
+
+    def count(self, path: str, steps: int) -> None:
+        """References written out may multiply: a bound on what the schemas of one request may become."""
+        self._left -= steps
+        if self._left < 0:
+            self._growth.left += self._left
+            self._left = 0
+            if self._growth.left < 0:
+                raise InvalidRequest(
+                    f"{path}: schema becomes too large once its references are written out, which this upstream needs",
+                    path=path,
+                )
+
+    def target(self, reference: object, path: str) -> Schema | None:
+        """What a local `$ref` points at, counted as a copy of it."""
+        found = local_target(self.root, reference) if isinstance(reference, str) else None
+        if not isinstance(found, dict):
+            return None
+        assert isinstance(reference, str)
+        size = self._sizes.get(reference)
+        if size is None:
+            size = self._sizes[reference] = _length(found)
+        self.count(path, 1 + size // _BYTES_PER_STEP)
+        return found
 
     def lose(self, path: str, reason: str) -> None:
-        if self.losses is not None:
-            self.losses.append(Loss(path, reason, "repaired"))
+        self._lost += 1
+        if self.losses is not None and self._lost <= _LOSSES:
+            last = self._lost == _LOSSES
+            self.losses.append(Loss(path, f"{reason}; more of this schema is not listed" if last else reason, "repaired"))
+
+
+def _length(schema: Schema) -> int:
+    """Bytes of its JSON text, or many for what has none."""
+    try:
+        return len(msgspec.json.encode(schema))
+    except (RecursionError, TypeError, UnicodeEncodeError):
+        return 1 << 16
+
+
+def _at(path: str, *steps: object) -> str:
+    """The path of something inside a schema. Names are the client's and may be of any length: long paths lose their middle."""
+    for step in steps:
+        shown = str(step)
+        path += f".{shown}" if len(shown) <= _PATH else f".{shown[:20]}..."
+    return path if len(path) <= _PATH else f"{path[:30]}...{path[3 + 30 - _PATH :]}"
 
 
 def for_openai(
@@ -86,6 +150,7 @@ def for_openai(
     drops: tuple[str, ...] = (),
     losses: list[Loss] | None = None,
     path: str = "parameters",
+    growth: Growth | None = None,
 ) -> Schema:
     """Tool parameters for OpenAI-compatible servers.
 
@@ -93,31 +158,43 @@ def for_openai(
     """
     if schema is None:
         return dict(_EMPTY)
-    walk = _Walk(schema, losses)
+    walk = _Walk(schema, losses, growth)
     result = _dropped(walk, schema, drops, path, 0) if _mentions(schema, drops) else schema
     if strict:
-        result = _openai_strict(_Walk(result, losses), _object_root(walk, result, path, flatten=True), path, 0)
+        result = _openai_strict(_Walk(result, losses, growth), _object_root(walk, result, path, flatten=True), path, 0)
     return _object_root(walk, result, path, flatten=strict)
 
 
 def for_anthropic(
-    schema: Schema | None, *, strict: bool, losses: list[Loss] | None = None, path: str = "input_schema"
+    schema: Schema | None,
+    *,
+    strict: bool,
+    losses: list[Loss] | None = None,
+    path: str = "input_schema",
+    growth: Growth | None = None,
 ) -> Schema:
     """A tool's `input_schema`, or with `strict` the subset that strict tools and structured outputs take."""
     if schema is None:
         return dict(_EMPTY)
-    walk = _Walk(schema, losses)
+    walk = _Walk(schema, losses, growth)
     root = _object_root(walk, schema, path, flatten=False)
     return _anthropic_strict(walk, root, path, 0) if strict else root
 
 
-def for_anthropic_output(schema: Schema, *, losses: list[Loss] | None = None, path: str = "schema") -> Schema:
+def for_anthropic_output(
+    schema: Schema, *, losses: list[Loss] | None = None, path: str = "schema", growth: Growth | None = None
+) -> Schema:
     """The schema of a structured answer, which need not be an object."""
-    return _anthropic_strict(_Walk(schema, losses), schema, path, 0)
+    return _anthropic_strict(_Walk(schema, losses, growth), schema, path, 0)
 
 
 def for_gemini(
-    schema: Schema | None, *, json_schema: bool, losses: list[Loss] | None = None, path: str = "parameters"
+    schema: Schema | None,
+    *,
+    json_schema: bool,
+    losses: list[Loss] | None = None,
+    path: str = "parameters",
+    growth: Growth | None = None,
 ) -> Schema:
     """A function's parameters: `parametersJsonSchema`, or the OpenAPI subset of `parameters`.
 
@@ -125,9 +202,9 @@ def for_gemini(
     """
     if schema is None:
         return {}
-    walk = _Walk(schema, losses)
+    walk = _Walk(schema, losses, growth)
     if json_schema:
-        return _gemini_json(walk, _with_defs(schema), path, 0)
+        return _gemini_json(walk, _with_defs(walk, schema, path), path, 0)
     result = _gemini_openapi(walk, schema, path, (), 0)
     return {} if result.get("type", "object") == "object" and not result.get("properties") and "anyOf" not in result else result
 
@@ -141,13 +218,13 @@ def _children(schema: Schema, path: str, change: Callable[[Any, str], Any]) -> S
     for key in schema:
         value = schema[key]
         if key in _MAPS and isinstance(value, dict):
-            changed: Any = {name: change(child, f"{path}.{key}.{name}") for name, child in value.items()}
+            changed: Any = {name: change(child, _at(path, key, name)) for name, child in value.items()}
             same = all(changed[name] is value[name] for name in value)
         elif (key in _LISTS or key == "items") and isinstance(value, list):
-            changed = [change(child, f"{path}.{key}[{index}]") for index, child in enumerate(value)]
+            changed = [change(child, _at(path, f"{key}[{index}]")) for index, child in enumerate(value)]
             same = all(new is old for new, old in zip(changed, value, strict=True))
         elif key in _SINGLES and isinstance(value, dict):
-            changed = change(value, f"{path}.{key}")
+            changed = change(value, _at(path, key))
             same = changed is value
         else:
             continue
@@ -155,12 +232,6 @@ def _children(schema: Schema, path: str, change: Callable[[Any, str], Any]) -> S
             fresh = dict(schema) if fresh is None else fresh
             fresh[key] = changed
     return schema if fresh is None else fresh
-
-
-def _deeper(depth: int, path: str) -> int:
-    if depth >= _DEPTH:
-        raise InvalidRequest(f"{path[:80]}: schema is nested deeper than {_DEPTH} levels", path=path[:80])
-    return depth + 1
 
 
 def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
@@ -177,11 +248,12 @@ def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
 
 
 def _dropped(walk: _Walk, schema: Schema, drops: tuple[str, ...], path: str, depth: int) -> Schema:
-    depth = _deeper(depth, path)
-    gone = [key for key in schema if key in drops or (isinstance(schema[key], str) and f"{key}:{schema[key]}" in drops)]
+    depth = walk.enter(path, depth, len(schema))
+    gone = {key for key, value in schema.items() if key in drops or (isinstance(value, str) and f"{key}:{value}" in drops)}
     if gone:
-        for key in gone:
-            walk.lose(f"{path}.{key}", "keyword the upstream refuses")
+        for key in schema:
+            if key in gone:
+                walk.lose(_at(path, key), "keyword the upstream refuses")
         schema = {key: value for key, value in schema.items() if key not in gone}
     return _children(
         schema, path, lambda child, at: _dropped(walk, child, drops, at, depth) if isinstance(child, dict) else child
@@ -196,7 +268,7 @@ def _object_root(walk: _Walk, schema: Schema, path: str, *, flatten: bool) -> Sc
     if kind == "object":
         return schema
     if kind is not None and not (isinstance(kind, list) and "object" in kind):
-        walk.lose(path, f"root type {kind!r} is not an object")
+        walk.lose(path, f"root type {kind[:40]!r} is not an object" if isinstance(kind, str) else "the root is not an object")
         return dict(_EMPTY)
     if not schema:
         return dict(_EMPTY)
@@ -208,9 +280,10 @@ def _merged_root(walk: _Walk, schema: Schema, path: str) -> Schema:
     seen: set[str] = set()
     while isinstance(schema.get("$ref"), str) and schema["$ref"] not in seen:
         seen.add(schema["$ref"])
-        target = _resolve(walk.root, schema["$ref"])
+        target = walk.target(schema["$ref"], path)
         if target is None:
             break
+        walk.count(path, len(schema))
         schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
     for key in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(key)
@@ -218,7 +291,7 @@ def _merged_root(walk: _Walk, schema: Schema, path: str) -> Schema:
             continue
         objects = [branch for branch in branches if isinstance(branch, dict)]
         if key != "allOf":
-            walk.lose(f"{path}.{key}", "alternatives at the root are merged into one object")
+            walk.lose(_at(path, key), "alternatives at the root are merged into one object")
         required = [set(_names(branch.get("required"))) for branch in objects]
         shared = set.union(*required) if key == "allOf" and required else set.intersection(*required) if required else set()
         merged = {name: value for name, value in schema.items() if name != key}
@@ -247,19 +320,6 @@ def _sequence(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _resolve(root: Schema, reference: str) -> Schema | None:
-    """What a local `$ref` points at."""
-    if reference == "#":
-        return root
-    if not reference.startswith("#/"):
-        return None
-    node: Any = root
-    for step in reference[2:].split("/"):
-        step = step.replace("~1", "/").replace("~0", "~")
-        node = node.get(step) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else None
-
-
 def _one_of_as_any_of(schema: Schema) -> Schema:
     if not isinstance(schema.get("oneOf"), list):
         return schema
@@ -275,38 +335,49 @@ def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
         return schema
     rest = {key: value for key, value in schema.items() if key != "allOf"}
     merged: Schema = dict(rest)
+    properties: dict[str, Any] = {}
+    walk.count(path, len(branches))
     for branch in branches:
         if not isinstance(branch, dict):
             continue
         if "$ref" in branch and (len(branches) > 1 or rest.keys() - {"description", "title", "default"}):
-            branch = _resolve(walk.root, str(branch["$ref"])) or branch
+            branch = walk.target(branch["$ref"], path) or branch
             if "allOf" in branch:
                 branch = {key: value for key, value in branch.items() if key != "allOf"}
                 walk.lose(path, "nested allOf behind a reference")
-        for key, value in _all_of_merged(walk, branch, path).items():
+        branch = _all_of_merged(walk, branch, path)
+        walk.count(path, len(branch))
+        for key, value in branch.items():
             if key == "properties" and isinstance(value, dict):
-                merged["properties"] = {**value, **_mapping(merged.get("properties"))}
+                walk.count(path, len(value))
+                properties.update((name, child) for name, child in value.items() if name not in properties)
             elif key == "required":
-                merged["required"] = list(dict.fromkeys([*_names(merged.get("required")), *_names(value)]))
+                merged["required"] = [*_names(merged.get("required")), *_names(value)]
+                walk.count(path, len(merged["required"]))
             elif key not in merged:
                 merged[key] = value
             elif merged[key] != value and key not in ("description", "title"):
-                walk.lose(f"{path}.{key}", "allOf branches disagree; the first is kept")
+                walk.lose(_at(path, key), "allOf branches disagree; the first is kept")
+    if isinstance(merged.get("required"), list):
+        merged["required"] = list(dict.fromkeys(_names(merged["required"])))
+    if properties:
+        merged["properties"] = {**properties, **_mapping(merged.get("properties"))}
     return merged
 
 
-def _into_description(walk: _Walk, schema: Schema, gone: list[str], path: str) -> Schema:
+def _into_description(walk: _Walk, schema: Schema, gone: Iterable[str], path: str) -> Schema:
     """The schema without those keywords; their values are told in words."""
-    if not gone:
+    names = dict.fromkeys(gone)
+    if not names:
         return schema
-    kept = {key: value for key, value in schema.items() if key not in gone}
-    told = [key for key in gone if key not in _SILENT]
+    kept = {key: value for key, value in schema.items() if key not in names}
+    told = [key for key in names if key not in _SILENT]
     if told:
         text = ", ".join(f"{key}: {_shown(schema[key])}" for key in told)
         before = kept.get("description")
         kept["description"] = f"{before}\n\n{{{text}}}" if isinstance(before, str) and before else f"{{{text}}}"
         for key in told:
-            walk.lose(f"{path}.{key}", "keyword moved into the description")
+            walk.lose(_at(path, key), "keyword moved into the description")
     return kept
 
 
@@ -318,14 +389,14 @@ def _shown(value: object) -> str:
 
 
 def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
-    depth = _deeper(depth, path)
+    depth = walk.enter(path, depth, len(schema))
     schema = _one_of_as_any_of(_all_of_merged(walk, schema, path))
     gone = [key for key in schema if key in _STRICT_REFUSED]
     if gone:
         for key in gone:
             if key not in _SILENT and schema[key] is not None:
-                walk.lose(f"{path}.{key}", "keyword outside the strict subset")
-        schema = {key: value for key, value in schema.items() if key not in gone}
+                walk.lose(_at(path, key), "keyword outside the strict subset")
+        schema = {key: value for key, value in schema.items() if key not in _STRICT_REFUSED}
     if "$ref" in schema and len(schema) > 1:
         # A reference with neighbours is refused; only root-level definitions may stand beside it.
         schema = {key: value for key, value in schema.items() if key in ("$ref", "$defs", "definitions")}
@@ -338,15 +409,16 @@ def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema
 
 def _strict_object(walk: _Walk, schema: Schema, path: str) -> Schema:
     properties = _mapping(schema.get("properties"))
-    required = _names(schema.get("required"))
+    required = dict.fromkeys(_names(schema.get("required")))
+    walk.count(path, len(properties) + len(required))
     optional = [name for name in properties if name not in required]
     if schema.get("additionalProperties") not in (None, False):
-        walk.lose(f"{path}.additionalProperties", "strict objects take no other properties")
+        walk.lose(_at(path, "additionalProperties"), "strict objects take no other properties")
     if not optional and schema.get("additionalProperties") is False and len(required) == len(properties):
         return schema
     fresh = {**schema, "properties": dict(properties), "additionalProperties": False, "required": list(properties)}
     for name in optional:
-        walk.lose(f"{path}.properties.{name}", "optional property made nullable and required")
+        walk.lose(_at(path, "properties", name), "optional property made nullable and required")
         if isinstance(properties[name], dict):
             fresh["properties"][name] = _nullable(properties[name])
     return fresh
@@ -374,9 +446,9 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _anthropic_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
-    depth = _deeper(depth, path)
+    depth = walk.enter(path, depth, len(schema))
     if isinstance(schema.get("definitions"), dict):
-        schema = _with_defs(schema)
+        schema = _with_defs(walk, schema, path)
     if "$ref" in schema:
         schema = {key: value for key, value in schema.items() if key in ("$ref", "$defs")}
     else:
@@ -385,7 +457,7 @@ def _anthropic_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Sch
         is_object = schema.get("type") == "object"
         if is_object and schema.get("additionalProperties") is not False:
             if schema.get("additionalProperties") is not None:
-                walk.lose(f"{path}.additionalProperties", "strict objects take no other properties")
+                walk.lose(_at(path, "additionalProperties"), "strict objects take no other properties")
             schema = {**schema, "additionalProperties": False}
         schema = _into_description(walk, schema, gone, path)
         if is_object and "properties" not in schema:
@@ -404,25 +476,27 @@ def _anthropic_takes(schema: Schema, key: str) -> bool:
 # -- Gemini ----------------------------------------------------------------------------------------------------------------
 
 
-def _with_defs(schema: Schema) -> Schema:
+def _with_defs(walk: _Walk, schema: Schema, path: str) -> Schema:
     """`definitions`, the old name of `$defs`, renamed together with the references into it."""
     if not isinstance(schema.get("definitions"), dict):
         return schema
     fresh = {key: value for key, value in schema.items() if key != "definitions"}
     fresh["$defs"] = {**schema["definitions"], **_mapping(schema.get("$defs"))}
-    return _references_moved(fresh, 0)
+    return _references_moved(walk, fresh, path, 0)
 
 
-def _references_moved(schema: Schema, depth: int) -> Schema:
-    depth = _deeper(depth, "definitions")
+def _references_moved(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+    depth = walk.enter(path, depth, len(schema))
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/definitions/"):
         schema = {**schema, "$ref": "#/$defs/" + reference.removeprefix("#/definitions/")}
-    return _children(schema, "", lambda child, _: _references_moved(child, depth) if isinstance(child, dict) else child)
+    return _children(
+        schema, path, lambda child, at: _references_moved(walk, child, at, depth) if isinstance(child, dict) else child
+    )
 
 
 def _gemini_json(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
-    depth = _deeper(depth, path)
+    depth = walk.enter(path, depth, len(schema))
     schema = _all_of_merged(walk, schema, path)
     if "$ref" in schema:
         if any(not key.startswith("$") for key in schema):
@@ -439,22 +513,23 @@ def _as_dict(schema: object) -> Schema:
 
 
 def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, ...], depth: int) -> Schema:
-    depth = _deeper(depth, path)
-    walk.count(path)
+    depth = walk.enter(path, depth, len(schema))
     schema = _all_of_merged(walk, schema, path)
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        target = None if reference in inside else _resolve(walk.root, reference)
+        target = None if reference in inside else walk.target(reference, path)
         if target is None:
-            walk.lose(path, f"reference {reference} can not be written out")
-            return {"type": "object", "description": f"see {reference}"}
+            walk.lose(path, f"reference {reference[:_PATH]} can not be written out")
+            return {"type": "object", "description": f"see {reference[:_PATH]}"}
         siblings = {key: value for key, value in schema.items() if not key.startswith("$") and key != "definitions"}
         return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), depth)
     schema = _one_of_as_any_of(schema)
     if isinstance(schema.get("anyOf"), list):
         # Branches first: one that is null only behind a reference makes the node nullable too.
         branches = enumerate(schema["anyOf"])
-        done = [_gemini_openapi(walk, _as_dict(branch), f"{path}.anyOf[{index}]", inside, depth) for index, branch in branches]
+        done = [
+            _gemini_openapi(walk, _as_dict(branch), _at(path, f"anyOf[{index}]"), inside, depth) for index, branch in branches
+        ]
         schema = {**schema, "anyOf": done}
     schema = _openapi_type(schema)
     schema = _openapi_enum(walk, schema, path)
@@ -481,7 +556,7 @@ def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, .
         lonely = ("anyOf", "description", "title", "nullable")
         lost = [key for key in schema if key not in lonely]
         for key in lost:
-            walk.lose(f"{path}.{key}", "nothing may stand beside anyOf")
+            walk.lose(_at(path, key), "nothing may stand beside anyOf")
         schema = {key: value for key, value in schema.items() if key in lonely}
     lower: Schema = {key: schema[key] for key in ("properties", "items") if key in schema}
     lower = _children(lower, path, lambda child, at: _gemini_openapi(walk, _as_dict(child), at, inside, depth))

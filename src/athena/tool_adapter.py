@@ -21,10 +21,12 @@ from athena.dialects import get_dialect
 from athena.dialects.base import Target
 from athena.errors import AthenaError, ClientError, ConfigError, ConfigProblem
 from athena.exchange import AnswerPath, Options, Route
+from athena.formats.value_types import ToolBook
 from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete
 from athena.model.parts import ToolCall
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
+from athena.parsing import text_guard
 from athena.prepare import Prepared, prepare
 from athena.profiles import default_profiles
 from athena.prompted.errors import (
@@ -375,7 +377,15 @@ class ToolAdapter:
 
     # -- plain text ----------------------------------------------------------------------------------------------------------
 
-    def extract(self, text: str | Iterable[str], tools: Sequence[Tool], *, model: str = "", seed: str = "") -> ExtractedCalls:
+    def extract(
+        self,
+        text: str | Iterable[str],
+        tools: Sequence[Tool],
+        *,
+        model: str = "",
+        seed: str = "",
+        untrusted: Sequence[str] = (),
+    ) -> ExtractedCalls:
         """The calls of a model's text, for callers who talk to the model themselves.
 
         Args:
@@ -383,10 +393,13 @@ class ToolAdapter:
             tools: The tools that were taught.
             model: Matters with `style="auto"`.
             seed: Goes into the ids of calls.
+            untrusted: The texts that the model was given and did not write; a call that stands in one of them is a quotation,
+                and becomes what the option `echo` says.
         """
         plan = Plan(tuple(tools), taught_style(self._options, model))
         options = msgspec.structs.replace(self._options, reask=False)
-        stage = PromptedStage(options, plan, seed=seed)
+        guard = text_guard(untrusted, ToolBook(plan.tools), options.repair)
+        stage = PromptedStage(options, plan, seed=seed, guard=guard)
         events: list[Event] = []
         for piece in (text,) if isinstance(text, str) else text:
             events += stage.feed([TextDelta(piece)])
@@ -449,7 +462,7 @@ def _ended(events: list[Event]) -> bool:
 def _raise_failure(events: Iterable[Event]) -> None:
     for event in events:
         if isinstance(event, Error) and event.fatal:
-            if event.code in ("tool_choice_unmet", "schema_mismatch"):
+            if event.code in ("tool_choice_unmet", "schema_mismatch", "quoted_call"):
                 raise ToolProcessingError(event.message, code=event.code)
             raise ToolNetworkError(event.message, kind=event.kind, code=event.code, status=event.status, raw=event.raw)
 

@@ -15,7 +15,8 @@ from athena.calls.builder import unfold
 from athena.dialects import get_dialect
 from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, Target, closed_error
 from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
-from athena.exchange import AnswerPath, Options, Route
+from athena.exchange import AnswerPath, Options, Route, quotation_losses
+from athena.formats.policies import EchoRule, Policies
 from athena.formats.stage import FormatOptions
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta
@@ -100,6 +101,7 @@ def translate_response(
     envelope_key: bytes | None = None,
     seed: str = "",
     created: int = 0,
+    echo: EchoRule = "text",
 ) -> Translated:
     """A whole answer of an upstream, as a client of another dialect expects it.
 
@@ -113,6 +115,8 @@ def translate_response(
         envelope_key: Seals reasoning state of another family so that the client can carry it.
         seed: Goes into ids that have to be made.
         created: The time to show, in seconds since 1970, where the upstream gives none.
+        echo: With a `format`: what becomes of a call in the model's text that it quotes from the `request`: it stays `text`
+            with a warning, is an `error`, or is a call (`allow`).
 
     Raises:
         UpstreamStatus: The answer is an error.
@@ -126,14 +130,15 @@ def translate_response(
         >>> translate_response(answer, source="openai_chat", target="anthropic_messages").body["stop_reason"]
         'end_turn'
     """
-    path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, stream=False)
+    path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, echo, stream=False)
     events, output = path.feed(_as_bytes(body))
     more, rest = path.close()
     for event in (*events, *more):
         if isinstance(event, Error) and event.fatal:
             raise _status_error(event)
     try:
-        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]), warnings=path.losses)
+        warnings = quotation_losses(path.formats.notes) if path.formats is not None else ()
+        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]), warnings=path.losses + warnings)
     except msgspec.DecodeError as error:  # pragma: no cover - our own encoder writes JSON
         raise UpstreamProtocol(f"the answer could not be written: {error}") from error
 
@@ -150,6 +155,8 @@ class StreamTranslator:
         envelope_key: Seals reasoning state of another family so that the client can carry it.
         seed: Goes into ids that have to be made.
         created: The time to show, in seconds since 1970, where the upstream gives none.
+        echo: With a `format`: what becomes of a call in the model's text that it quotes from the `request`: it stays `text`,
+            is an `error`, or is a call (`allow`).
 
     Raises:
         UsageError: There is no such dialect, or the request does not fit it.
@@ -175,8 +182,9 @@ class StreamTranslator:
         envelope_key: bytes | None = None,
         seed: str = "",
         created: int = 0,
+        echo: EchoRule = "text",
     ) -> None:
-        self._path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, stream=True)
+        self._path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, echo, stream=True)
         self._closed = False
         self.error: Error | None = None
         """The failure that ended the stream, if one did; the client's bytes already say so."""
@@ -192,8 +200,12 @@ class StreamTranslator:
 
     @property
     def warnings(self) -> tuple[Loss, ...]:
-        """What of the answer so far the client does not get: each has `action`, `path` and `reason`."""
-        return self._path.losses
+        """What of the answer so far the client does not get, and calls in its text that are quoted from the request.
+
+        Each has `action`, `path` and `reason`.
+        """
+        quoted = quotation_losses(self._path.formats.notes) if self._path.formats is not None else ()
+        return self._path.losses + quoted
 
     def close(self) -> bytes:
         """The upstream ended: the rest, with an error frame if it ended too early. Idempotent."""
@@ -336,6 +348,7 @@ def _answer_path(
     envelope_key: bytes | None,
     seed: str,
     created: int,
+    echo: EchoRule,
     *,
     stream: bool,
 ) -> AnswerPath:
@@ -353,7 +366,7 @@ def _answer_path(
         dialect=source,
         model=client.model,
         profile=_profile(profile, source, client.model),
-        format=FormatOptions(format_id) if format_id else None,
+        format=FormatOptions(format_id, policies=Policies(echo=echo)) if format_id else None,
     )
     options = Options(seed=seed, created=created, envelope=Envelope(envelope_key) if envelope_key else None, passthrough=False)
     return AnswerPath(client, route, options, prepared=prepared, upstream_stream=stream)

@@ -17,6 +17,7 @@ import athena
 import athena.batch
 import athena.transport
 from support import user_program
+from support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -30,7 +31,7 @@ def judged(arguments: list[str], place: Path) -> dict[str, Any]:
     """What basedpyright says, as JSON. It takes the packages to look at from PYTHONPATH."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(SOURCE), sysconfig.get_paths()["purelib"]))}
     command = [sys.executable, "-m", "basedpyright", "--outputjson", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=300, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=5 * PATIENCE, check=False)
     found: dict[str, Any] = json.loads(ran.stdout)
     return found
 
@@ -76,7 +77,7 @@ def test_the_users_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_wheel_says_that_it_is_typed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=True)
+    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=PATIENCE, check=True)
     [wheel] = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "athena/py.typed" in names

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.calls.builder import fold
@@ -41,6 +41,7 @@ from athena.model.request import Request
 from athena.prepare import prepare
 from athena.profiles import default_profiles
 from support.cases import answer_modes, case_bytes, dialect_cases
+from support.examples import examples
 from support.grammar import check_grammar, merged
 from support.sdk_types import check_body
 from support.sdks import FINISH_WORDS
@@ -48,7 +49,7 @@ from support.strategies import damaged, json_values, requests, stories
 
 DIALECTS = pytest.mark.parametrize("dialect", dialect_names())
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-PER_PAIR = settings(max_examples=settings().max_examples // 5)
+PER_PAIR = examples(10)
 """For what runs once per pair of dialects: together they see enough."""
 MODELS = {
     "anthropic_messages": "claude-sonnet-4-5",

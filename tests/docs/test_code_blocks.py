@@ -25,6 +25,7 @@ from athena.shells.demo_server import DemoServer
 from support import shell_lines
 from support.athena_process import environment, serving
 from support.code_blocks import ROOT, CodeBlock, blocks_of, code_blocks, indented_blocks, pages
+from support.patience import PATIENCE
 
 BLOCKS = [block for block in code_blocks() if not block.included]
 INCLUDED = [block for block in code_blocks() if block.included]
@@ -62,12 +63,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     demo = DemoServer(pause=0.0)
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    asyncio.run_coroutine_threadsafe(demo.start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(demo.start(), loop).result(PATIENCE)
     with serving(tmp_path_factory.mktemp("gateway")) as gateway:
         yield Servers(gateway.url, demo.url)
-    asyncio.run_coroutine_threadsafe(demo.close(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(demo.close(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(PATIENCE)
     loop.close()
 
 
@@ -159,7 +160,7 @@ def run_script(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     variables = environment(place)
     variables["PATH"] = f"{programs}:{variables['PATH']}"
     command = ["bash", "-eu", "-o", "pipefail", "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=variables, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.parametrize("block", of("yaml"))

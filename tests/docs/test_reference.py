@@ -13,13 +13,14 @@ import pytest
 
 from athena.shells.config import schema_text
 from support.code_blocks import ROOT
+from support.patience import PATIENCE
 
 
 @pytest.mark.parametrize("generator", ["generate_reference.py", "generate_errors.py"])
 def test_the_pages_are_current(generator: str) -> None:
     """If this fails: python docs/<generator>"""
     command = [sys.executable, str(ROOT / "docs" / generator), "--check"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.returncode == 0, ran.stderr
 
 

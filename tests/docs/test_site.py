@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.code_blocks import ROOT
+from support.patience import PATIENCE
 
 DOCS = ROOT / "docs"
 
@@ -22,7 +23,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     ran = subprocess.run(
-        [*command, "--site-dir", str(target)], capture_output=True, text=True, env=variables, cwd=ROOT, timeout=180, check=False
+        [*command, "--site-dir", str(target)],
+        capture_output=True,
+        text=True,
+        env=variables,
+        cwd=ROOT,
+        timeout=5 * PATIENCE,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""

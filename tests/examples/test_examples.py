@@ -12,11 +12,11 @@ import pytest
 
 from support.athena_process import environment
 from support.leaking_upstream import FORMS, LeakingUpstream
+from support.patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".mjs"))
 NUMBERED = sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
-_PATIENCE = 120
 
 WEATHER = r"get_weather \{['\"]city['\"]: ?['\"]Tokyo['\"]\}"
 ANSWER = "The tool says: sunny, 21 °C in Tokyo"
@@ -126,7 +126,7 @@ def run(name: str, home: Path, **variables: str) -> list[str]:
         env=environment(home, **variables),
         capture_output=True,
         text=True,
-        timeout=_PATIENCE,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

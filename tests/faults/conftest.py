@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess, fault_config
-from support.sdks import ask
+from support.gateway_process import UPSTREAM_KEY, GatewayProcess, fault_config
 
 
 @pytest.fixture(scope="session")
@@ -20,19 +18,8 @@ def upstream() -> Iterator[FaultyUpstream]:
 
 @pytest.fixture(scope="session")
 def gateway(upstream: FaultyUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """In a process of its own, so that the clients' work does not eat into its short time limits."""
+    """As users run it."""
     running = GatewayProcess(fault_config(upstream.url), tmp_path_factory.mktemp("gateway"))
-    deadline = time.monotonic() + 60
-    for dialect in DIALECTS.values():
-        for stream in (True, False):
-            # The first requests pay for imports and tables, on both sides: the limits of these tests are too short for that.
-            while True:
-                try:
-                    ask(dialect, running.url, "chat/control", stream=stream)
-                    break
-                except Exception:
-                    if time.monotonic() > deadline:
-                        raise
     yield running
     log = running.log()
     running.stop()

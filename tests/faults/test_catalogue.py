@@ -20,6 +20,7 @@ from support.fault_judge import Verdict, ask_raw, judge
 from support.fault_scripts import EVIL, FAULTS, HUGE, MANY, MARKUP, QUOTED, REDOS
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess
+from support.patience import PATIENCE
 from support.sdks import FINISH_WORDS, ask, is_sdk_error
 
 
@@ -34,6 +35,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     whole_answer: str = ""
     everywhere: bool = False
     not_in: tuple[str, ...] = ()
+    short: str = ""
     note: str = ""
 
 
@@ -117,12 +119,12 @@ def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProc
     clients = _clients(upstream_name, name)
     with ThreadPoolExecutor(8) as pool:
         waiting = {
-            (client, stream, judged): pool.submit(_ask, judged, gateway, client, f"{upstream_name}/{name}", stream)
+            (client, stream, judged): pool.submit(_ask, judged, gateway, client, f"{upstream_name}/{name}", stream, fault.short)
             for client in clients
             for stream in (True, False)
             for judged in ("raw", "sdk")
         }
-        seen = {key: future.result(30) for key, future in waiting.items()}
+        seen = {key: future.result(2 * PATIENCE) for key, future in waiting.items()}
     problems = []
     for (client, stream, judged), result in seen.items():
         wrong = _wrong(fault, client, stream, result)
@@ -131,8 +133,8 @@ def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProc
     assert not problems, "\n".join(problems)
 
 
-def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: bool) -> Verdict | Seen | Exception:
-    model = f"{model}.{client}-{stream}-{judged}"
+def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: bool, short: str) -> Verdict | Seen | Exception:
+    model = f"{model}.{client}-{stream}-{judged}" + (f"~{short}" if short else "")
     try:
         if judged == "raw":
             answer = ask_raw(gateway.port, client, model, stream=stream)

@@ -13,6 +13,7 @@ import anthropic
 import pytest
 
 from support.gateway_process import fault_config, running_gateway
+from support.patience import PATIENCE
 
 UPSTREAM = r"""
 import socket, time
@@ -23,7 +24,7 @@ peer.recv(65536)
 peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
 head = b'data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"finish_reason":null,"delta":'
 peer.sendall(head + b'{"role":"assistant","content":"Hello"}}]}\n\n')
-time.sleep(60)
+time.sleep(1000)
 """
 
 
@@ -33,7 +34,7 @@ def peer() -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert process.stdout is not None
     yield process, f"http://127.0.0.1:{process.stdout.readline().strip()}"
     process.kill()
-    process.wait(10)
+    process.wait(PATIENCE)
     process.stdout.close()
 
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from support.fault_judge import request_body, request_bytes
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayProcess
+from support.patience import PATIENCE
 
 SOAK = bool(os.environ.get("ATHENA_SOAK"))
 ROUNDS = 1000 if SOAK else 120
@@ -53,7 +54,7 @@ def _read_one(sock: socket.socket) -> bytes:
 def _in_parallel(port: int, work: Callable[[int, int, int], None], rounds: int) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for future in [pool.submit(work, port, seed, rounds // AT_ONCE) for seed in range(AT_ONCE)]:
-            future.result(600)
+            future.result(None if SOAK else 5 * PATIENCE)
 
 
 def test_pipelined_requests_get_their_own_answers(gateway: GatewayProcess) -> None:
@@ -63,7 +64,7 @@ def test_pipelined_requests_get_their_own_answers(gateway: GatewayProcess) -> No
 
 def _pipeline(port: int, seed: int, rounds: int) -> None:
     source = random.Random(seed)
-    with socket.create_connection(("127.0.0.1", port), 20) as sock:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
         for turn in range(rounds):
             names = [f"p{seed}-{turn}-{part}" for part in range(source.choice((2, 3)))]
             # Whole answers: where one ends is plain, so what is behind it is the next one's.
@@ -95,23 +96,23 @@ def _abort_and_ask(port: int, seed: int, rounds: int) -> None:
         client, stream = source.choice(CLIENTS), source.random() < 0.7
         path, body = request_body(client, f"chat/echo-slowly.a{seed}-{turn}", stream=stream)
         request = request_bytes(path, body)
-        with socket.create_connection(("127.0.0.1", port), 20) as leaving:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as leaving:
             # Anywhere: inside the request, before the answer, inside the answer.
             cut = source.choice((source.randrange(1, len(request)), len(request), len(request)))
             leaving.sendall(request[:cut])
             if cut == len(request) and stream and source.random() < 0.7:
                 leaving.recv(source.randrange(1, 400))
-        with socket.create_connection(("127.0.0.1", port), 20) as sock:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
             for part in range(2):
                 name = f"b{seed}-{turn}-{part}"
                 sock.sendall(_request(client, name, stream=stream))
                 assert _names(_read_one(sock)) == {name}
 
 
-def test_upstreams_are_left_within_a_second(gateway: GatewayProcess, upstream: FaultyUpstream) -> None:
-    """Streams, plain requests and requests without a first byte, left at random points."""
+def test_upstreams_are_left_when_their_clients_leave(gateway: GatewayProcess, upstream: FaultyUpstream) -> None:
+    """Streams, plain requests and requests without a first byte, left at random points. Nothing else would end them."""
     _in_parallel(gateway.port, lambda port, seed, rounds: _leave(port, upstream, seed, rounds), LEAVES)
-    assert upstream.wait_for(lambda: upstream.open_connections <= AT_ONCE * 8, 10)
+    assert upstream.wait_for(lambda: upstream.open_connections <= AT_ONCE * 8)
 
 
 def _leave(port: int, upstream: FaultyUpstream, seed: int, rounds: int) -> None:
@@ -120,11 +121,13 @@ def _leave(port: int, upstream: FaultyUpstream, seed: int, rounds: int) -> None:
         model = f"{source.choice(('endless-stream', 'stall-first-byte', 'stall-headers', 'stall-midstream'))}.l{seed}-{turn}"
         stream = source.random() < 0.7
         path, body = request_body(source.choice(CLIENTS), f"chat/{model}", stream=stream)
-        with socket.create_connection(("127.0.0.1", port), 20) as sock:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
             sock.sendall(request_bytes(path, body))
-            assert upstream.wait_for(lambda: bool(upstream.of(model)), 20)  # noqa: B023 - waited for right here
+            assert upstream.wait_for(lambda: bool(upstream.of(model)))  # noqa: B023 - waited for right here
             visit = upstream.of(model)[0]
             time.sleep(source.random() * 0.02)  # the fault itself: anywhere in the answer
         left = time.monotonic()
-        assert upstream.wait_for(lambda: visit.gone_at is not None, 20), model  # noqa: B023
-        assert (visit.gone_at or 0) - left < 1, f"{model}: the upstream's request went on after its client had left"
+        assert upstream.wait_for(lambda: visit.gone_at is not None), f"{model} went on after its client had left"  # noqa: B023
+        if SOAK:
+            # Not in the gate: how long it takes is also a matter of what else the machine does.
+            assert (visit.gone_at or 0) - left < 1, f"{model} went on for a second after its client had left"

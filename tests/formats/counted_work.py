@@ -30,6 +30,12 @@ class CountedPattern:
         self._pattern = pattern
         self.pattern = pattern.pattern
 
+    def __eq__(self, other: object) -> bool:
+        """A match names the pattern below; whoever asks which pattern it came from has this one in hand."""
+        return self._pattern == other
+
+    __hash__ = None  # type: ignore[assignment]  # nothing keeps patterns by their hash
+
     def search(self, text: str, at: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
         found = self._pattern.search(text, at, end)
         spend((found.end() if found is not None else min(len(text), end)) - at)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from athena.formats import format_names
-from formats.case_files import MANDATORY, Case, case_files, chunked, cuts, declared, folded, load, parse, shown
+from athena.formats import format_names, get_format
+from athena.model.events import ToolCallComplete
+from athena.model.parts import ToolCall
+from formats.case_files import MANDATORY, TOOLS, Case, case_files, chunked, cuts, declared, folded, load, parse, shown
 
 _CASES = [
     pytest.param(path.stem, case, declared(file), id=f"{path.stem}-{case.name}")
@@ -30,6 +33,34 @@ def test_case(format_id, case: Case, tools) -> None:  # type: ignore[no-untyped-
     for size in (1, 2, 3, 5, 7, 64):
         events, _ = parse(case, format_id, tools, chunked(case.text, size))
         assert folded(events) == whole, f"chunks of {size}"
+
+
+_ARGUMENTS = {
+    # Simple members and items in long rows, with brackets in between: readers take many of them at once.
+    "rows": {"s": "a/b.py", "l": [10, 20, [30], "forty", {}], "t": "and then " * 9, "o": {"k": [[]]}, "a": 3},
+    "long rows": {
+        "l": [1, -2500.0, True, None] * 40 + [[1], "end"],
+        "o": {f"k{number}": ("é", number, {})[number % 3] for number in range(240)},
+        "b": False,
+    },
+    # More escapes than are read at once, exactly as many, and all kinds of them.
+    "escapes": {"s": 'line\n\t"quoted"\\ \x00\b\f/' * 60, "t": "\n" * 64, "any": "x\n" * 65},
+    "quotes": {"s": "it's '''quoted''' \"\"\"three\"\"\" times ''", "t": "'", "any": "\\"},
+}
+
+
+@pytest.mark.parametrize("format_id", format_names())
+@pytest.mark.parametrize("kind", _ARGUMENTS)
+def test_a_rendered_call_comes_back_in_one_piece_and_in_many(format_id: str, kind: str) -> None:
+    known = get_format(format_id)
+    call = ToolCall(id="", name="f", arguments=json.dumps(_ARGUMENTS[kind]))
+    if known.inexpressible(call) is not None:
+        return
+    text = known.render_calls([call])
+    for size in (len(text), 500, 100, 65, 1):
+        events, _ = parse(Case(name="", text=text), format_id, TOOLS, chunked(text, size))
+        found = [(event.name, json.loads(event.arguments)) for event in events if isinstance(event, ToolCallComplete)]
+        assert found == [("f", _ARGUMENTS[kind])], f"chunks of {size}"
 
 
 @pytest.mark.parametrize("format_id", format_names())

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.formats import all_formats, format_names, get_format
-from athena.formats.base import Format
+from athena.formats import format_names, get_format
 from athena.formats.engine import TextParser
+from athena.formats.recognizer import Recognizer
 from athena.model.request import Tool
 from formats.case_files import TOOLS, folded
 from formats.strategies import BITS, own_markers
+from support.examples import examples
 
 _TAIL = "\n" + "words that end whatever was open, " * 20
 """A reader that waits can not tell what would have followed; so nothing ends in the middle."""
 
 
-def _without_patterns(known: Format) -> Format:
-    return msgspec.structs.replace(known, openers=tuple(msgspec.structs.replace(opener, never="") for opener in known.openers))
+@cache
+def _with_patterns(format_id: str) -> Recognizer:
+    return Recognizer(get_format(format_id))
 
 
-def _read(known: Format, text: str, tools: tuple[Tool, ...] | None) -> list[dict[str, object]]:
+@cache
+def _without_patterns(format_id: str) -> Recognizer:
+    known = get_format(format_id)
+    openers = tuple(msgspec.structs.replace(opener, never="") for opener in known.openers)
+    return Recognizer(msgspec.structs.replace(known, openers=openers))
+
+
+def _read(known: Recognizer, text: str, tools: tuple[Tool, ...] | None) -> list[dict[str, object]]:
     parser = TextParser(known, tools=tools)
     return folded([*parser.feed(text), *parser.close()])
 
@@ -42,23 +53,22 @@ def _read(known: Format, text: str, tools: tuple[Tool, ...] | None) -> list[dict
     ],
 )
 def test_texts_that_patterns_and_readers_read_differently_once(format_id: str, text: str) -> None:
-    known = get_format(format_id)
     for end in range(len(text)):
         for tools in (TOOLS, None):
-            parser = TextParser(known, tools=tools)
+            parser = TextParser(_with_patterns(format_id), tools=tools)
             events = [*parser.feed(text[:end]), *parser.feed(text[end:] + _TAIL), *parser.close()]
-            assert folded(events) == _read(_without_patterns(known), text + _TAIL, tools)
+            assert folded(events) == _read(_without_patterns(format_id), text + _TAIL, tools)
 
 
-@pytest.mark.parametrize("known", all_formats(), ids=format_names())
-def test_a_pattern_excludes_nothing_that_its_reader_would_take(known: Format) -> None:
-    asked = _without_patterns(known)
-    pieces = st.sampled_from((*own_markers(known) * 2, *BITS))
+@cache
+def _texts(format_id: str) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from((*own_markers(get_format(format_id)) * 2, *BITS)), max_size=12).map("".join)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(text=st.lists(pieces, max_size=12).map("".join), named=st.booleans())
-    def check(text: str, named: bool) -> None:
-        tools = TOOLS if named else None
-        assert _read(known, text + _TAIL, tools) == _read(asked, text + _TAIL, tools)
 
-    check()
+@pytest.mark.parametrize("format_id", format_names())
+@examples(60)
+@given(data=st.data(), named=st.booleans())
+def test_a_pattern_excludes_nothing_that_its_reader_would_take(format_id: str, data: st.DataObject, named: bool) -> None:
+    text = data.draw(_texts(format_id)) + _TAIL
+    tools = TOOLS if named else None
+    assert _read(_with_patterns(format_id), text, tools) == _read(_without_patterns(format_id), text, tools)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from typing import Any
@@ -90,3 +91,25 @@ def test_python_literals_keep_their_value(value: Any) -> None:
     written = python_to_json(repr(value))
     assert written is not None
     assert json.loads(written) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'''it's ''quoted'' \"so\" '''",
+        '"""a \\""" b"" c"""',
+        "'' 'a' \"b\" '''c'''",
+        "'" + "\\n\\t" * 100 + "'",
+        "[  # a list\n 1,\n # two\n\n 2 ]",
+        "'\\\\'",
+    ],
+)
+def test_strings_and_comments_of_python_are_read_as_python_reads_them(text: str) -> None:
+    written = python_to_json(text)
+    assert written is not None
+    assert json.loads(written) == ast.literal_eval(text)
+
+
+@pytest.mark.parametrize("text", ["'a", "'a\\", "'a\\'", '"""a""', "'''a'", "[1 # no end", "#", "'a' #"])
+def test_literals_without_an_end_are_none(text: str) -> None:
+    assert python_to_json(text) is None

@@ -27,6 +27,7 @@ from athena.prompted.readers import CallGroup, FoundCall, FoundText, Item
 from athena.tool_adapter import ToolAdapter
 from prompted.test_requests import BODIES
 from prompted.test_stage import answer
+from support.patience import PATIENCE
 
 CALL = '{"name": "f", "parameters": {"n": 1}}'
 BODY = BODIES["openai_chat"]
@@ -100,7 +101,7 @@ def test_the_window_is_a_real_timer() -> None:
         stream = adapter.stream_async(source(), adapted, wait_for=asyncio.wait_for)
         return b"".join([piece async for piece in stream])
 
-    output = asyncio.run(asyncio.wait_for(main(), 5))
+    output = asyncio.run(asyncio.wait_for(main(), PATIENCE))
     assert output.endswith(b"data: [DONE]\n\n")
 
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.calls.ids import fitting_id
@@ -20,6 +20,7 @@ from athena.prompted import POLICIES, Plan, PromptedOptions, PromptedStage, rend
 from athena.prompted.render import parsed_lines
 from athena.prompted.scanner import JsonReader
 from prompted.prompted_cases import TOOLS, cuts, outcome
+from support.examples import examples
 from support.grammar import check_grammar
 
 CALL = '{"name": "f", "parameters": {"n": 1}}'
@@ -46,7 +47,7 @@ OPTIONS = st.builds(
 FINISHES = st.sampled_from(["stop", "length", "tool", "filter"])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(TEXTS, OPTIONS, FINISHES, st.booleans(), st.integers(0, 1 << 30))
 def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishKind, required: bool, seed: int) -> None:
     plan = Plan(TOOLS, required=required)
@@ -55,7 +56,7 @@ def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishK
     assert outcome(cuts(text, seed), options, plan, finish=finish) == whole
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(TEXTS, OPTIONS)
 def test_without_a_call_the_text_is_exact(text: str, options: PromptedOptions) -> None:
     result = outcome(cuts(text, 7), options, Plan(TOOLS))
@@ -71,7 +72,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(JSON, st.booleans())
 def test_other_json_is_never_a_call(value: Any, fenced: bool) -> None:
     text = json.dumps(value, indent=2 if fenced else None)
@@ -81,7 +82,7 @@ def test_other_json_is_never_a_call(value: Any, fenced: bool) -> None:
     assert result.text == text
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["f", "srv.search", "Get_Time"]), st.dictionaries(st.text(max_size=8), JSON)),
@@ -111,7 +112,7 @@ def test_a_model_that_follows_the_prompt_is_understood(
     assert result.finish == "tool"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 3), PIECES), max_size=40), OPTIONS)
 def test_choices_are_read_on_their_own(parts: list[tuple[int, str]], options: PromptedOptions) -> None:
     stage = PromptedStage(options, Plan(TOOLS), choices=4, seed="s")

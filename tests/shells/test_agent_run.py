@@ -21,8 +21,10 @@ from athena.shells.agent_run import CanNotRun, running_gateway, started_gateway
 from athena.shells.agents import AGENTS, OverlaidHome, launch, lay_over
 from athena.shells.cli.code import AGENTS as OFFERED
 from athena.shells.cli.code import code
+from athena.shells.config import Sources, load
 from athena.shells.daemon import Home, State
 from athena.shells.temporary_gateway import Wish
+from support.patience import PATIENCE
 
 _CODE = (sys.executable, "-m", "athena", "code")
 _REPORT = """#!{python}
@@ -59,7 +61,7 @@ class Stage:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -75,7 +77,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("gateway")
     file = place / "athena.yml"
     file.write_text(f"upstreams: {{}}\nstate_dir: '{place / 'state'}'\n")
-    with started_gateway(Wish(config_file=str(file)), place) as up:
+    with started_gateway(Wish(config_file=str(file), demo=True), place) as up:
         assert up.demo
         yield up.url
 
@@ -125,7 +127,7 @@ def test_without_a_model_the_first_listed_is_taken_but_claude_keeps_its_own(stag
 def test_a_gateway_is_started_for_the_run_and_ends_with_it(stage: Stage) -> None:
     ask = "import urllib.request; urllib.request.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/ready')"
     stage.install("claude", ask)
-    done = stage.run()
+    done = stage.run("--demo")
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stderr
     assert not _is_up(stage.report()["variables"]["ANTHROPIC_BASE_URL"])
@@ -153,11 +155,43 @@ def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> Non
     assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == gateway
 
 
+def test_a_gateway_in_the_background_that_only_has_the_demo_is_refused(stage: Stage, gateway: str) -> None:
+    home = Home(stage.home / ".athena")
+    lock = home.lock()
+    try:
+        home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
+        stage.install("claude")
+        done = stage.run()
+        assert done.returncode == 1
+        assert "the gateway in the background has no upstream" in done.stderr
+        assert "--base-url" in done.stderr
+        assert not stage.report_file.exists()
+        asked_for = stage.run("--demo")
+        assert asked_for.returncode == 0, asked_for.stderr
+    finally:
+        os.close(lock)
+    assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] != gateway
+
+
+def test_the_temporary_gateway_itself_wants_an_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("ATHENA_") or name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "empty.yml"
+    file.write_text("upstreams: {}\n")
+    with (
+        pytest.raises(CanNotRun, match="no upstream is configured"),
+        started_gateway(Wish(config_file=str(file)), tmp_path),
+    ):
+        pass
+
+
 def test_a_state_file_left_behind_is_no_gateway(tmp_path: Path) -> None:
     home = Home(tmp_path)
     os.close(home.lock())
     home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
-    assert running_gateway(str(tmp_path)) is None
+    loaded = load(Sources(directory=tmp_path, home=tmp_path, environment={"ATHENA_STATE_DIR": str(tmp_path)}))
+    assert running_gateway(loaded) is None
 
 
 def test_what_is_missing_is_named_with_its_remedy(stage: Stage) -> None:
@@ -183,7 +217,12 @@ def test_a_gateway_with_keys_asks_for_one(stage: Stage) -> None:
 
 
 def test_wrong_usage() -> None:
-    for words in (["emacs"], ["--url", "http://127.0.0.1:9", "--base-url", "http://127.0.0.1:9", "claude"], ["--nonsense"]):
+    for words in (
+        ["emacs"],
+        ["--url", "http://127.0.0.1:9", "--base-url", "http://127.0.0.1:9", "claude"],
+        ["--url", "u", "--demo"],
+        ["--nonsense"],
+    ):
         assert CliRunner().invoke(code, words).exit_code == 2
 
 
@@ -205,7 +244,7 @@ def test_signals_reach_the_agent_and_its_end_is_ours(number: int, stage: Stage, 
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        assert process.wait(20) == 40 + number
+        assert process.wait(PATIENCE) == 40 + number
 
 
 def test_an_agent_that_a_signal_ended(stage: Stage, gateway: str) -> None:
@@ -218,7 +257,7 @@ def test_the_temporary_gateway_ends_when_its_parent_is_gone(tmp_path: Path) -> N
         "import sys; from pathlib import Path\n"
         "from athena.shells.agent_run import started_gateway\n"
         "from athena.shells.temporary_gateway import Wish\n"
-        "with started_gateway(Wish(), Path(sys.argv[1])) as up: print(up.url, flush=True); sys.stdin.read()"
+        "with started_gateway(Wish(demo=True), Path(sys.argv[1])) as up: print(up.url, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path)],
@@ -248,7 +287,7 @@ def _is_up(url: str) -> bool:
 
 def _wait_until_closed(file: Path) -> None:
     """Until no process has the file open any more: the gateway writes its log there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and _is_open(file):
         time.sleep(0.02)
 

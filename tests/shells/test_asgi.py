@@ -17,9 +17,10 @@ import pytest
 from athena.dialects import dialect_names
 from support.athena_process import environment, serving
 from support.canonical import Piece
+from support.patience import PATIENCE
 from support.sdks import ask
 
-WANTED = Piece("call", "a", {"p": 1})
+WANTED = Piece("call", "get_weather", {})
 
 
 def free_port() -> int:
@@ -49,14 +50,14 @@ def mounted(behind_uvicorn: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield url
     finally:
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(10) in (0, -signal.SIGTERM)  # uvicorn repeats the signal when it is done
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # uvicorn repeats the signal when it is done
 
 
 def wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            urllib.request.urlopen(url, timeout=2).close()
+            urllib.request.urlopen(url, timeout=PATIENCE).close()
             return
         except OSError:
             assert time.monotonic() < deadline, "the server did not start"
@@ -77,6 +78,8 @@ def test_a_client_that_leaves_ends_its_request(behind_uvicorn: str) -> None:
     body = b'{"model":"athena-demo","stream":true,"messages":[{"role":"user","content":"Tell me about the weather."}]}'
     for _ in range(3):
         with socket.create_connection((host, int(port)), 10) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
             assert client.recv(12) == b"HTTP/1.1 200"
     assert ask("openai_chat", behind_uvicorn, "athena-demo", stream=True).pieces

@@ -15,6 +15,7 @@ import pytest
 
 import athena
 from support.batch_records import as_lines, as_table, outcome_lines, records
+from support.patience import PATIENCE
 
 # Dask is typed by halves: its calls are untyped and its names are not exported.
 dask: Any = import_module("dask")
@@ -31,7 +32,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     source, sink = folder / "in.jsonl", folder / "out.jsonl"
     source.write_bytes(as_lines(records(COUNT)))
     command = [sys.executable, "-m", "athena", "parse", "--jsonl", "--workers", "2", str(source), "-o", str(sink)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=5 * PATIENCE)
     return sink.read_bytes()
 
 

@@ -24,7 +24,8 @@ from athena.shells.cli.background import Duration
 from athena.shells.cli.registry import ROWS, Commands
 from athena.shells.config import hash_key, schema_text
 from athena.shells.config.model import LogLevel
-from support.athena_process import COMMAND, PATIENCE, athena, environment
+from support.athena_process import COMMAND, athena, environment
+from support.patience import PATIENCE
 
 
 def all_commands() -> list[tuple[str, ...]]:
@@ -89,6 +90,7 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path, arguments: tuple[str, ...]) 
 
 def test_bad_configuration_is_exit_code_1_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "athena.yml").write_text("host: 127.0.0.1\nport: many\n")
+    assert athena(tmp_path, "config", "trust", "--yes").code == 0
     for arguments in (("serve",), ("config", "check"), ("start",)):
         result = athena(tmp_path, *arguments)
         assert result.code == 1
@@ -172,7 +174,7 @@ def test_keys_are_made_and_hashed(tmp_path: Path) -> None:
     hashed = athena(tmp_path, "config", "hash-key", stdin=f"{key}\n")
     assert hashed.out.strip() == hash_key(key)
     (tmp_path / "athena.yml").write_text(made.err[made.err.index("keys:") :])
-    assert athena(tmp_path, "config", "check").code == 0
+    assert athena(tmp_path, "config", "check", "athena.yml").code == 0
     assert athena(tmp_path, "config", "hash-key", stdin="").code == 1
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE
+
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 def athena(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "athena", *arguments], input=given, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "athena", *arguments], input=given, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -97,7 +99,7 @@ def test_output_follows_input_at_once(workers: str) -> None:
             # Nothing more is written until this line is answered.
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
@@ -112,8 +114,8 @@ def test_workers_end_with_their_parent(ended_by: signal.Signals) -> None:
         started = descendants(process.pid)
         assert len(started) >= 2
         process.send_signal(ended_by)
-        process.wait(30)
-        deadline = time.monotonic() + 30
+        process.wait(PATIENCE)
+        deadline = time.monotonic() + PATIENCE
         while any(map(alive, started)):
             assert time.monotonic() < deadline, "workers were left behind"
             time.sleep(0.05)
@@ -134,7 +136,7 @@ def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
                 os.kill(pid, signal.SIGKILL)
         process.stdin.write(json.dumps({"text": CALL}).encode() + b"\n")
         process.stdin.flush()
-        assert process.wait(30) == 1
+        assert process.wait(PATIENCE) == 1
         assert b"a worker process ended with code -9" in process.stderr.read()
 
 
@@ -186,3 +188,23 @@ def test_unusable_tools_are_an_error_that_names_the_file(tmp_path: Path) -> None
 def test_wrong_usage_is_exit_code_two() -> None:
     assert athena("parse", "--repair", "magic").returncode == 2
     assert athena("parse", "--jsonl", "--model", "m").returncode == 2
+
+
+def test_calls_that_stand_in_a_text_the_model_was_given_are_quotations(tmp_path: Path) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text(f"It says {CALL}", encoding="utf-8")
+    ran = athena("parse", "--untrusted", str(page), given=f"The page: {CALL}")
+    assert ran.returncode == 0
+    assert "call      none" in ran.stdout
+    assert "quoted from the request" in ran.stdout
+    assert "call      f" in athena("parse", "--untrusted", str(page), "--echo", "allow", given=CALL).stdout
+    events = athena("parse", "--untrusted", str(page), "--events", given=CALL).stdout.splitlines()
+    assert [json.loads(line)["event"] for line in events] == ["TextDelta", "Error"]
+    lines = json.dumps({"id": 1, "text": CALL, "untrusted": [f"It says {CALL}"]}) + "\n" + json.dumps({"id": 2, "text": CALL})
+    outcomes = [json.loads(line) for line in athena("parse", "--jsonl", given=lines).stdout.splitlines()]
+    assert [(len(outcome["tool_calls"]), outcome["errors"][:1] != []) for outcome in outcomes] == [(0, True), (1, False)]
+    allowed = athena("parse", "--jsonl", "--echo", "allow", given=lines).stdout.splitlines()
+    assert [len(json.loads(line)["tool_calls"]) for line in allowed] == [1, 1]
+    refused = athena("parse", "--jsonl", "--untrusted", str(page), given=lines)
+    assert refused.returncode == 2
+    assert "belong into the records" in refused.stderr

@@ -19,7 +19,8 @@ import athena
 from athena.asgi import create_app
 from athena.errors import ConfigError
 from athena.shells.config import Config
-from support.athena_process import COMMAND, PATIENCE, Serving, environment, serving
+from support.athena_process import COMMAND, Serving, environment, serving
+from support.patience import PATIENCE
 
 
 def post(url: str, body: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from athena.errors import ConfigError
 from athena.shells.config import Loaded, Router, Secret, Sources, load, show
+from support.trusted_files import trust
 
 CASES = Path(__file__).parent.parent / "cases" / "config"
 
@@ -54,6 +55,7 @@ def sources_of(case: ConfigCase, root: Path) -> Sources:
         (home / ".config" / "athena" / "athena.yml").write_text(case.home_file, "utf-8")
     if case.file is not None:
         (directory / "athena.yml").write_text(case.file, "utf-8")
+        trust(directory / "athena.yml", home)
     named = None
     if case.named_file is not None:
         named = directory / "named.yml"

@@ -51,6 +51,7 @@ from athena.shells.config.model import FlatKeys
 from athena.shells.config.schema import render_schema
 from athena.shells.config.sources import environment_names
 from athena.shells.config.yaml_lines import BadYaml, read_yaml
+from support.trusted_files import trust
 
 from .test_config_cases import config_cases, sources_of
 
@@ -58,9 +59,11 @@ CANARY = "sk-canary-5309"
 
 
 def sources(root: Path, text: str | None = None, **changes: Any) -> Sources:
-    """A directory with one file, and an empty home."""
+    """A directory with one file, which is trusted as it is now, and an empty home."""
     if text is not None:
         (root / "athena.yml").write_text(text, "utf-8")
+    if (root / "athena.yml").is_file():
+        trust(root / "athena.yml", root / "home")
     return Sources(directory=root, home=root / "home", **changes)
 
 
@@ -114,6 +117,7 @@ models: [{{match: "*", use: a, body: {{deep: {{token: "${{KEY}}"}}}}}}]
     assert loaded.config.upstreams["e"].api_key == Secret(CANARY)
     assert loaded.config.models[0].body == {"deep": {"token": CANARY}}
     (tmp_path / "athena.yml").write_text(text.replace("proxy:1", "proxy:1/path").replace('"${KEY}"', '"${KEY} "'), "utf-8")
+    trust(tmp_path / "athena.yml", tmp_path / "home")
     with pytest.raises(ConfigError) as caught:
         load(given_sources)
     assert CANARY not in str(caught.value) + repr(caught.value.problems)
@@ -486,6 +490,7 @@ def touch(file: Path, text: str, number: int) -> None:
     """Write a file and give it a time of its own."""
     file.write_text(text, "utf-8")
     os.utime(file, ns=(number * 10**9, number * 10**9))
+    trust(file, file.parent / "home")
 
 
 def test_watcher(tmp_path: Path) -> None:

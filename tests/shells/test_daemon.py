@@ -18,8 +18,9 @@ import pytest
 
 from athena.errors import AthenaError
 from athena.shells.daemon import Home, NotRunning, State, follow, tail
-from support.athena_process import COMMAND, PATIENCE, athena, environment
+from support.athena_process import COMMAND, athena, environment
 from support.held_upstream import HeldUpstream
+from support.patience import PATIENCE
 
 START = ("start", "--wait", "20s")
 """With room for a busy machine."""
@@ -126,12 +127,14 @@ def test_stop_ends_what_does_not_end(home: Path) -> None:
     with HeldUpstream() as upstream:
         config = {"upstreams": {"held": {"base_url": upstream.url}}, "models": [{"match": "*", "use": "held"}], "port": 0}
         (home / "athena.yml").write_text(json.dumps(config))
-        assert athena(home, *START).code == 0
+        assert athena(home, *START, "--config", "athena.yml").code == 0
         state = status(home)
         assert state["config_path"] == str((home / "athena.yml").resolve())
         body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'
         with socket.create_connection(("127.0.0.1", state["port"]), PATIENCE) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
             answer = b""
             while b"one" not in answer:
                 answer += client.recv(65536)

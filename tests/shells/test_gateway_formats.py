@@ -22,6 +22,7 @@ from athena.formats.base import Format
 from athena.model.parts import ToolCall
 from support.canonical import Piece
 from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE
 from support.sdks import FINISH_WORDS, anthropic_client, ask
 
 CALLS = (
@@ -121,7 +122,7 @@ def test_calls_off_their_schema_and_of_unknown_tools_are_counted(gateway: tuple[
     arguments: dict[str, Any] = {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     arguments["tools"] = [{"name": "get_weather", "input_schema": wrong}]
     client.messages.create(model="text-kimi_k2", **arguments)
-    numbers = urllib.request.urlopen(f"{running.url}/metrics", timeout=10).read().decode()
+    numbers = urllib.request.urlopen(f"{running.url}/metrics", timeout=PATIENCE).read().decode()
     labels = 'model="text-kimi_k2",reason="{}",upstream="local"'
     for reason in ("off_schema", "unknown_tool"):
         assert f"athena_bad_calls_total{{{labels.format(reason)}}} 1.0" in numbers

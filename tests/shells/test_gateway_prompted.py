@@ -19,6 +19,7 @@ from google.genai import types as genai_types
 
 from athena.shells.demo import PROMPTED_MODEL, demo_answer, demo_refusal
 from support.gateway_process import GatewayThread, running_gateway
+from support.patience import FOR_EVER, PATIENCE, until
 from support.sdks import anthropic_client, genai_client, openai_client
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -34,6 +35,8 @@ class Upstream:
         self.replies: list[str] = []
         """Answers to give instead of the script's, in turn."""
         self.hangs = False
+        self.fails_on_broken_history = False
+        """Takes tools, and answers a call in the history whose arguments are no JSON as a chat template does."""
         self.left = threading.Event()
         upstream = self
 
@@ -47,7 +50,14 @@ class Upstream:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 upstream.bodies.append(body)
                 refusal = demo_refusal(body)
-                if refusal is not None:
+                if upstream.fails_on_broken_history:
+                    if _has_broken_call(body):
+                        failure = {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON"}}
+                        self._send(500, "application/json", [json.dumps(failure).encode()])
+                        return
+                    body = {key: value for key, value in body.items() if key != "tools"}
+                    body["messages"] = [{"role": "user", "content": QUESTION}]
+                elif refusal is not None:
                     self._send(400, "application/json", [json.dumps(refusal).encode()])
                     return
                 script = {**body, "model": PROMPTED_MODEL}
@@ -97,6 +107,16 @@ class Upstream:
         self._thread.join()
 
 
+def _has_broken_call(body: dict[str, Any]) -> bool:
+    for message in body["messages"]:
+        for call in message.get("tool_calls") or ():
+            try:
+                json.loads(call["function"]["arguments"])
+            except ValueError:
+                return True
+    return False
+
+
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     server = Upstream()
@@ -104,9 +124,8 @@ def upstream() -> Iterator[Upstream]:
     server.close()
 
 
-@pytest.fixture
-def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
-    value = {
+def _config(upstream: Upstream, window_ms: int) -> dict[str, Any]:
+    return {
         "upstreams": {"local": {"base_url": upstream.url, "dialect": "openai_chat"}},
         "models": [
             {"match": "taught", "use": f"local/{PROMPTED_MODEL}", "tools": "prompted"},
@@ -115,11 +134,16 @@ def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
             {"match": "silent", "use": f"local/{PROMPTED_MODEL}", "tools": "none"},
             {"match": "native", "use": f"local/{PROMPTED_MODEL}", "tools": "native"},
         ],
-        "tool_adapter": {"collect_window_ms": 50, "reask": True},
+        "tool_adapter": {"collect_window_ms": window_ms, "reask": True},
         "retries": {"attempts": 0},
         "envelope_key": "test",
     }
-    with running_gateway(value, tmp_path) as running:
+
+
+@pytest.fixture
+def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
+    """One whose window for calls ends with the answer."""
+    with running_gateway(_config(upstream, int(FOR_EVER * 1000)), tmp_path) as running:
         yield running
 
 
@@ -219,13 +243,14 @@ def test_two_turns_over_an_upstream_without_tools(sdk: str, stream: bool, upstre
         assert arguments == {"city": "Paris"}
         assert "sunny, 20°" in answer
     refused = [body for body in upstream.bodies if body.get("tools")]
-    assert len(refused) == 1, "tools are tried once, then never again"
+    assert len(refused) == 2, "a second refusal confirms the first; then tools are not tried again"
     last = upstream.bodies[-1]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user"]
     assert json.loads(last[1]["content"])[0]["name"] == "get_weather"
-    assert any("refuses tools" in line for line in gateway.logs.lines)
+    # It is learnt behind the answer, which the client may have by then.
+    assert until(lambda: any("refuses tools" in line for line in gateway.logs.lines))
     assert any("'tool_mode': 'prompted'" in line for line in gateway.logs.lines)
-    metrics = httpx.get(f"{gateway.url}/metrics").text
+    metrics = httpx.get(f"{gateway.url}/metrics", timeout=PATIENCE).text
     assert 'athena_tool_mode_switches_total{upstream="local"} 1.0' in metrics
     assert 'athena_prompted_requests_total{style="json",upstream="local"}' in metrics
     assert 'athena_format_detections_total{format="prompted_json"}' in metrics
@@ -236,26 +261,46 @@ def body(model: str, **fields: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": QUESTION}], "tools": [tool], **fields}
 
 
+def test_a_clients_broken_history_changes_nothing_for_others(upstream: Upstream, gateway: GatewayThread) -> None:
+    """Servers that fill a chat template fail on a call in the history whose arguments are no JSON."""
+    cut = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Par'}}
+    history = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": None, "tool_calls": [cut]},
+        {"role": "tool", "tool_call_id": "c1", "content": "error: not JSON"},
+    ]
+    upstream.fails_on_broken_history = True
+    for _ in range(3):
+        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("learnt", messages=history))
+        assert answer.status_code == 200
+        assert "repaired: the arguments of a call in the history" in answer.headers["x-athena-warnings"]
+    sent = [call for one in upstream.bodies for message in one["messages"] for call in message.get("tool_calls") or ()]
+    assert sent
+    assert all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in sent)
+    httpx.post(f"{gateway.url}/v1/chat/completions", json=body("learnt"))
+    assert upstream.bodies[-1].get("tools"), "everybody else's tools are native still"
+
+
 def test_native_tools_stay_native(gateway: GatewayThread) -> None:
     with pytest.raises(openai.BadRequestError, match="does not support tools"):
         openai_client(gateway.url).chat.completions.create(**body("native"))
 
 
 def test_tools_may_be_left_out(upstream: Upstream, gateway: GatewayThread) -> None:
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("silent"))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("silent"), timeout=PATIENCE)
     assert "without tools" in answer.json()["choices"][0]["message"]["content"]
     assert "get_weather" not in json.dumps(upstream.bodies)
     assert "tools dropped: " in answer.headers["x-athena-warnings"]
 
 
 def test_warnings_say_what_was_done(gateway: GatewayThread) -> None:
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught"))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught"), timeout=PATIENCE)
     assert "tools emulated: taught in the prompt" in answer.headers["x-athena-warnings"]
 
 
 def test_too_many_tools_name_the_number(gateway: GatewayThread) -> None:
     tools = [{"type": "function", "function": {"name": f"t{index}"}} for index in range(1001)]
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", tools=tools))
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", tools=tools), timeout=PATIENCE)
     assert answer.status_code == 400
     assert "1000" in answer.json()["error"]["message"]
 
@@ -264,7 +309,7 @@ def test_too_many_tools_name_the_number(gateway: GatewayThread) -> None:
 def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway: GatewayThread) -> None:
     upstream.replies = [json.dumps([{"name": "get_weather", "parameters": {"town": "x"}}]), json.dumps(CALL)]
     asked = body("taught", stream=stream, stream_options={"include_usage": True}) if stream else body("taught")
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked)
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked, timeout=PATIENCE)
     assert answer.status_code == 200
     assert "Paris" in answer.text
     assert "town" not in answer.text
@@ -274,20 +319,21 @@ def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway
         assert answer.json()["usage"]["prompt_tokens"] == 100
 
 
-def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
+def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, tmp_path: Path) -> None:
     upstream.hangs = True
     upstream.replies = [json.dumps(CALL[0])]
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", stream=True), timeout=10)
+    with running_gateway(_config(upstream, 50), tmp_path) as gateway:
+        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body("taught", stream=True), timeout=PATIENCE)
+        assert upstream.left.wait(PATIENCE), "the upstream was left"
     assert answer.text.endswith("data: [DONE]\n\n")
     assert '"finish_reason":"tool_calls"' in answer.text
-    assert upstream.left.wait(5), "the upstream was left"
 
 
 def test_stopping_leaves_the_upstream(upstream: Upstream, gateway: GatewayThread) -> None:
     upstream.hangs = True
     upstream.replies = [json.dumps(CALL)]
-    answer = httpx.post(f"{gateway.url}/v1/messages", timeout=10, json={
+    answer = httpx.post(f"{gateway.url}/v1/messages", timeout=PATIENCE, json={
         "model": "first", "max_tokens": 50, "stream": True, "messages": [{"role": "user", "content": QUESTION}],
         "tools": [{"name": "get_weather", "input_schema": SCHEMA}]})  # fmt: skip
     assert '"stop_reason":"tool_use"' in answer.text
-    assert upstream.left.wait(5), "the upstream was left"
+    assert upstream.left.wait(PATIENCE), "the upstream was left"

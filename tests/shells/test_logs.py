@@ -18,6 +18,7 @@ from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
 from athena.shells.gateway.record import Record, as_fields
 from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TextLines, log_body, secrets_of
+from support.patience import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +169,7 @@ class Stuck:
 
     def write(self, text: str) -> None:
         self.entered.set()
-        self.go.wait(10)
+        self.go.wait(PATIENCE)
         self.text += text
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ def test_a_stuck_disk_costs_lines_not_time(monkeypatch: pytest.MonkeyPatch) -> N
     handler = LinesHandler(sink, threaded=True)
     handler.setFormatter(TextLines(Redactor()))
     handler.emit(record("first"))
-    assert sink.entered.wait(10)
+    assert sink.entered.wait(PATIENCE)
     for number in range(50):
         handler.emit(record(f"line {number}"))
     assert handler.dropped == 40

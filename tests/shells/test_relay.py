@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,10 +16,13 @@ from athena.errors import AthenaError
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.stage import FormatOptions
 from athena.shells.gateway import relay as relay_module
+from athena.shells.gateway.budget import Budget
+from athena.shells.gateway.holding import AnswerMemory
 from athena.shells.gateway.recorder import NO_RECORDER
 from athena.shells.gateway.relay import Relay
 from athena.shells.upstream import Timeouts, UpstreamClient, parse_base_url
 from support.event_loops import Run, both_loops
+from support.patience import PATIENCE
 from support.raw_server import Hold, RawServer, Request, answer, chunk, chunked_head
 
 TOOL = {"name": "get_weather", "input_schema": {"type": "object"}}
@@ -54,12 +58,13 @@ class Watched(Exchange):
 class Reader:
     """A client that takes everything."""
 
-    method, path, query, blocked = "POST", "/", "", False
+    method, path, query, peer, blocked = "POST", "/", "", "127.0.0.1", False
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
         self.steps: list[Step] = []
 
     def show(self, step: Step) -> None:
@@ -100,7 +105,7 @@ def relayed(run: Run, server: RawServer, *, stream: bool, watch: Watch | None = 
                 exchange,
                 response,
                 reader,
-                request_id="r",
+                memory=AnswerMemory(Budget(1 << 30, time.monotonic), streamed=stream),
                 recorder=NO_RECORDER,
                 show=reader.show,
                 note=lambda events: None,
@@ -219,7 +224,7 @@ def test_a_request_ended_meanwhile_waits_for_the_thread_and_shows_its_answer(run
 
     def held() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
 
     async def watch(exchange: Watched, reader: Reader, task: asyncio.Task[Step | None]) -> None:
         exchange.before_end = held

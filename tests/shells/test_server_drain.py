@@ -18,8 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.athena_process import Serving, serving
 from support.held_upstream import HeldUpstream
-
-PATIENCE = 20.0
+from support.patience import FOR_EVER, PATIENCE
 
 
 class Stream:
@@ -37,10 +36,8 @@ class Stream:
             {"model": "m", "stream": True, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
         ).encode()
         path = "/v1/chat/completions" if dialect == "chat" else "/v1/messages"
-        writer.write(
-            f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
         return cls(reader, writer)
 
     async def until(self, word: bytes) -> None:
@@ -77,7 +74,7 @@ def refuses_connections(port: int) -> bool:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection(("127.0.0.1", port), PATIENCE).close()
         except OSError:
             return True
         time.sleep(0.01)
@@ -85,7 +82,7 @@ def refuses_connections(port: int) -> bool:
 
 
 def test_streams_finish_during_the_drain(tmp_path: Path) -> None:
-    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=30)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=FOR_EVER)) as server:
 
         async def run() -> list[bytes]:
             streams = await open_streams(server.port, 200)
@@ -127,7 +124,7 @@ def test_what_is_left_after_the_drain_is_told(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_at_once_but_not_silently(tmp_path: Path) -> None:
-    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=60)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, config=settings(upstream, drain_s=FOR_EVER)) as server:
 
         async def run() -> list[bytes]:
             streams = await open_streams(server.port, 4)
@@ -136,15 +133,14 @@ def test_a_second_signal_ends_at_once_but_not_silently(tmp_path: Path) -> None:
             server.signal(signal.SIGINT)
             return await asyncio.gather(*(stream.rest() for stream in streams))
 
-        began = time.monotonic()
         assert all(b"shutting down" in answer for answer in asyncio.run(run()))
         assert server.wait() == 1
-        assert time.monotonic() - began < 10
 
 
 def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
-        idle.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+    config = {"timeouts": {"drain_s": FOR_EVER}}
+    with serving(tmp_path, config=config) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
+        idle.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         answer = b""
         while b'{"status":"ok"}' not in answer:
             answer += idle.recv(65536)
@@ -203,6 +199,7 @@ def test_reload_can_not_open_a_public_port_without_a_key(tmp_path: Path) -> None
     with HeldUpstream() as upstream:
         config = {**settings(upstream), "host": "0.0.0.0", "keys": [key]}
         with serving(tmp_path, config=config) as server:
+            assert log_says(server, "keys and conversations travel in clear: 0.0.0.0 speaks plain HTTP to other machines")
             (tmp_path / "athena.yml").write_text(json.dumps({**settings(upstream), "host": "127.0.0.1"}))
             server.signal(signal.SIGHUP)
             assert log_says(server, "no gateway key is set")
@@ -244,7 +241,7 @@ async def streams_on_all(port: int, count: int, workers: list[int]) -> list[Stre
 
 def test_workers_share_the_port_their_numbers_and_their_end(tmp_path: Path) -> None:
     """One of two processes is killed under open streams: only its own streams break, and no number is lost or counted twice."""
-    with HeldUpstream() as upstream, serving(tmp_path, "--workers", "2", config=settings(upstream, drain_s=20)) as server:
+    with HeldUpstream() as upstream, serving(tmp_path, "--workers", "2", config=settings(upstream, drain_s=FOR_EVER)) as server:
         first = children(server.process.pid)
         assert len(first) == 2
 
@@ -365,7 +362,7 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
 def test_json_log_is_one_object_per_line(tmp_path: Path) -> None:
     with serving(tmp_path, "--log-format", "json") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(b"GET /nowhere HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            client.sendall(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             while client.recv(65536):
                 pass
         server.signal(signal.SIGTERM)

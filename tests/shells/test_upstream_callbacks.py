@@ -15,7 +15,7 @@ from athena.shells.upstream import (
     UpstreamClient,
 )
 from athena.shells.upstream.response import PORTION
-from support.event_loops import Run, both_loops
+from support.event_loops import Run, both_loops, by_hand_clock, hand_clock
 from support.raw_server import (
     Hold,
     RawServer,
@@ -78,17 +78,17 @@ def test_callbacks_learn_of_failures(run: Run) -> None:
         with_client(run, main)
 
 
-@both_loops
+@by_hand_clock
 def test_callbacks_can_pause_and_resume(run: Run) -> None:
     total = 8 << 20
     with RawServer([Request(), answer(b"x" * total), Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
             collector = Collector()
-            response = await send(client, server, timeouts=Timeouts(idle=0.05))
+            response = await send(client, server, timeouts=Timeouts(idle=10))
             response.pause()
             response.deliver_to(collector.on_data, collector.on_end)
-            await asyncio.sleep(0.15)
+            await hand_clock().pass_time(50)
             assert not collector.pieces
             response.resume()
             await until(lambda: bool(collector.ends))

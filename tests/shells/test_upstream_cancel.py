@@ -10,8 +10,9 @@ import pytest
 from athena.errors import UpstreamError
 from athena.shells.upstream import ClientSettings, Timeouts, UpstreamClient, parse_base_url
 from support.event_loops import Run, both_loops
+from support.patience import FOR_EVER
 
-TIMEOUTS = Timeouts(pool=5, connect=5, first_byte=5, idle=5)
+TIMEOUTS = Timeouts(pool=FOR_EVER, connect=FOR_EVER, first_byte=FOR_EVER, idle=FOR_EVER)
 
 
 class EchoServer:

@@ -18,11 +18,12 @@ from athena.shells.upstream import (
     UpstreamClient,
     parse_base_url,
 )
-from support.event_loops import Run, both_loops
+from support.event_loops import Run, both_loops, by_hand_clock, hand_clock
+from support.patience import PATIENCE
 from support.raw_server import (
+    FirstByte,
     Flood,
     Hold,
-    Pause,
     RawServer,
     Request,
     Reset,
@@ -252,7 +253,7 @@ def test_a_stray_response_never_reaches_the_next_request(run: Run, body: list[by
             for event in sent:
                 assert await ask(client, server) == b"right"
                 # The wire is faster than this test: the bytes are in the kernel, read by the loop or not.
-                event.wait(10)
+                event.wait(PATIENCE)
             await until(lambda: stats(client).open == 0)
             assert stats(client).reused == 0
             assert stats(client).resent == 0
@@ -307,7 +308,7 @@ def test_a_half_read_response_takes_its_connection_along(run: Run) -> None:
             assert stats(client).open == 0
             with pytest.raises(UpstreamClosed):
                 await response.read()
-            await asyncio.to_thread(server.gone.acquire, timeout=1)
+            assert await asyncio.to_thread(server.gone.acquire, timeout=PATIENCE)
             assert await ask(client, server) == b"b"
 
         with_client(run, main)
@@ -335,18 +336,24 @@ def test_a_cancelled_request_ends_upstream_at_once(run: Run, script: Script) -> 
     with RawServer([Request(), *script, Hold()], [Request(), answer(b"b"), Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
-            task = asyncio.ensure_future(ask(client, server))
-            await until(lambda: len(server.requests) == 1)
-            await asyncio.sleep(0.01)
+            came: list[bytes] = []
+
+            async def reading() -> None:
+                response = await send(client, server)
+                while data := await response.read():
+                    came.append(data)
+
+            task = asyncio.ensure_future(reading())
+            await until(lambda: bool(came) if script[-1:] == [chunk(b"a")] else len(server.requests) == 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             if script[-1:] == [chunk(b"a")]:
-                # Here the head had come: the response was the consumer's, who has to close it. `ask` does not.
+                # Here the head had come: the response was the consumer's, who has to close it and does not.
                 assert stats(client).open == 1
             else:
                 assert stats(client).open == 0
-                assert await asyncio.to_thread(server.gone.acquire, timeout=1)
+                assert await asyncio.to_thread(server.gone.acquire, timeout=PATIENCE)
                 assert await ask(client, server) == b"b"
 
         with_client(run, main)
@@ -377,7 +384,7 @@ def test_a_connection_closed_while_idle_is_not_even_tried(run: Run) -> None:
 
         async def main(client: UpstreamClient) -> None:
             assert await ask(client, server) == b"a"
-            await asyncio.to_thread(server.gone.acquire, timeout=5)
+            await asyncio.to_thread(server.gone.acquire, timeout=PATIENCE)
             response = await send(client, server)
             assert await read_all(response) == b"b"
             assert stats(client).resent in (0, 1)
@@ -449,8 +456,9 @@ def test_a_resend_finds_a_place_when_all_are_taken(run: Run) -> None:
     [
         ([chunked_head(), chunk(b"half")], "upstream_closed"),
         ([answer(b"halfmore")[:-4]], "upstream_closed"),
-        ([chunked_head(), chunk(b"half"), Pause(0.05), Reset()], "upstream_reset"),
-        ([b"HTTP/1.1 200 OK\r\n\r\nhalf", Pause(0.05), Reset()], "upstream_reset"),
+        # What came before a RST can still be read.
+        ([chunked_head(), chunk(b"half"), Reset()], "upstream_reset"),
+        ([b"HTTP/1.1 200 OK\r\n\r\nhalf", Reset()], "upstream_reset"),
     ],
     ids=["chunked FIN", "length FIN", "chunked RST", "until end RST"],
 )
@@ -540,28 +548,27 @@ def test_bad_encodings_end_in_an_error_with_little_memory(run: Run, wire: bytes,
 @pytest.mark.parametrize(
     ("script", "timeouts", "code", "started"),
     [
-        ([Hold()], Timeouts(first_byte=0.05), "first_byte_timeout", False),
-        ([chunked_head(), Hold()], Timeouts(first_byte=0.05), "first_byte_timeout", True),
-        ([*[b"H", Pause(0.02)] * 20, Hold()], Timeouts(first_byte=0.1), "first_byte_timeout", True),
-        ([chunked_head(), chunk(b"a"), Hold()], Timeouts(idle=0.05), "idle_timeout", True),
-        (
-            [chunked_head(), chunk(b"a"), *[b"1;x", Pause(0.02), *[b"x", Pause(0.02)] * 20], Hold()],
-            Timeouts(idle=0.1),
-            "idle_timeout",
-            True,
-        ),
-        ([chunked_head(), *[chunk(b"a"), Pause(0.02)] * 50, Hold()], Timeouts(idle=1, total=0.2), "total_timeout", True),
-        ([Hold()], Timeouts(total=0.05), "total_timeout", False),
+        ([], Timeouts(first_byte=10), "first_byte_timeout", False),
+        ([chunked_head()], Timeouts(first_byte=10), "first_byte_timeout", True),
+        ([chunked_head(), chunk(b"a")], Timeouts(first_byte=1, idle=10), "idle_timeout", True),
+        ([chunked_head(), chunk(b"a")], Timeouts(idle=20, total=10), "total_timeout", True),
+        ([], Timeouts(total=10), "total_timeout", False),
     ],
-    ids=["no byte", "head only", "dripping head", "idle", "chunk extension only", "total", "total before a byte"],
+    ids=["no byte", "head only", "idle", "total", "total before a byte"],
 )
-@both_loops
+@by_hand_clock
 def test_time_limits(run: Run, script: Script, timeouts: Timeouts, code: str, started: bool) -> None:
-    with RawServer([Request(), *script]) as server:
+    said = threading.Event()
+    with RawServer([Request(), *script, Signal(said), Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
+            asking = asyncio.ensure_future(ask(client, server, timeouts=timeouts))
+            assert await asyncio.to_thread(said.wait, PATIENCE)
+            await hand_clock().pass_time(9)
+            assert not asking.done()
+            await hand_clock().pass_time(2)
             with pytest.raises(UpstreamTimeout) as caught:
-                await ask(client, server, timeouts=timeouts)
+                await asking
             assert caught.value.code == code
             assert caught.value.kind == "timeout"
             assert caught.value.request_sent
@@ -572,26 +579,98 @@ def test_time_limits(run: Run, script: Script, timeouts: Timeouts, code: str, st
     assert server.connections == 1
 
 
+@pytest.mark.parametrize(
+    ("script", "timeouts", "code"),
+    [
+        ([], Timeouts(first_byte=0.05), "first_byte_timeout"),
+        ([chunked_head(), chunk(b"a")], Timeouts(idle=0.05), "idle_timeout"),
+    ],
+    ids=["no byte", "idle"],
+)
 @both_loops
-def test_data_in_time_keeps_a_stream_alive(run: Run) -> None:
-    drip: list[Step] = [chunk(b"a"), Pause(0.02)]
-    with RawServer([Request(), chunked_head(), *drip * 20, chunk(b""), Hold()]) as server:
+def test_time_limits_end_by_themselves(run: Run, script: Script, timeouts: Timeouts, code: str) -> None:
+    with RawServer([Request(), *script, Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
-            assert await ask(client, server, timeouts=Timeouts(idle=0.3, first_byte=0.3)) == b"a" * 20
+            with pytest.raises(UpstreamTimeout) as caught:
+                await ask(client, server, timeouts=timeouts)
+            assert caught.value.code == code
+
+        with_client(run, main)
+
+
+class Drip:
+    """Pieces that a server sends one by one, each when the test says so."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._events = [(threading.Event(), threading.Event()) for _ in pieces]
+        self.steps: list[Step] = []
+        for piece, (go_on, sent) in zip(pieces, self._events, strict=True):
+            self.steps += [Until(go_on), piece, Signal(sent)]
+
+    async def fall(self, *, seconds: float) -> None:
+        """All of them, with so much time before each."""
+        for go_on, sent in self._events:
+            await hand_clock().pass_time(seconds)
+            go_on.set()
+            assert await asyncio.to_thread(sent.wait, PATIENCE)
+        await hand_clock().settle()
+
+
+@pytest.mark.parametrize(
+    ("script", "pieces", "timeouts", "code"),
+    [
+        ([], [b"H", b"T"], Timeouts(first_byte=10), "first_byte_timeout"),
+        ([chunked_head(), chunk(b"a")], [b"1;x", b"x"], Timeouts(idle=10), "idle_timeout"),
+    ],
+    ids=["dripping head", "chunk extension only"],
+)
+@by_hand_clock
+def test_bytes_that_say_nothing_gain_no_time(
+    run: Run, script: Script, pieces: list[bytes], timeouts: Timeouts, code: str
+) -> None:
+    drip = Drip(*pieces)
+    with RawServer([Request(), *script, *drip.steps, Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            asking = asyncio.ensure_future(ask(client, server, timeouts=timeouts))
+            await until(lambda: len(server.requests) == 1)
+            await drip.fall(seconds=4)
+            assert not asking.done()
+            await hand_clock().pass_time(4)
+            with pytest.raises(UpstreamTimeout) as caught:
+                await asking
+            assert caught.value.code == code
+            assert caught.value.response_started
+
+        with_client(run, main)
+
+
+@by_hand_clock
+def test_data_in_time_keeps_a_stream_alive(run: Run) -> None:
+    drip = Drip(*[chunk(b"a")] * 6, chunk(b""))
+    with RawServer([Request(), chunked_head(), *drip.steps, Hold()]) as server:
+
+        async def main(client: UpstreamClient) -> None:
+            asking = asyncio.ensure_future(ask(client, server, timeouts=Timeouts(idle=10, first_byte=10)))
+            await until(lambda: len(server.requests) == 1)
+            await drip.fall(seconds=9)
+            assert await asking == b"a" * 6
             assert stats(client).idle == 1
 
         with_client(run, main)
 
 
-@both_loops
+@by_hand_clock
 def test_a_slow_consumer_is_not_the_upstreams_silence(run: Run) -> None:
     size = 1 << 20
     with RawServer([Request(), answer(b"x" * size), Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
-            response = await send(client, server, timeouts=Timeouts(idle=0.05))
-            await asyncio.sleep(0.2)
+            response = await send(client, server, timeouts=Timeouts(idle=10))
+            # Once our buffer is full we do not read any more; until then a silence is the upstream's.
+            await until(lambda: response._paused)
+            await hand_clock().pass_time(50)
             assert len(await read_all(response)) == size
 
         with_client(run, main)
@@ -644,7 +723,7 @@ def test_a_large_request_body(run: Run) -> None:
 @both_loops
 def test_an_answer_before_the_request_was_read_ends_the_connection(run: Run) -> None:
     release = threading.Event()
-    with RawServer([Pause(0.05), answer(b"too large", status="413 Too Large"), Until(release)]) as server:
+    with RawServer([FirstByte(), answer(b"too large", status="413 Too Large"), Until(release)]) as server:
 
         async def main(client: UpstreamClient) -> None:
             try:

@@ -17,6 +17,7 @@ from athena.shells.upstream import ClientSettings, Origin, Timeouts, TlsSettings
 from athena.shells.upstream.dial import Address, Resolver
 from support.certificates import Authority
 from support.event_loops import Run, both_loops
+from support.patience import FOR_EVER, PATIENCE
 from support.raw_server import Hold, Pause, RawServer, Request, Script, Tls, answer
 
 OK = answer(b"ok")
@@ -59,7 +60,7 @@ def resolver(*targets: tuple[str, int]) -> Resolver:
 
 
 async def ask(client: UpstreamClient, origin: Origin, timeouts: Timeouts | None = None) -> bytes:
-    response = await client.send("POST", origin, "/", [], b"{}", timeouts or Timeouts(connect=5))
+    response = await client.send("POST", origin, "/", [], b"{}", timeouts or Timeouts(connect=PATIENCE))
     data = b""
     while more := await response.read():
         data += more
@@ -161,8 +162,7 @@ def test_the_next_address_after_one_that_hangs(run: Run) -> None:
         async def main(client: UpstreamClient) -> None:
             started = asyncio.get_running_loop().time()
             assert await ask(client, Origin("http", "two.invalid", 80)) == b"ok"
-            took = asyncio.get_running_loop().time() - started
-            assert 0.05 <= took < 2
+            assert asyncio.get_running_loop().time() - started >= 0.05
 
         connecting(run, main, ClientSettings(stagger=0.05), resolver(("127.0.0.1", hole), ("127.0.0.1", server.port)))
 
@@ -172,12 +172,11 @@ def test_the_next_address_at_once_after_one_that_refuses(run: Run) -> None:
     with RawServer([Request(), OK, Hold()]) as server:
 
         async def main(client: UpstreamClient) -> None:
-            started = asyncio.get_running_loop().time()
+            # One that waited for the next address's turn would never get there.
             assert await ask(client, Origin("http", "two.invalid", 80)) == b"ok"
-            assert asyncio.get_running_loop().time() - started < 5
 
         targets = [("127.0.0.1", closed_port()), ("127.0.0.1", closed_port()), ("127.0.0.1", server.port)]
-        connecting(run, main, ClientSettings(stagger=20), resolver(*targets))
+        connecting(run, main, ClientSettings(stagger=FOR_EVER), resolver(*targets))
 
 
 @both_loops
@@ -388,7 +387,7 @@ def test_proxies_that_fail(run: Run, script: Script, kind: type[Exception], code
         async def main(client: UpstreamClient) -> None:
             origin, _ = parse_base_url("https://model.invalid", proxy=f"http://u:secret@127.0.0.1:{proxy.port}")
             with pytest.raises((UpstreamClosed, UpstreamProtocol, UpstreamTimeout)) as caught:
-                await ask(client, origin, Timeouts(connect=0.2))
+                await ask(client, origin, Timeouts(connect=0.2 if kind is UpstreamTimeout else PATIENCE))
             assert isinstance(caught.value, kind)
             assert caught.value.code == code
             assert not caught.value.request_sent

@@ -23,6 +23,7 @@ from support.fault_judge import request_body
 from support.faulty_upstream import FaultyUpstream
 from support.grammar import check_grammar, merged
 from support.leaking_upstream import CITY, FORMS, leaked_text
+from support.patience import PATIENCE
 from support.sdk_streams import open_async_stream, open_stream
 from support.sdks import Clients, clients_at, question
 from support.upstream_speech import ARGUMENTS, CONTROL, NAME, TEXT
@@ -168,7 +169,7 @@ def test_asynchronous_sdk_streams(dialect: str, upstream: FaultyUpstream) -> Non
     from google.genai import types as genai_types
 
     async def run() -> None:
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             options = genai_types.HttpOptions(base_url=upstream.url, httpx_async_client=http)
             clients = AsyncClients(
                 openai=openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="test", http_client=http),

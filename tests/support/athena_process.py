@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-PATIENCE = 20.0
+from support.patience import PATIENCE
+
 COMMAND = [sys.executable, "-P", "-m", "athena"]
 
 
@@ -24,6 +26,11 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
     """A clean environment: nothing of the machine's own settings counts."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "PYTHONPATH")}
     return {**kept, "HOME": str(home), **extra}
+
+
+def _limited(descriptors: int) -> list[str]:
+    """What to put before a command that may have only so many file descriptors; 0: no other limit than ours."""
+    return ["/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"] if descriptors else []
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -52,12 +59,12 @@ def athena(home: Path, *arguments: str, stdin: str = "", **extra: str) -> Result
 class Serving:
     """A running `athena serve`."""
 
-    def __init__(self, home: Path, arguments: Sequence[str], extra: dict[str, str]) -> None:
+    def __init__(self, home: Path, arguments: Sequence[str], extra: dict[str, str], descriptors: int = 0) -> None:
         self.home = home
         self.errors = home / "stderr.txt"
         with open(self.errors, "ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", "--port", "0", *arguments],
+                [*_limited(descriptors), *COMMAND, "serve", "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -67,6 +74,7 @@ class Serving:
             )
         self.banner = ""
         self.port = 0
+        self.scheme = "http"
         self._up = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -76,19 +84,28 @@ class Serving:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def log(self) -> str:
         """Standard error so far."""
         return self.errors.read_text()
 
+    def says(self, text: str) -> bool:
+        """Does the log hold this text, or will it soon?"""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.log():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.banner += line
-            found = re.search(r"listens on http://[^ ]*:(\d+)", line)
+            found = re.search(r"listens on (https?)://[^ ]*:(\d+)", line)
             if found:
-                self.port = int(found.group(1))
+                self.scheme, self.port = found.group(1), int(found.group(2))
                 self._up.set()
         self._up.set()
 
@@ -116,6 +133,7 @@ def serving(home: Path, *arguments: str, config: dict[str, Any] | None = None, *
     """`athena serve` on a free port, with this `athena.yml`."""
     if config is not None:
         (home / "athena.yml").write_text(json.dumps(config))
+        arguments = ("--config", "athena.yml", *arguments)
     server = Serving(home, arguments, extra)
     try:
         yield server

@@ -33,25 +33,29 @@ class Authority:
 
     def server_context(self, host: str) -> ssl.SSLContext:
         """A server's side of TLS with a certificate for `host` (a name or an address)."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue(host, host.replace(":", "_")))
+        return context
+
+    def issue(self, host: str, name: str, password: bytes | None = None) -> tuple[Path, Path]:
+        """The files of a new certificate for `host` and of its key, beside the authority's own."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
-            name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+            subject_name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
         except ValueError:
-            name = x509.DNSName(host)
+            subject_name = x509.DNSName(host)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         certificate = (
             self._builder(subject, key)
-            .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([subject_name]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        path = self._directory / f"{host.replace(':', '_')}.pem"
-        path.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-            + certificate.public_bytes(serialization.Encoding.PEM)
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
+        encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+        cert_file, key_file = self._directory / f"{name}.pem", self._directory / f"{name}.key"
+        cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+        return cert_file, key_file
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)

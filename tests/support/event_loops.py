@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import uvloop
+
+from support.hand_clock import HandClock
+from support.patience import PATIENCE
 
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -17,9 +21,17 @@ def _runner(factory: Callable[[], asyncio.AbstractEventLoop]) -> Run:
         complaints: list[dict[str, Any]] = []
 
         async def bounded() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-            async with asyncio.timeout(30):
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            loop.set_exception_handler(lambda _, context: complaints.append(context))
+            # Not by the loop's clock, which may stand still.
+            hanging = threading.Timer(PATIENCE, loop.call_soon_threadsafe, (task.cancel, "it hangs"))
+            hanging.start()
+            try:
                 await main()
+            finally:
+                hanging.cancel()
+                hanging.join()
             await asyncio.sleep(0)
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert not left, f"tasks left behind: {left}"
@@ -35,3 +47,13 @@ both_loops = pytest.mark.parametrize(
     "run",
     [pytest.param(_runner(asyncio.new_event_loop), id="asyncio"), pytest.param(_runner(uvloop.new_event_loop), id="uvloop")],
 )
+
+by_hand_clock = pytest.mark.parametrize("run", [pytest.param(_runner(HandClock), id="hand clock")])
+"""On a loop whose time the test lets pass: `hand_clock()` inside of the coroutine."""
+
+
+def hand_clock() -> HandClock:
+    """The running loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, HandClock)
+    return loop

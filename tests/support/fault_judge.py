@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from support.patience import PATIENCE
+
 Outcome = Literal["OK", "PRE", "MID"]
 
 SCHEMA = {"type": "object", "properties": {"p": {"type": "integer"}, "city": {"type": "string"}}}
@@ -70,19 +72,19 @@ def request_body(dialect: str, model: str, *, stream: bool, tools: bool = True) 
 def request_bytes(path: str, body: Any, *headers: str, method: str = "POST") -> bytes:
     """A request as bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "host: gateway", "content-type: application/json", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost", "content-type: application/json", *headers]
     return "\r\n".join([*lines, f"content-length: {len(data)}"]).encode("latin-1") + b"\r\n\r\n" + data
 
 
 def send(port: int, request: bytes) -> socket.socket:
     """A connection with the request written."""
-    sock = socket.create_connection(("127.0.0.1", port), 5)
+    sock = socket.create_connection(("127.0.0.1", port), PATIENCE)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(request)
     return sock
 
 
-def read_answer(sock: socket.socket, seconds: float = 12.0) -> Answer:
+def read_answer(sock: socket.socket, seconds: float = PATIENCE) -> Answer:
     """The answer, to its end by framing or connection; raises TimeoutError when it does not end in time."""
     began = time.monotonic()
     data = b""
@@ -284,7 +286,7 @@ def _judge_messages(records: list[tuple[str, Any]]) -> Verdict:
             if pieces is not None and not _is_object("".join(pieces) or "{}"):
                 lies.append(f"a call that is not complete was closed: {''.join(pieces)[:100]!r}")
         elif kind == "message_delta":
-            stop = value["delta"]["stop_reason"]
+            stop = value["delta"]["stop_reason"] or stop
     if failed and stop is not None:
         lies.append("an error after a stop reason")
     if not failed and not (done and stop):

@@ -28,6 +28,9 @@ from support.upstream_speech import (
     frame,
 )
 
+SHORT_IDLE = 0.3
+"""The shortest idle limit of the tests, in seconds."""
+
 Fault = Callable[[Talk], Awaitable[None]]
 FAULTS: dict[str, Fault] = {}
 
@@ -90,12 +93,11 @@ async def _stall_first_byte(talk: Talk) -> None:
 
 @fault("think-long")
 async def _think_long(talk: Talk) -> None:
-    """Longer than the idle limit of the tests, shorter than their limit for the first byte."""
+    """Longer than the idle limit of such models, and not longer than their limit for the first byte."""
     await talk.head() if talk.stream else None
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(3 * SHORT_IDLE)
     if talk.stream:
-        await talk.send(*talk.speech.frames)
-        await talk.end()
+        await talk.at_once(*talk.speech.frames, head=False, end=True)
     else:
         await talk.whole(talk.speech.whole)
 
@@ -122,8 +124,7 @@ async def _slow_headers(talk: Talk) -> None:
 
 async def _begin(talk: Talk, frames: int) -> None:
     """The first frames of a stream; of a whole answer its first half."""
-    await talk.head()
-    await talk.send(*(talk.speech.frames[:frames] if talk.stream else [talk.speech.whole[: len(talk.speech.whole) // 2]]))
+    await talk.at_once(*(talk.speech.frames[:frames] if talk.stream else [talk.speech.whole[: len(talk.speech.whole) // 2]]))
 
 
 @fault("stall-midstream")
@@ -142,21 +143,23 @@ async def _stall_midtool(talk: Talk) -> None:
 async def _stall_with_pings(talk: Talk) -> None:
     await _begin(talk, talk.speech.in_call if talk.visit.model.startswith("stall-with-pings-midtool") else talk.speech.in_text)
     ping = frame({"type": "ping"}, "ping") if talk.dialect == "anthropic_messages" else b": ping\n\n"
-    for _ in range(200):
-        if talk.stream:
-            await talk.send(ping)
+    talk.wait_for_test()
+    if not talk.stream:
+        await talk.hold()
+    while talk.stream:
+        # Until the connection is gone: then this raises.
+        await talk.send(ping)
         await asyncio.sleep(0.05)
 
 
 @fault("pings-then-answer")
 async def _pings_then_answer(talk: Talk) -> None:
-    """Comments while the model thinks, longer than the idle limit, and then the answer."""
+    """Comments while the model thinks, longer than the idle limit of such models, and then the answer."""
     await talk.head()
     for _ in range(20 if talk.stream else 0):
         await talk.send(b": PROCESSING\n\n")
-        await asyncio.sleep(0.05)
-    await talk.send(*(talk.speech.frames if talk.stream else [talk.speech.whole]))
-    await talk.end()
+        await asyncio.sleep(3 * SHORT_IDLE / 20)
+    await talk.at_once(*(talk.speech.frames if talk.stream else [talk.speech.whole]), head=False, end=True)
 
 
 @fault("reset-midstream")
@@ -254,8 +257,7 @@ async def _data_after_done(talk: Talk) -> None:
 @fault("hang-after-done")
 async def _hang_after_done(talk: Talk) -> None:
     if talk.stream:
-        await talk.head()
-        await talk.send(*talk.speech.frames)
+        await talk.at_once(*talk.speech.frames)
         await talk.hold()
     else:
         await talk.control()
@@ -265,8 +267,7 @@ async def _hang_after_done(talk: Talk) -> None:
 async def _hang_after_finish(talk: Talk) -> None:
     """The reason came, the end never does."""
     if talk.stream:
-        await talk.head()
-        await talk.send(*[one for one in talk.speech.frames if one not in talk.speech.done])
+        await talk.at_once(*[one for one in talk.speech.frames if one not in talk.speech.done])
         await talk.hold()
     else:
         await talk.control()
@@ -490,7 +491,8 @@ async def _endless_line(talk: Talk) -> None:
 @fault("endless-stream")
 async def _endless_stream(talk: Talk) -> None:
     """Ends only with the client, or with the total limit."""
-    await talk.head()
+    await talk.at_once(*(talk.speech.frames[: talk.speech.in_text] if talk.stream else [b" "]))
+    talk.wait_for_test()
     while True:
         await talk.send(talk.speech.frames[talk.speech.in_text - 1] if talk.stream else b" ")
         await asyncio.sleep(0.01)

@@ -23,9 +23,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from support.patience import PATIENCE
 from support.upstream_speech import CONTROL, Speech
-
-_PATIENCE = 20.0
 
 
 class Visit(msgspec.Struct):
@@ -42,24 +41,39 @@ class Visit(msgspec.Struct):
     """When the client's end of the connection closed, as far as it was watched."""
     sent: int = 0
     """Bytes written, of which some may wait on this side."""
+    waits: bool = False
+    """Everything it is going to say for now was written."""
+    told: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set by `FaultyUpstream.tell`."""
     writer: asyncio.StreamWriter | None = None
+    _last_taken: int = 0
 
     @property
     def taken(self) -> int:
-        """Bytes that the other side's kernel has: written, and neither in our buffer nor in our kernel's."""
+        """Bytes that the other side's kernel has: written, and neither in our buffer nor in our kernel's. As it was last asked
+        for when the connection is gone."""
         assert self.writer is not None
         transport = self.writer.transport
         if transport.is_closing():
-            return self.sent
+            return self._last_taken
         waiting = struct.unpack("i", fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)))[0]
-        return self.sent - transport.get_write_buffer_size() - int(waiting)
+        self._last_taken = self.sent - transport.get_write_buffer_size() - int(waiting)
+        return self._last_taken
 
 
 class Talk:
     """One request and the connection to answer it on."""
 
-    def __init__(self, visit: Visit, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        visit: Visit,
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        notify: Callable[[], None],
+    ) -> None:
         self.visit = visit
+        self._notify = notify
         self.number = number
         """How many requests for this very model came before."""
         self.stream = visit.stream
@@ -84,7 +98,7 @@ class Talk:
         self.visit.sent += len(data)
         await self.writer.drain()
 
-    async def head(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> None:
+    def head_bytes(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> bytes:
         """A status line and headers; a chunked body follows unless told otherwise."""
         lines = [f"HTTP/1.1 {status}"]
         if kind != "":
@@ -92,12 +106,28 @@ class Talk:
         if chunked:
             lines.append("transfer-encoding: chunked")
         self._chunked = chunked
-        await self.raw("\r\n".join([*lines, *headers]).encode("latin-1") + b"\r\n\r\n")
+        return "\r\n".join([*lines, *headers]).encode("latin-1") + b"\r\n\r\n"
+
+    def body_bytes(self, piece: bytes) -> bytes:
+        """A piece of the body, as a chunk where the body is chunked."""
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
+
+    async def head(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> None:
+        """A status line and headers, written."""
+        await self.raw(self.head_bytes(status, *headers, kind=kind, chunked=chunked))
 
     async def send(self, *pieces: bytes) -> None:
         """Body bytes, each piece a chunk and a write of its own."""
         for piece in pieces:
-            await self.raw(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+            await self.raw(self.body_bytes(piece))
+
+    async def at_once(self, *pieces: bytes, head: bool = True, end: bool = False) -> None:
+        """A head, body bytes and perhaps the end in a single write: no limit can end between them, however slow the machine."""
+        data = (self.head_bytes() if head else b"") + b"".join(map(self.body_bytes, pieces))
+        if end:
+            data += b"0\r\n\r\n"
+            self.keep = True
+        await self.raw(data)
 
     async def end(self) -> None:
         """The body ends well, the connection can be used again."""
@@ -130,10 +160,22 @@ class Talk:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
+    def wait_for_test(self) -> None:
+        """Let the test know that nothing more comes by itself."""
+        self.visit.waits = True
+        self._notify()
+
+    async def until_told(self) -> None:
+        """Wait for the test."""
+        self.wait_for_test()
+        async with asyncio.timeout(PATIENCE):
+            await self.visit.told.wait()
+
     async def hold(self) -> None:
         """Keep the connection open until the client ends it."""
+        self.wait_for_test()
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 while await self.reader.read(65536):
                     pass
         self.visit.gone_at = time.monotonic()
@@ -160,12 +202,12 @@ class FaultyUpstream:
 
     def __enter__(self) -> FaultyUpstream:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
     @property
     def url(self) -> str:
@@ -175,10 +217,23 @@ class FaultyUpstream:
         """The visits for one model, in order."""
         return list(self._by_model.get(model, ()))
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    def forget(self) -> None:
+        """All visits so far: they keep the bodies that came."""
+        self.visits.clear()
+        self._by_model.clear()
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
         """Until the condition holds; looked at whenever anything happened here."""
         with self._changed:
             return self._changed.wait_for(condition, seconds)
+
+    def waits(self, model: str) -> bool:
+        """Has the last request for the model got all that comes by itself? Waited for."""
+        return self.wait_for(lambda: bool(self.of(model)) and self.of(model)[-1].waits)
+
+    def tell(self, visit: Visit) -> None:
+        """Let a script go on that waits for the test."""
+        self._loop.call_soon_threadsafe(visit.told.set)
 
     # -- the server --------------------------------------------------------------------------------------------------------
 
@@ -241,7 +296,7 @@ class FaultyUpstream:
         self.visits.append(visit)
         self._by_model.setdefault(model, []).append(visit)
         self._notify()
-        talk = Talk(visit, number, reader, writer)
+        talk = Talk(visit, number, reader, writer, self._notify)
         try:
             await (self.scripts.get(model) or FAULTS[model.partition(".")[0]])(talk)
         except ConnectionError:

@@ -11,6 +11,8 @@ import logging
 import signal
 import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,15 @@ import uvloop
 
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
+from athena.shells.server.accept import Acceptor
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import listen
-from athena.shells.server.process import warm_up
+from athena.shells.server.ready import warm_up
 from support.athena_process import Serving
+from support.fault_scripts import SHORT_IDLE
+from support.hand_clock import HandClock
+from support.patience import FOR_EVER, PATIENCE
 
 DIALECTS = {
     "chat": "openai_chat",
@@ -35,20 +41,33 @@ DIALECTS = {
 UPSTREAM_KEY = "sk-canary-5d41402abc4b2a76b9719d911017c592"
 
 
+SHORT = {"first_byte": {"first_byte_s": 0.5}, "idle": {"idle_s": SHORT_IDLE}, "total": {"total_s": 1.0}}
+"""Limits in seconds for models whose names end in `~first_byte`, `~idle` or `~total`: for faults that end at such a limit,
+whatever happened before it."""
+
+
 def fault_config(upstream_url: str, **settings: Any) -> dict[str, Any]:
-    """A configuration that leads to the faulty upstream, with limits short enough for tests; `settings` lie over it."""
+    """A configuration that leads to the faulty upstream, without limits but those of `SHORT`; `settings` lie over it."""
     upstreams: dict[str, Any] = {}
     models: list[dict[str, Any]] = []
     for name, dialect in DIALECTS.items():
         common = {"base_url": upstream_url, "dialect": dialect, "api_key": UPSTREAM_KEY}
         upstreams[name] = dict(common)
         upstreams[f"{name}-clean"] = {**common, "quirks": {"clean": True}}
-        models.append({"match": f"{name}/*", "use": f"{name}/*"})
-        models.append({"match": f"{name}-clean/*", "use": f"{name}-clean/*", "format": "standard"})
+        for place, fields in ((name, {}), (f"{name}-clean", {"format": "standard"})):
+            models += [
+                {"match": f"{place}/*~{limit}", "use": f"{place}/*", "timeouts": short, **fields}
+                for limit, short in SHORT.items()
+            ]
+            models.append({"match": f"{place}/*", "use": f"{place}/*", **fields})
     value: dict[str, Any] = {
         "upstreams": upstreams,
         "models": models,
-        "timeouts": {"connect_s": 1, "first_byte_s": 4, "idle_s": 0.8, "total_s": 6, "drain_s": 1},
+        "timeouts": {
+            **dict.fromkeys(("connect_s", "first_byte_s", "idle_s", "total_s", "hold_head_s", "keep_alive_s"), FOR_EVER),
+            **dict.fromkeys(("client_headers_s", "client_body_s", "client_write_s"), FOR_EVER),
+            "drain_s": 1,
+        },
         "retries": {"attempts": 0},
         "limits": {"event_bytes": 4 * 1024 * 1024, "answer_bytes": 8 * 1024 * 1024},
         "envelope_key": "test",
@@ -68,9 +87,10 @@ def load_config(value: dict[str, Any], directory: Path) -> Config:
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
     """The gateway on the protocol that `athena serve` uses, on a free port, until told to stop."""
     loop = asyncio.get_running_loop()
-    front = Front(front_limits(gateway.config))
+    front = Front(front_limits(gateway.config), gateway.memory)
     (slot,) = listen("127.0.0.1", 0)
-    server = await loop.create_server(lambda: HttpConnection(gateway, front, loop), sock=slot[0])
+    gateway.start()
+    server = Acceptor(loop, slot[0], front, lambda: HttpConnection(gateway, front, loop))
     started(slot[0].getsockname()[1])
     await stop.wait()
     server.close()
@@ -80,7 +100,7 @@ async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio
     front.draining = True
     for connection in tuple(front.connections):
         connection.shutdown()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while front.tasks:
             await asyncio.wait(tuple(front.tasks))
     for connection in tuple(front.connections):
@@ -104,15 +124,16 @@ class LogKeeper(logging.Handler):
 class GatewayThread:
     """A gateway served from a thread."""
 
-    def __init__(self, config: Config) -> None:
-        # As the server does: the short limits of tests leave no time to build tables in the first request.
+    def __init__(self, config: Config, clock: HandClock | None = None) -> None:
+        # As the server does.
         warm_up(config)
-        self.gateway = Gateway(config)
+        self.gateway = Gateway(config, bound=("127.0.0.1",))
         self.logs = LogKeeper()
         self.port = 0
         self.leftovers: list[str] = []
         """Tasks that were still there when everything had ended."""
-        self._loop = uvloop.new_event_loop()
+        self._clock = clock
+        self._loop = clock or uvloop.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -123,8 +144,10 @@ class GatewayThread:
 
     async def _main(self) -> None:
         await _serve(self.gateway, self._started, self._stop)
-        await asyncio.sleep(0.01)
-        self.leftovers = [repr(task) for task in asyncio.all_tasks() - {asyncio.current_task()}]
+        patience = time.monotonic() + PATIENCE
+        while (left := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < patience:
+            await asyncio.wait(left, timeout=0.1)
+        self.leftovers = [repr(task) for task in left]
 
     def _started(self, port: int) -> None:
         self.port = port
@@ -134,24 +157,37 @@ class GatewayThread:
         logging.getLogger().addHandler(self.logs)
         logging.getLogger("athena").setLevel(logging.DEBUG)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function inside of the gateway's loop, and wait until that is done."""
+        done = threading.Event()
+
+        def run() -> None:
+            function(*arguments)
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(PATIENCE)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
+        if self._clock is not None:
+            self._clock.release()
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(2 * PATIENCE)
         logging.getLogger().removeHandler(self.logs)
         assert not self._thread.is_alive(), "the gateway did not stop"
         assert not self.leftovers, self.leftovers
 
 
 @contextlib.contextmanager
-def running_gateway(value: dict[str, Any], directory: Path) -> Iterator[GatewayThread]:
-    """A gateway in a thread, for as long as it is needed."""
-    thread = GatewayThread(load_config(value, directory))
+def running_gateway(value: dict[str, Any], directory: Path, clock: HandClock | None = None) -> Iterator[GatewayThread]:
+    """A gateway in a thread, for as long as it is needed; its limits go by `clock` if one is given."""
+    thread = GatewayThread(load_config(value, directory), clock)
     thread.start()
     try:
         yield thread
@@ -162,16 +198,29 @@ def running_gateway(value: dict[str, Any], directory: Path) -> Iterator[GatewayT
 class GatewayProcess(Serving):
     """`athena serve` as users run it; everything it logs goes to a file."""
 
-    def __init__(self, value: dict[str, Any], directory: Path, log_level: str = "debug") -> None:
+    def __init__(
+        self, value: dict[str, Any], directory: Path, log_level: str = "debug", descriptors: int = 0, **environment: str
+    ) -> None:
         self._log = directory / "gateway.log"
         log = {"level": log_level, "format": "json", "file": str(self._log)}
         (directory / "athena.yml").write_text(json.dumps({**value, "log": log}))
-        super().__init__(directory, (), {})
+        super().__init__(directory, ("--config", "athena.yml"), environment, descriptors)
 
     def memory(self) -> int:
         """What it holds of its own, in bytes: no file pages, no kernel buffers."""
+        return self._status("RssAnon")
+
+    def peak_memory(self) -> int:
+        """The most it ever had in memory, in bytes, file pages included."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1]) * 1024
+        return int(next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1]) * 1024
+
+    def number(self, name: str) -> float:
+        """One of its numbers, by its name and labels as /metrics shows them."""
+        return read_number(self.port, name)
 
     def log(self) -> str:
         """Everything it logged so far."""
@@ -180,9 +229,16 @@ class GatewayProcess(Serving):
     def stop(self) -> None:
         self.signal(signal.SIGTERM)
         try:
-            self.wait(10)
+            self.wait()
         finally:
             self.end()
+
+
+def read_number(port: int, name: str) -> float:
+    """One of a gateway's numbers, by its name and labels as /metrics shows them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
 
 def free_port() -> int:

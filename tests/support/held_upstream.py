@@ -8,6 +8,8 @@ import json
 import threading
 from types import TracebackType
 
+from support.patience import PATIENCE
+
 # One answer per connection.
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
 
@@ -29,13 +31,13 @@ class HeldUpstream:
 
     def __enter__(self) -> HeldUpstream:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     def say(self, word: str) -> None:
@@ -56,7 +58,7 @@ class HeldUpstream:
             for writer in tuple(self._writers):
                 writer.write(data)
 
-        asyncio.run_coroutine_threadsafe(write(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(write(), self._loop).result(PATIENCE)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -18,11 +18,15 @@ from types import TracebackType
 
 import msgspec
 
-_PATIENCE = 10.0
+from support.patience import PATIENCE
 
 
 class Request(msgspec.Struct, frozen=True):
     """Read one whole request; it is kept in `RawServer.requests`."""
+
+
+class FirstByte(msgspec.Struct, frozen=True):
+    """Read the first byte of a request and no more."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -64,7 +68,7 @@ class Tls(msgspec.Struct, frozen=True):
     context: ssl.SSLContext
 
 
-Step = bytes | Request | Pause | Until | Signal | Hold | Reset | Flood | Tls
+Step = bytes | Request | FirstByte | Pause | Until | Signal | Hold | Reset | Flood | Tls
 Script = Sequence[Step]
 
 
@@ -97,7 +101,7 @@ class RawServer:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in (self._acceptor, *self._threads):
-            thread.join(_PATIENCE)
+            thread.join(PATIENCE)
 
     def _accept(self) -> None:
         while True:
@@ -114,7 +118,7 @@ class RawServer:
 
     def _serve(self, sock: socket.socket, script: Script) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(_PATIENCE)
+        sock.settimeout(PATIENCE)
         with contextlib.suppress(OSError):
             for step in script:
                 following = self._play(sock, step)
@@ -138,10 +142,13 @@ class RawServer:
                 if not request:
                     return None
                 self.requests.append(request)
+            case FirstByte():
+                if not sock.recv(1):
+                    return None
             case Pause(seconds):
                 time.sleep(seconds)
             case Until(event):
-                event.wait(_PATIENCE)
+                event.wait(PATIENCE)
             case Signal(event):
                 event.set()
             case Hold():

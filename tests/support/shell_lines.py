@@ -11,6 +11,7 @@ import click
 from athena.shells.agents import AGENTS
 from athena.shells.cli import cli
 from support.code_blocks import ROOT
+from support.patience import PATIENCE
 
 RUN = {
     "athena": {"config", "detect", "formats", "parse", "--version"},
@@ -125,7 +126,7 @@ def check_arguments(arguments: list[str]) -> None:
 
 @cache
 def _usage() -> str:
-    return subprocess.run([str(ROOT / "dev"), "help"], capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run([str(ROOT / "dev"), "help"], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
 
 def _exists(test: str) -> None:

@@ -21,7 +21,7 @@ def main() -> int:
     url = options.url if "://" in options.url else f"http://{options.url}"
     request = urllib.request.Request(url, options.body.encode() if options.body else None, headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             sys.stdout.buffer.write(answer.read())
     except urllib.error.HTTPError as error:
         sys.stdout.buffer.write(error.read())

@@ -30,11 +30,12 @@ def parsing() -> str:
     assert_type(parsed, athena.Parsed)
     assert_type(parsed.calls, tuple[ToolCall, ...])
     assert_type(parsed.errors, tuple[athena.Error, ...])
+    assert_type(athena.parse(TEXT, untrusted=[TEXT], echo="text").calls, tuple[ToolCall, ...])
     assert_type(athena.detect_format("kimi-k2"), str)
     assert_type(athena.render_calls(parsed.calls, format="hermes"), str)
     assert_type(athena.render_tools([TOOL], format="hermes"), str)
     assert_type(athena.render_result({"id": "1", "content": "noon"}, format="hermes"), str)
-    for outcome in athena.parse_batch([{"text": TEXT}]):
+    for outcome in athena.parse_batch([{"text": TEXT, "untrusted": ["a page"]}], echo="error"):
         assert_type(outcome, Outcome)
         assert_type(outcome["tool_calls"][0]["arguments"], str)
     assert_type(spark_schema(), str)
@@ -58,7 +59,8 @@ def describe(event: athena.Event) -> str:
 
 
 def streaming() -> list[str]:
-    parser = athena.Parser("hermes", tools=[TOOL])
+    parser = athena.Parser("hermes", tools=[TOOL], untrusted=("a page",), echo="allow")
+    assert_type(parser.notes, list[athena.Error])
     events = parser.feed(TEXT) + parser.close()
     assert_type(events, list[athena.Event])
     answer = athena.fold([*events, athena.Done(athena.Finish("tool"))])
@@ -98,7 +100,8 @@ def translating() -> bytes:
     translated = athena.translate_request(request, source="anthropic_messages", target="openai_chat", profile="vllm")
     assert_type(translated, athena.Translated)
     assert_type(translated.warnings, tuple[Loss, ...])
-    translator = athena.StreamTranslator(source="openai_chat", target="anthropic_messages", request=request)
+    translator = athena.StreamTranslator(source="openai_chat", target="anthropic_messages", request=request, echo="text")
+    assert_type(translator.warnings, tuple[Loss, ...])
     written = translator.feed(CHUNK) + translator.close()
     assert_type(translator.error, athena.Error | None)
     assert_type(translator.warnings, tuple[Loss, ...])

@@ -16,6 +16,7 @@ from google.genai import types as genai_types
 
 from athena.shells.demo_server import DemoServer
 from athena.transport import AsyncTransport, Transport
+from support.patience import PATIENCE
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 QUESTION = "What is the weather in Paris?"
@@ -27,11 +28,11 @@ def demo() -> Iterator[str]:
     server = DemoServer(pause=0.0)
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE)
     yield server.url
-    asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(server.close(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(PATIENCE)
     loop.close()
 
 

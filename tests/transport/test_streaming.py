@@ -148,9 +148,10 @@ def test_trio(client: str, dialect: str, upstream: FaultyUpstream) -> None:
         async with async_sdk_clients(AsyncTransport(**settings_for(upstream.url))) as clients:
             async for event in await open_async_stream(client, clients, f"{dialect}/{paced}"):
                 pacer.take(text_in(client, event), texts)
-            with trio.move_on_after(0.3) as patience:
-                await read_until_text(client, clients, f"{dialect}/{held}")
-            assert patience.cancelled_caught
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read_until_text, client, clients, f"{dialect}/{held}")
+                assert await trio.to_thread.run_sync(upstream.waits, held)
+                nursery.cancel_scope.cancel()
             (visit,) = upstream.of(held)
             gone = await trio.to_thread.run_sync(upstream.wait_for, lambda: visit.gone_at is not None)
             assert gone, "the upstream's connection stayed open"

@@ -22,6 +22,7 @@ from athena.errors import ConfigError
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import ask_async
 from support.faulty_upstream import FaultyUpstream, Talk
+from support.patience import PATIENCE
 from support.sdks import SCHEMA, ask
 from support.transport_clients import UPSTREAM_KEY, async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import TEXT, chat_stream, chat_whole, encode, error_value
@@ -133,7 +134,7 @@ def test_threads_share_a_client(upstream: FaultyUpstream) -> None:
             for stream in (True, False)
         ]
         for job in jobs:
-            seen = job.result(30)
+            seen = job.result(PATIENCE)
             assert seen.joined("text") == HELLO
             assert len(seen.calls()) == 1
 
@@ -211,11 +212,11 @@ def test_an_upstream_that_refuses_tools_is_taught_them(client: str, upstream: Fa
     name = f"refuses-{client}"
     upstream.scripts[name] = refuses_tools
     with sdk_clients(Transport(**routed(upstream, {"use": f"openai_chat/{name}"}))) as clients:
-        for stream in (True, False):
+        for stream in (True, False, True):
             (call,) = ask(client, clients, "any", stream=stream).calls()
             assert (call.text, call.arguments) == ("get_weather", {"city": "Oslo"})
-    # Learnt with the first request: native, then prompted; the second is prompted at once.
-    assert [bool(visit.body.get("tools")) for visit in upstream.of(name)] == [True, False, False]
+    # Two requests are refused and asked again with their tools in the prompt; then that is known, and the third is prompted.
+    assert [bool(visit.body.get("tools")) for visit in upstream.of(name)] == [True, False, True, False, False]
 
 
 async def mends_its_call(talk: Talk) -> None:

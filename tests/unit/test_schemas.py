@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import InvalidRequest
 from athena.model.request import Loss
 from athena.schemas import for_anthropic, for_anthropic_output, for_gemini, for_openai
+from support.examples import examples
 
 Schema = dict[str, Any]
 
@@ -284,7 +285,7 @@ TARGETS: dict[str, Callable[[Schema], Schema]] = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(schema=st.one_of(schemas, roots))
 def test_idempotent_and_never_mutating(target: str, schema: Schema) -> None:
     before = copy.deepcopy(schema)

@@ -17,7 +17,7 @@ import msgspec
 
 from athena.batch.records import Outcome, RecordParser
 from athena.errors import UsageError
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 from athena.parsing import Tools
 from athena.wire.surrogates import without_lone_surrogates
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch")
 
-FIELDS = ("id", "format", "model", "tools", "text", "chunks", "channel", "starts_in_thinking")
+FIELDS = ("id", "format", "model", "tools", "text", "chunks", "channel", "starts_in_thinking", "untrusted")
 """What a record may hold, and the names of the columns unless `columns` says otherwise."""
 
 _SPARK_COLUMNS = (
@@ -43,6 +43,7 @@ def map_batches(
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
+    echo: EchoRule = "text",
 ) -> Batch:
     """Parse a batch of a distributed dataset; made to be handed to Ray Data, Spark and Dask as it is.
 
@@ -54,8 +55,8 @@ def map_batches(
     Settings are handed over with `functools.partial(athena.map_batches, columns={"text": "answer"})`, which pickles.
 
     The columns that are read are the fields of a record: `text` or `chunks` and, as far as there are any, `id`, `format`,
-    `model`, `tools`, `channel`, `starts_in_thinking`. Others are ignored. `tools` is JSON text (best, because Arrow lists every
-    field of any tool in all of them) or nested values, whose empty fields count as absent.
+    `model`, `tools`, `channel`, `starts_in_thinking`, `untrusted` (a list of texts). Others are ignored. `tools` is JSON text
+    (best, because Arrow lists every field of any tool in all of them) or nested values, whose empty fields count as absent.
 
     The result has the columns of `athena.batch.outcome_schema`: `id` is the given column, unchanged, and null where there is
     none; a data frame also keeps its index, and has Arrow types. A row that can not be read has one error with the code
@@ -68,6 +69,7 @@ def map_batches(
         model: The model of rows that do not say: its usual format is looked for first.
         tools: The tools of rows that do not say, in any API's shape.
         repair: Mending of broken arguments: `off`, `syntax` or `schema`.
+        echo: What becomes of calls that are quoted from `untrusted`: they stay `text`, are an `error`, or are calls (`allow`).
 
     Returns:
         The same kind of thing, with a row for each row, in order.
@@ -83,7 +85,7 @@ def map_batches(
         >>> map_batches(table).column("tool_calls").to_pylist()[0][0]["name"]
         'get_time'
     """
-    mapper = _Mapper(columns or {}, RecordParser(format=format, model=model, tools=tools, repair=repair))
+    mapper = _Mapper(columns or {}, RecordParser(format=format, model=model, tools=tools, repair=repair, echo=echo))
     if isinstance(batch, Iterator):
         return cast("Batch", (mapper.one(each) for each in batch))
     return cast("Batch", mapper.one(batch))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from athena.batch.records import LineRecord, Outcome, RecordParser, bad_record, is_bad
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 from athena.wire.surrogates import without_lone_surrogates
 
 LINE_LIMIT = 64 * 1024 * 1024
@@ -92,9 +92,10 @@ class LineParser:
         *,
         format: str = "auto",  # noqa: A002 - the word users know
         repair: RepairLevel = "syntax",
+        echo: EchoRule = "text",
         writes_events: bool = False,
     ) -> None:
-        self._parser = RecordParser(format=format, repair=repair)
+        self._parser = RecordParser(format=format, repair=repair, echo=echo)
         self._writes_events = writes_events
 
     def parse(self, block: Block) -> ParsedBlock:

@@ -7,18 +7,18 @@ The contract is `athena parse --jsonl` of `design.md` 4; JSON lines, Python mapp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
 from athena.errors import AthenaError, InvalidRequest
 from athena.formats import get_format
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
 from athena.model.request import Tool
-from athena.parsing import Parser, Tools, content_seed, read_tools
+from athena.parsing import Parser, Tools, content_seed, quotations, read_tools
 from athena.wire.surrogates import without_lone_surrogates
 
 BAD_RECORD = "bad_record"
@@ -36,6 +36,7 @@ class Record(msgspec.Struct, gc=False):
     chunks: list[str] | None = None
     channel: Literal["text", "reasoning"] | None = None
     starts_in_thinking: bool | None = None
+    untrusted: list[str] | None = None
 
 
 class LineRecord(Record, gc=False):
@@ -90,13 +91,15 @@ def parse_batch(
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
+    echo: EchoRule = "text",
     seed: str = "",
 ) -> Iterator[Outcome]:
     """Parse the records of a dataset or a log, one after another, as they are asked for.
 
     A record is a mapping with the text as `text`, or its pieces as `chunks`, and as far as they are known `id`, `format`,
-    `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field) and
-    `starts_in_thinking` (the prompt opened the reasoning). Nothing is kept, so the input may be endless.
+    `model`, `tools` (in any API's shape), `channel` ("reasoning" if the text came from a reasoning field),
+    `starts_in_thinking` (the prompt opened the reasoning) and `untrusted` (a list of the texts that the model was given and did
+    not write: calls that stand in them are quotations). Nothing is kept, so the input may be endless.
 
     A record that can not be read does not stop the others: its outcome has one error with the code `bad_record` and a message
     that begins with the record's number, counted from 1.
@@ -107,6 +110,7 @@ def parse_batch(
         model: The model of records that do not say: its usual format is looked for first.
         tools: The tools of records that do not say, in any API's shape.
         repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
+        echo: What becomes of quotations, in all records: they stay `text`, are an `error`, or are calls (`allow`).
         seed: Goes, with each record's text, into the ids of calls that have none.
 
     Returns:
@@ -126,14 +130,14 @@ def parse_batch(
         1 Look. ['get_time'] []
         2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
     """
-    parser = RecordParser(format=format, model=model, tools=tools, repair=repair, seed=seed)
+    parser = RecordParser(format=format, model=model, tools=tools, repair=repair, echo=echo, seed=seed)
     return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))
 
 
 class RecordParser:
     """Parses records one by one; what they do not say is given here. Holds nothing of any record."""
 
-    __slots__ = ("_format", "_model", "_repair", "_seed", "_tools")
+    __slots__ = ("_echo", "_format", "_model", "_repair", "_seed", "_tools")
 
     def __init__(
         self,
@@ -142,6 +146,7 @@ class RecordParser:
         model: str | None = None,
         tools: Tools | None = None,
         repair: RepairLevel = "syntax",
+        echo: EchoRule = "text",
         seed: str = "",
     ) -> None:
         self._seed = seed
@@ -149,6 +154,7 @@ class RecordParser:
         self._model = model
         self._tools = tool_book(tools)
         self._repair: RepairLevel = repair
+        self._echo: EchoRule = echo
 
     def mapping(self, value: object, place: str = "") -> Outcome:
         """The outcome of a record as Python values; `place` begins the message if it can not be read."""
@@ -165,12 +171,13 @@ class RecordParser:
             parser, events = self._read(record)
         except AthenaError as error:
             return bad_record(record.id, f"{place}{error.message}")
-        return _folded(record.id, parser.format, events)
+        return _folded(record.id, parser.format, [*events, *quotations(parser.notes)])
 
     def events(self, record: Record, place: str = "") -> dict[str, Any]:
         """The id and the events of the record, or, if it can not be read, its outcome."""
         try:
-            return {"id": record.id, "events": self._read(record)[1]}
+            parser, events = self._read(record)
+            return {"id": record.id, "events": [*events, *quotations(parser.notes)]}
         except AthenaError as error:
             return {**bad_record(record.id, f"{place}{error.message}")}
 
@@ -186,6 +193,8 @@ class RecordParser:
             starts_in_thinking=bool(record.starts_in_thinking),
             channel=record.channel or "text",
             repair=self._repair,
+            untrusted=record.untrusted or (),
+            echo=self._echo,
             seed=content_seed(pieces, self._seed),
         )
         events = [event for piece in pieces for event in parser.feed(piece)]
@@ -259,13 +268,22 @@ def tool_book(tools: Any) -> ToolBook | None:
     return _declared(tools) if isinstance(tools, Tool) or _has_tool_values(tools) else _tool_book_of_json(key)
 
 
-@lru_cache(maxsize=256)
+_BOOKS: BoundedCache[bytes, ToolBook] = BoundedCache(32 * 1024 * 1024)
+_MEMORY_PER_BYTE = 8
+
+
 def _tool_book_of_json(tools: bytes) -> ToolBook | None:
     """Records of one dataset repeat their tools: read each set once."""
+    known = _BOOKS.get(tools)
+    if known is not None:
+        return known
     try:
-        return _declared(msgspec.json.decode(without_lone_surrogates(tools)))
+        book = _declared(msgspec.json.decode(without_lone_surrogates(tools)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"tools: not JSON: {error}", path="tools") from None
+    if book is not None:
+        _BOOKS.put(tools, book, len(tools) * _MEMORY_PER_BYTE)
+    return book
 
 
 def _declared(tools: Any) -> ToolBook | None:

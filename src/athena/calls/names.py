@@ -13,10 +13,16 @@ from collections.abc import Iterable
 
 import msgspec
 
+from athena.errors import InvalidRequest
 from athena.model.parts import Part, ToolCall, ToolResult, changed
 from athena.model.request import Request, Tool, Turn
 
 NAMESPACE_SEPARATOR = "__"
+MODEL_CHARS = 512
+"""The longest model name that is looked up."""
+TOOL_NAME_CHARS = 512
+CALL_ID_CHARS = 256 * 1024
+"""Some gateways carry a model's reasoning state in the ids of its calls."""
 
 
 class NameRule(msgspec.Struct, frozen=True):
@@ -97,6 +103,41 @@ def _cleaned(name: str, rule: NameRule, salt: str) -> str:
         clean = "_" + clean
     digest = hashlib.sha256((name + salt).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{clean[: rule.length - 9]}_{digest}"
+
+
+def check_model_name(model: str) -> None:
+    """Raises InvalidRequest for a name longer than any model's: names are matched against patterns and remembered."""
+    if len(model) > MODEL_CHARS:
+        raise _too_long("model", len(model), MODEL_CHARS)
+
+
+def check_names(request: Request) -> None:
+    """Raises InvalidRequest where the model, a tool or a call has a name or an id that is longer than any real one."""
+    check_model_name(request.model)
+    for index, tool in enumerate(request.tools):
+        for name in (tool.name, tool.namespace or ""):
+            if len(name) > TOOL_NAME_CHARS:
+                raise _too_long(f"tools[{index}].name", len(name), TOOL_NAME_CHARS)
+    for position, turn in enumerate(request.turns):
+        for part in turn.parts:
+            if isinstance(part, ToolCall):
+                if len(part.name) > TOOL_NAME_CHARS:
+                    raise _too_long(f"turns[{position}]: name of a tool call", len(part.name), TOOL_NAME_CHARS)
+                if len(part.id) > CALL_ID_CHARS:
+                    raise _too_long(f"turns[{position}]: id of a tool call", len(part.id), CALL_ID_CHARS)
+            elif isinstance(part, ToolResult):
+                if len(part.call_id) > CALL_ID_CHARS:
+                    raise _too_long(f"turns[{position}]: call id of a tool result", len(part.call_id), CALL_ID_CHARS)
+                if len(part.name or "") > TOOL_NAME_CHARS:
+                    raise _too_long(f"turns[{position}]: name of a tool result", len(part.name or ""), TOOL_NAME_CHARS)
+    for name in request.tool_choice.names if request.tool_choice is not None else ():
+        if len(name) > TOOL_NAME_CHARS:
+            raise _too_long("tool_choice", len(name), TOOL_NAME_CHARS)
+
+
+def _too_long(path: str, length: int, most: int) -> InvalidRequest:
+    message = f"{path}: {length} characters; at most {most} are allowed"
+    return InvalidRequest(message, path=path.partition(":")[0], code="name_too_long")
 
 
 def fitted_names(request: Request, rule: NameRule, *, flat: bool = True) -> NameMap:

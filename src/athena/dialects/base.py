@@ -6,6 +6,7 @@ neutral model, nothing else: no other dialect, no text format, no vendor's name 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
@@ -233,7 +234,8 @@ class ModelEntry(msgspec.Struct, frozen=True):
     max_output: int | None = None
 
 
-_UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError)
+"""What reading bytes can raise that are not what they should be."""
 
 
 class StreamDecoder(ABC):
@@ -270,7 +272,7 @@ class StreamDecoder(ABC):
             for name, payload in (("", data[6:-2]),) if single else sse.feed(data):
                 try:
                     self.record(name, payload, out)
-                except _UNREADABLE as error:
+                except UNREADABLE as error:
                     self._unread(name, payload, error, out)
                 else:
                     if self._accepts:
@@ -290,7 +292,7 @@ class StreamDecoder(ABC):
             for name, payload in self._sse.close():
                 try:
                     self.record(name, payload, out)
-                except _UNREADABLE as error:
+                except UNREADABLE as error:
                     self._unread(name, payload, error, out)
                 else:
                     if self.context.accepted is not None:
@@ -311,10 +313,10 @@ class StreamDecoder(ABC):
     def _unread(self, name: str, payload: bytes, error: Exception, out: list[Event]) -> None:
         """A record that did not decode: with what UTF-8 can not hold replaced, it may."""
         mended = mended_json(payload)
-        if mended != payload and not isinstance(error, msgspec.ValidationError):
+        if mended != payload:
             try:
                 self.record(name, mended, out)
-            except _UNREADABLE as second:
+            except UNREADABLE as second:
                 self.bad_record(mended, second, out)
             else:
                 if self.context.accepted is not None:
@@ -395,7 +397,7 @@ class WholeDecoder(ABC):
         try:
             try:
                 self.whole(body, out)
-            except _UNREADABLE:
+            except UNREADABLE:
                 mended = mended_json(body)
                 if mended == body:
                     raise
@@ -404,7 +406,7 @@ class WholeDecoder(ABC):
                 body = mended
         except AthenaError as error:
             out.append(upstream_fault(error))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             out.append(protocol_error(f"the answer is not what the dialect allows: {error}", body))
         if self.context.accepted is not None:
             self.context.accepted.append(("", body if body.isascii() else mended_json(body)))
@@ -431,9 +433,31 @@ def upstream_fault(error: AthenaError) -> Error:
     return event if isinstance(error, UpstreamError) else msgspec.structs.replace(event, kind="upstream", status=None)
 
 
+_USAGE = re.compile(
+    rb"""(?<!\\)"(?:usage|usage_metadata|usageMetadata|timings)"\s*+:\s*+"""
+    rb"\{[^{}]*+(?:\{[^{}]*+(?:\{[^{}]*+\}[^{}]*+){0,16}\}[^{}]*+){0,16}\}"
+)
+"""An object of token counts, which never nests deeper."""
+_ENDLESS = re.compile(rb"-?\d[\d.]*+[eE]\+?+\d{3,}+")
+
+
 def mended_json(payload: bytes) -> bytes:
-    """JSON text with whatever UTF-8 can not hold replaced by U+FFFD: bytes that are no character, halves of surrogate pairs."""
-    return without_lone_surrogates(payload.decode("utf-8", "replace").encode())
+    """JSON text that the decoder refused, without what no value can hold.
+
+    Bytes that are no character and halves of surrogate pairs become U+FFFD. Token counts that no number can hold become null:
+    they are no reason to throw an answer away. In arguments of calls numbers are never touched.
+    """
+    text = without_lone_surrogates(payload.decode("utf-8", "replace").encode())
+    if b"e" not in text and b"E" not in text:
+        return text
+    return _USAGE.sub(lambda counts: _ENDLESS.sub(b"null", counts.group()), text)
+
+
+def token_count(value: object) -> int:
+    """A number of tokens as some server wrote it; 0 for what can be none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
+        return 0
+    return int(value)
 
 
 def closed_error() -> Error:
@@ -505,9 +529,8 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
                     code = inner[key]
                     break
             param = inner.get("param") if isinstance(inner.get("param"), str) else None
-            inner_status = inner.get("code", inner.get("status"))
-            if status < 400 and isinstance(inner_status, int) and not isinstance(inner_status, bool):
-                status = inner_status
+            if status < 400:
+                status = told_status(inner) or status
         elif isinstance(inner, str):
             message = inner
     message = message or f"the upstream answered with status {status}"
@@ -523,6 +546,12 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
         param=param,
         raw=text[:2000],
     )
+
+
+def told_status(error: Mapping[str, Any]) -> int | None:
+    """The HTTP status that an error object names as its code; other numbers there are no statuses."""
+    number = error.get("code", error.get("status"))
+    return number if type(number) is int and 400 <= number < 600 else None
 
 
 _OVERFLOWS = (

@@ -18,8 +18,8 @@ ALIASES = {"kimi": "kimi_k2", "qwen": "hermes", "deepseek": "deepseek_v3"}
 """The enum names of source system A, accepted wherever a format is configured."""
 
 _MACHINERY = frozenset({
-    "base", "call_reading", "code_spans", "detect", "engine", "policies", "recognizer", "render", "repair", "scanner", "speech",
-    "stage", "value_types", "writer",
+    "base", "call_places", "call_reading", "code_spans", "detect", "echo", "engine", "policies", "quoted_calls", "recognizer",
+    "render", "repair", "scanner", "speech", "stage", "value_types", "writer",
 })  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class CallReading:
         self._commits_before = self._writer.commits
         self._longest = 0
         self._cut_head = False
+        self._writer.begin_markup()
         self._ask()
 
     def _ask(self) -> None:
@@ -71,6 +72,7 @@ class CallReading:
             next(reader)
         except StopIteration:
             self.reader = None
+            self._writer.end_markup()
             self._scanner.forget()
             self._end_section()
         except Declined:
@@ -88,7 +90,8 @@ class CallReading:
     def _end_section(self) -> None:
         if self._writer.shown > self._calls_before:
             self.format = self._candidates[0].format.id
-        self._speech.end_call()
+        if not self._writer.ends_in_quotation:
+            self._speech.end_call()
 
     # -- no call after all ---------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,8 @@ class CallReading:
         scanner.at = len(scanner.text)
         if writer.is_open:
             writer.cut()
+        elif writer.ends_in_quotation:
+            self._speech.say(raw)
         elif writer.reserved and writer.malformed_policy != "text":
             writer.cut_head(raw)
         else:

@@ -15,6 +15,7 @@ from athena.formats import ALIASES, all_formats
 _VENDORS = {"moonshotai": "kimi", "moonshot": "kimi", "qwen": "qwen", "deepseek": "deepseek"}
 _KEYWORDS = ("kimi", "qwen", "deepseek")
 _NOT_KIMI = "llm360"
+_LONGEST = 512
 _SEGMENTS = re.compile(r"[/\-_.: ]")
 
 
@@ -42,11 +43,11 @@ def detect_family(model: str) -> str:
 
 
 def _bare(model: str) -> str:
-    """Lower case, without a `:free`-style suffix."""
-    return model.strip().lower().split(":")[0]
+    """Lower case, without a `:free`-style suffix. No model has a longer name than is looked at."""
+    return model.strip()[:_LONGEST].lower().split(":")[0]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _detected(model: str) -> str:
     parts = model.split("/")
     family = _VENDORS.get(parts[0]) if len(parts) == 2 else None

@@ -18,7 +18,7 @@ from athena.formats.recognizer import Candidate, Meaning, Recognizer, Search, re
 from athena.formats.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.speech import Channel, Speech
 from athena.formats.value_types import ToolBook
-from athena.formats.writer import CallWriter, Output, Seed
+from athena.formats.writer import CallWriter, Guard, Output, Seed
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
@@ -43,10 +43,12 @@ class TextParser:
         seed: Seed = "",
         choice: int = 0,
         recognise_others: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         """`tools` None accepts every name; an empty list means that nothing is parsed at all.
 
-        `recognise_others`: besides the named format, look for every format with unmistakable markers.
+        `recognise_others`: besides the named format, look for every format with unmistakable markers. `guard`: knows which
+        calls stand in the request and are quotations.
         """
         book = tools if isinstance(tools, ToolBook) else ToolBook(tools)
         if isinstance(format, str):
@@ -56,11 +58,18 @@ class TextParser:
         self._recognizer = table.for_tools(book.names)
         self._scanner = Scanner(limits.held_chars)
         self._output = Output(choice, hold=policies.text == "hold")
+        self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self.writer = CallWriter(
-            scanner=self._scanner, output=self._output, book=book, policies=policies, limits=limits, seed=seed
+            scanner=self._scanner,
+            output=self._output,
+            book=book,
+            policies=policies,
+            limits=limits,
+            seed=seed,
+            guard=guard,
+            say=self._speech.say if guard is not None else None,
         )
         self.writer.in_reasoning = channel == "reasoning"
-        self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self._spans = self._speech.spans
         named = self._recognizer.named
         self._reading = CallReading(self._scanner, self.writer, self._speech, named.id if named is not None else "auto")
@@ -90,7 +99,7 @@ class TextParser:
     @property
     def held(self) -> int:
         """Characters whose meaning is undecided."""
-        return len(self._scanner.text) - self._scanner.at
+        return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size
 
     @property
     def work(self) -> int:
@@ -180,7 +189,7 @@ class TextParser:
         except AthenaError as error:
             self._fail(error)
             return
-        if reading.reader is None and self._passes and scanner.at >= len(scanner.text) and self._speech.is_settled:
+        if reading.reader is None and self._passes and scanner.at >= len(scanner.text) and self._speech.lets_pass:
             self._unplain = self._speech.table.any
         else:
             self._unplain = _ALWAYS
@@ -211,7 +220,7 @@ class TextParser:
             speech.say(before)
         if found.lastindex is None:
             return False
-        marker = table.lexer.name(found)
+        marker = table.name(found)
         meaning = table.meanings.get(marker)
         if meaning is None:
             return self._ticks(marker)

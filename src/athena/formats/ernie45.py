@@ -22,7 +22,7 @@ from athena.formats.scanner import Scanner, Steps
 from athena.formats.writer import CallWriter
 
 LINE_BREAK = "<0x0A>"
-_NO_JSON = rf"{SPACE}(?:{LINE_BREAK}{SPACE})*+(?:[^\s`{{\[<]|<[^0])"
+_NO_JSON = rf"{SPACE}(?:{LINE_BREAK}{SPACE}){{0,16}}(?:[^\s`{{\[<]|<[^0])"
 
 
 def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:

@@ -183,30 +183,33 @@ def _tool_type(tool: Tool) -> str:
     properties = (tool.schema or {}).get("properties")
     if not isinstance(properties, dict) or not properties:
         return f"{comment}type {tool.name} = () => any;"
-    required = (tool.schema or {}).get("required") or ()
+    listed = (tool.schema or {}).get("required")
+    required = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
     fields = "".join(_field(name, schema, name in required) for name, schema in properties.items())
     return f"{comment}type {tool.name} = (_: {{\n{fields}}}) => any;"
 
 
 def _field(name: str, schema: object, required: bool) -> str:
     fields = schema if isinstance(schema, dict) else {}
-    comment = f"// {str(fields['description']).splitlines()[0]}\n" if fields.get("description") else ""
+    described = fields.get("description")
+    comment = f"// {described.splitlines()[0]}\n" if isinstance(described, str) and described.strip() else ""
     return f"{comment}{name}{'' if required else '?'}: {_type(fields)},\n"
 
 
-def _type(schema: dict[str, object]) -> str:
+def _type(schema: dict[str, object], depth: int = 0) -> str:
     enum = schema.get("enum")
     if isinstance(enum, list) and enum:
         return " | ".join(spaced_json(member) for member in enum)
     kind = schema.get("type")
     if kind == "array":
         items = schema.get("items")
-        return _type(items if isinstance(items, dict) else {}) + "[]"
+        return (_type(items, depth + 1) if isinstance(items, dict) and depth < _DEPTH else "any") + "[]"
     if isinstance(kind, list):
         return " | ".join(_TYPES.get(str(one), "any") for one in kind)
     return _TYPES.get(str(kind), "any")
 
 
+_DEPTH = 16
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "object": "object", "null": "null"}
 
 

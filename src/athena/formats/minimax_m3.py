@@ -21,6 +21,7 @@ from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tool_json
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.value_types import SchemaTypes
 from athena.formats.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
@@ -119,7 +120,7 @@ def inexpressible(call: ToolCall) -> str | None:
             return f"the value of {key} holds the format's own token"
         if value[0] in "{[":
             kind = {"type": "object" if value[0] == "{" else "array"}
-            read = element_json(_content(value), kind, None, TOKEN)
+            read = element_json(_content(value), kind, SchemaTypes(None), TOKEN)
             if read is None or msgspec.json.decode(read) != msgspec.json.decode(value) or _odd_keys(msgspec.json.decode(value)):
                 return f"the value of {key} would be read as something else"
     return None

@@ -8,6 +8,7 @@ import msgspec
 
 Malformed = Literal["text", "error", "drop"]
 RepairLevel = Literal["off", "syntax", "schema"]
+EchoRule = Literal["text", "error", "allow"]
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -28,6 +29,9 @@ class Policies(msgspec.Struct, frozen=True):
     """`keep`: reasoning between delimiters in visible text stays there, delimiters and all."""
     after_calls: Literal["keep", "drop"] = "keep"
     """Text behind the last call of an answer."""
+    echo: EchoRule = "text"
+    """A call that the model quotes from the request (`formats.echo`): leave it as the text it is, fail, or let it be a call.
+    Matters only where somebody says what the request holds."""
 
 
 class Counts(msgspec.Struct):
@@ -42,3 +46,5 @@ class Counts(msgspec.Struct):
     """Markers that turned out to be text."""
     doubles: int = 0
     """Calls left out because the upstream had sent the same call natively."""
+    echoes: int = 0
+    """Calls that were quoted from the request."""

@@ -38,7 +38,7 @@ _NEXT_LINES = tuple("\n" + label for label in _NEXT)
 _NAME_END = Lexer(("\n", "(", *INPUTS))
 _LINES = Lexer(_NEXT_LINES)
 _DECORATION = " \t`'\"*[]()"
-_LINE = rf"[^\n(:：]{{1,{LOOK_AHEAD}}}+(?:(?<![t入])[:：][^\n(:：]{{0,{LOOK_AHEAD}}}+)?+\n"
+_LINE = rf"[^\n(:：]{{1,{LOOK_AHEAD}}}+(?:(?<![t入])[:：][^\n(:：]{{0,{LOOK_AHEAD}}}+)?\n"
 _NO_ACTION = rf"{SPACE}(?!```){_LINE}{unlike('Action ', 'Ob', '动作输')}"
 """A line with neither a bracket nor a label for the input, and none of the labels below it."""
 _ACTION_OBJECT = re.compile(r'\{\s*"action(?:_input)?"')

@@ -7,19 +7,28 @@ first that does not decline has it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import cache, lru_cache
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
 from athena.formats.base import Format, Opener
-from athena.formats.scanner import Lexer
+from athena.formats.scanner import TICKS_AT_ONCE, Lexer
 
 _CONTROL = ("<|", "<｜")
 """How control tokens begin, which mean the same in every family."""
 
 
 Search = Callable[..., re.Match[str] | None]
+
+_LONGEST_NAME = 128
+"""A longer tool name opens no call by itself: behind its format's own marker it still is one."""
+_RECOGNIZERS_BYTES = 8 * 1024 * 1024
+_BYTES_PER_CHARACTER = 64
+"""Memory of a search for tool names, for each of their characters."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -113,6 +122,10 @@ class Table:
         )
         self._given_up: dict[str, int] = {}
 
+    def name(self, found: re.Match[str]) -> str:
+        """The marker that a search found."""
+        return self.lexer.name(found)
+
     def __getattr__(self, name: str) -> Search:
         # Compiled on first use, a tenth of a second each: most answers need two of the four searches of a recognizer.
         if name not in ("any", "final"):
@@ -120,6 +133,10 @@ class Table:
         search: Search = getattr(self.lexer, name).search
         setattr(self, name, search)
         return search
+
+    def compile(self) -> None:
+        """Build the searches now."""
+        _ = self.any, self.final
 
     def given_up(self, marker: str) -> int:
         """How much of a marker that means nothing is text for sure: behind that another may begin (`>>>>` is `>` and `>>>`).
@@ -135,12 +152,120 @@ class Table:
         asked = {candidate.opener.read for candidate in self.meanings[marker].candidates}
         start = 1
         while (found := self.any(marker, start)) is not None:
-            inner = self.meanings.get(self.lexer.name(found)) if found.lastindex is not None else None
+            inner = self.meanings.get(self.name(found)) if found.lastindex is not None else None
             if inner is None or found.end() < len(marker) or not asked.issuperset(one.opener.read for one in inner.candidates):
                 return found.start()
             # The same without its line break: its readers have been asked.
             start = found.start() + 1
         return len(marker)
+
+
+class ToolTable(Table):
+    """The markers of another table, and those that the declared tools add to them.
+
+    Every request may declare other tools, so their markers have a search of their own: that of all other markers, which takes
+    a tenth of a second to build, is shared. What the two find together is what one search for all would find: the leftmost,
+    and at one place what may still become a marker before what is one, and the longer before the shorter.
+    """
+
+    __slots__ = ("_firsts", "_shared", "_sorted", "_words")
+
+    def __init__(self, shared: Table, added: Iterable[Candidate], named: Format | None) -> None:
+        self._shared = shared
+        self.lexer = shared.lexer
+        self._given_up = {}
+        openers: dict[str, list[Candidate]] = {}
+        for candidate in added:
+            openers.setdefault(candidate.opener.marker, []).append(candidate)
+        self._sorted = sorted(openers)
+        self._words = Lexer(self._sorted)
+        self._firsts = frozenset(marker[0] for marker in self._sorted)
+        self.meanings = dict(shared.meanings)
+        for marker, candidates in openers.items():
+            known = shared.meanings.get(marker)
+            before = known.candidates if known is not None else ()
+            self.meanings[marker] = Meaning(
+                (
+                    *(one for one in before if one.format is named),
+                    *candidates,
+                    *(one for one in before if one.format is not named),
+                ),
+                opens_thinking=known is not None and known.opens_thinking,
+                closes_thinking=known is not None and known.closes_thinking,
+                ends=known is not None and known.ends,
+                turn_end=known is not None and known.turn_end,
+            )
+
+    def name(self, found: re.Match[str]) -> str:
+        """The marker that a search found."""
+        return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
+
+    def compile(self) -> None:
+        """Build the searches now."""
+        self._shared.compile()
+        _ = self._words.final
+
+    def any(self, text: str, at: int = 0) -> re.Match[str] | None:
+        """The first marker, or the end of the text that may become one."""
+        found = self._first(self.lexer.any, text, at)
+        last = found.start() if found is not None else len(text)
+        for start in range(max(at, len(text) - self._words.longest + 1), min(last + 1, len(text))):
+            if text[start] in self._firsts and self._may_become_marker(text[start:]):
+                return _REST.match(text, start)
+        return found
+
+    def final(self, text: str, at: int = 0) -> re.Match[str] | None:
+        """The first marker of a text that has ended."""
+        return self._first(self.lexer.final, text, at)
+
+    def _first(self, shared: re.Pattern[str], text: str, at: int) -> re.Match[str] | None:
+        """The first shared marker, or a tool's marker where that comes first.
+
+        Both are looked for in spans of growing length: where one kind stands close together and the other far away, searching
+        the whole text for the far one at each of the close ones would take time that grows with its square. What begins so
+        late in a span that its end may cut it is looked for again in the next one.
+        """
+        overlap = max(self.lexer.longest, self._words.longest, TICKS_AT_ONCE)
+        span = 4 * overlap
+        while at + span < len(text):
+            last = at + span - overlap
+            found = self._nearer(_search_until(shared, text, at, at + span), text, at, at + span)
+            if found is not None and found.start() <= last:
+                return found
+            at = last + 1
+            span *= 4
+        return self._nearer(shared.search(text, at), text, at, len(text))
+
+    def _nearer(self, found: re.Match[str] | None, text: str, at: int, end: int) -> re.Match[str] | None:
+        """What a shared search found, or a tool's marker where that comes first."""
+        if found is not None:
+            end = min(len(text), found.start() + self._words.longest)
+        word = self._words.final.search(text, at, end)
+        if word is None or found is None:
+            return found if word is None else word
+        if word.start() != found.start():
+            return word if word.start() < found.start() else found
+        return found if found.lastindex is None or found.end() >= word.end() else word
+
+    def _may_become_marker(self, beginning: str) -> bool:
+        """Is this the beginning of a tool's marker, and not all of it?"""
+        place = bisect_left(self._sorted, beginning)
+        if place < len(self._sorted) and self._sorted[place] == beginning:
+            place += 1
+        return place < len(self._sorted) and self._sorted[place].startswith(beginning)
+
+
+def _search_until(pattern: re.Pattern[str], text: str, at: int, end: int) -> re.Match[str] | None:
+    """A search up to `end` of what the pattern finds in the whole text: what excludes a marker may stand behind the end."""
+    while (found := pattern.search(text, at, end)) is not None:
+        whole = pattern.match(text, found.start())
+        if whole is not None:
+            return whole
+        at = found.start() + 1
+    return None
+
+
+_REST = re.compile(r"[\s\S]*")
 
 
 def _different(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -164,35 +289,40 @@ def _in_reasoning(candidate: Candidate) -> bool:
 class Recognizer:
     """The formats one parser looks for: one by name, or all with unmistakable markers, or both."""
 
-    def __init__(self, named: Format | None, others: Iterable[Format] = (), tools: tuple[str, ...] = ()) -> None:
+    def __init__(self, named: Format | None, others: Iterable[Format] = ()) -> None:
         self.named = named
         self.others = tuple(other for other in others if named is None or other.id != named.id)
         formats = (*((named,) if named is not None else ()), *self.others)
         candidates = [Candidate(other, opener) for other in self.others for opener in other.openers if opener.auto]
         if named is not None:
-            own = (*named.openers, *(named.tool_openers(tools) if named.tool_openers else ()))
-            candidates = [*(Candidate(named, opener) for opener in own), *candidates]
+            candidates = [*(Candidate(named, opener) for opener in named.openers), *candidates]
         marked = [candidate for candidate in candidates if candidate.opener.marker]
         self.starters = tuple(candidate for candidate in candidates if not candidate.opener.marker)
         """Readings of the answer's beginning."""
         self.text = Table(marked, formats, named=named, thinking=False)
         self.reasoning = Table([one for one in marked if _in_reasoning(one)], formats, named=named, thinking=True)
+        self._with_tools: BoundedCache[tuple[str, ...], Recognizer] = BoundedCache(_RECOGNIZERS_BYTES)
 
     def compile(self) -> None:
         """Build every search now, for those who can not wait for it later."""
-        for table in (self.text, self.reasoning):
-            _ = table.any, table.final
+        self.text.compile()
+        self.reasoning.compile()
 
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""
-        if self.named is None or self.named.tool_openers is None:
+        named = self.named
+        names = tuple(name for name in names if 0 < len(name) <= _LONGEST_NAME)
+        if named is None or named.tool_openers is None or not names:
             return self
-        return _with_tools(self, names)
-
-
-@lru_cache(maxsize=64)
-def _with_tools(plain: Recognizer, names: tuple[str, ...]) -> Recognizer:
-    return Recognizer(plain.named, plain.others, names)
+        found = self._with_tools.get(names)
+        if found is None:
+            candidates = [Candidate(named, opener) for opener in named.tool_openers(names)]
+            found = copy(self)
+            found.text = ToolTable(self.text, candidates, named)
+            found.reasoning = ToolTable(self.reasoning, [one for one in candidates if _in_reasoning(one)], named)
+            size = sum(len(candidate.opener.marker) for candidate in candidates)
+            self._with_tools.put(names, found, (size + 256) * _BYTES_PER_CHARACTER)
+        return found
 
 
 @cache

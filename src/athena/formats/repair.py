@@ -26,10 +26,9 @@ def may_be_wrapped(beginning: str, book: ToolBook, name: str) -> bool | None:
     if found is None:
         return None if len(beginning) <= _BLANKS + 1 and beginning.rstrip() == "{" else False
     rest = beginning[found.end() :]
-    declared = book.parameters(name)
     undecided = False
     for key in WRAPPER_KEYS:
-        if key in declared:
+        if book.declares(name, key):
             continue
         if rest.startswith(key + '"'):
             return True
@@ -39,15 +38,14 @@ def may_be_wrapped(beginning: str, book: ToolBook, name: str) -> bool | None:
 
 def unwrapped(arguments: str, book: ToolBook, name: str) -> str | None:
     """The object under an undeclared wrapper key, when it is the only key and its own keys are declared."""
-    declared = set(book.parameters(name))
     try:
         fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    if len(fields) != 1 or not declared:
+    if len(fields) != 1 or not book.parameters(name):
         return None
     key, raw = next(iter(fields.items()))
-    if key not in WRAPPER_KEYS or key in declared:
+    if key not in WRAPPER_KEYS or book.declares(name, key):
         return None
     inner = bytes(raw).decode("utf-8", "replace").strip()
     if inner.startswith('"'):
@@ -58,7 +56,7 @@ def unwrapped(arguments: str, book: ToolBook, name: str) -> str | None:
         keys = msgspec.json.decode(inner, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    return inner if set(keys) <= declared else None
+    return inner if all(book.declares(name, inner_key) for inner_key in keys) else None
 
 
 def coerced(arguments: str, book: ToolBook, name: str) -> str | None:

@@ -31,6 +31,7 @@ LOOK_AHEAD = 64
 """How far a reader looks before it must know whether this is a call."""
 
 TICKS_AT_ONCE = 16
+ESCAPES_AT_ONCE = 64
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -124,19 +125,30 @@ class Lexer:
 
 
 class Run:
-    """Text of a value in which nothing matters: a pattern of possessive repeats, which may match nothing."""
+    """Text of a value in which nothing matters: characters of one class, and escapes, each of which begins with a backslash.
 
-    __slots__ = ("_match", "leaves")
+    Only a single character is repeated possessively: before 3.11.5 CPython matches too much where a group is. A plain repeat
+    of a group remembers every round it made, so the escapes of a long text are read a bounded number at a time. Nothing is
+    read twice: no round can end before its escape and its characters do, and none but an escape can follow it.
+    """
 
-    def __init__(self, pattern: str) -> None:
-        self._match = re.compile(pattern).match
-        self.leaves = re.compile(rf"(?!(?:{pattern})\Z)").match
-        """Finds something where a piece is more than plain text."""
+    __slots__ = ("_match", "leaves", "pattern")
+
+    def __init__(self, character: str, escape: str = "") -> None:
+        some = character + "*+"
+        self.pattern = f"{some}(?:{escape}{some}){{0,{ESCAPES_AT_ONCE}}}" if escape else some
+        self._match = re.compile(self.pattern).match
+        self.leaves = re.compile(rf"(?!{self.pattern}\Z)").match
+        """Finds something where a piece is more than plain text, or has more escapes than are read at once."""
 
     def end(self, text: str, at: int) -> int:
         """Where the plain text that begins at `at` ends."""
-        found = self._match(text, at)
-        return found.end() if found is not None else at
+        while True:
+            found = self._match(text, at)
+            stop = found.end() if found is not None else at
+            if stop == at or not text.startswith("\\", stop):
+                return stop
+            at = stop
 
 
 @lru_cache(maxsize=256)

@@ -57,9 +57,13 @@ class Speech:
         """Has nobody looked yet whether a call without a marker stands at this beginning?"""
 
     @property
-    def is_settled(self) -> bool:
-        """Does nothing depend on what comes next?"""
-        return self.visible and not (self._mode or self._trim_newline or self._tail)
+    def lets_pass(self) -> bool:
+        """Would words without a marker come out in the channel they came in, with nothing before them waiting?
+
+        Reasoning that stands in visible text between delimiters comes out in another channel than it came in, so it never does.
+        """
+        as_it_came = self._shown_as_thinking == (self._channel == "reasoning")
+        return as_it_came and self.visible and not (self._mode or self._trim_newline or self._tail)
 
     # -- words ---------------------------------------------------------------------------------------------------------------
 

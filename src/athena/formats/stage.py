@@ -20,6 +20,7 @@ from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Recognizer, recognizer
 from athena.formats.speech import Channel
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import Guard
 from athena.model.events import (
     Done,
     Error,
@@ -74,7 +75,9 @@ def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[st
 class _Choice:
     """One choice of the answer."""
 
-    __slots__ = ("found", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown", "signed")
+    __slots__ = (
+        "found", "has_native", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown", "signed",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parsers: dict[Channel, TextParser] = {}
@@ -91,6 +94,13 @@ class _Choice:
         self.shown: dict[tuple[Channel, int], int] = {}
         self.signed = 0
         """Calls found in reasoning when it was last signed."""
+        self.has_native = False
+        """Did the upstream send a call in its own form?"""
+
+    @property
+    def has_echo(self) -> bool:
+        """Was a call of the text quoted from the request?"""
+        return any(parser.counts.echoes for parser in self.parsers.values())
 
 
 class FormatStage:
@@ -103,8 +113,12 @@ class FormatStage:
         tools: Sequence[Tool] | None,
         limits: Limits = DEFAULT_LIMITS,
         seed: str = "",
+        guard: Guard | None = None,
     ) -> None:
-        """`tools` None accepts every name; an empty list means that nothing is parsed at all."""
+        """`tools` None accepts every name; an empty list means that nothing is parsed at all.
+
+        `guard`: knows which calls stand in the request and are quotations.
+        """
         if isinstance(options, str):
             options = FormatOptions(options)
         self._options = options
@@ -112,6 +126,7 @@ class FormatStage:
         self._book = ToolBook(tools)
         self._limits = limits
         self._seed = seed
+        self._guard = guard
         self._choices: dict[int, _Choice] = {}
         self._next = 0
         self._numbers: dict[int, int] = {}
@@ -137,7 +152,7 @@ class FormatStage:
 
     @property
     def notes(self) -> list[Error]:
-        """What happened without being an event: unknown tools passed on."""
+        """What happened without being an event: unknown tools passed on, quotations left as text."""
         return [note for choice in self._choices.values() for parser in choice.parsers.values() for note in parser.notes]
 
     @property
@@ -169,7 +184,10 @@ class FormatStage:
     def is_plain(self, event: TextDelta) -> bool:
         """Would this text come out as it is, by itself? If so it counts as fed."""
         choice = self._choices.get(event.choice)
-        if choice is None or len(choice.parsers) != 1 or choice.queue or event.refusal or self._ended:
+        if choice is None or choice.queue or event.refusal or self._ended:
+            return False
+        reasoning = choice.parsers.get("reasoning")
+        if reasoning is not None and reasoning.holds_text:
             return False
         parser = choice.parsers.get("text")
         return parser is not None and len(event.text) <= _PIECE and parser.is_plain(event.text)
@@ -217,6 +235,7 @@ class FormatStage:
             limits=self._limits,
             seed=f"{self._seed}/{index}/{channel}",
             choice=index,
+            guard=self._guard,
         )
         parser.writer.hold_calls = bool(choice.native or choice.native_open)
         choice.parsers[channel] = parser
@@ -325,6 +344,7 @@ class FormatStage:
         if choice is None:
             choice = self._choices[event.choice] = _Choice()
         if isinstance(event, ToolCallStart):
+            choice.has_native = True
             self._release(choice, out)
             for parser in choice.parsers.values():
                 parser.writer.hold_calls = True
@@ -393,6 +413,9 @@ class FormatStage:
                 return
         if choice.found and event.finish.kind in _BECOMES_TOOL:
             event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="tool", raw=""))
+        elif event.finish.kind == "tool" and not choice.found and not choice.has_native and choice.has_echo:
+            # What the upstream took for a call is text.
+            event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="stop", raw=""))
         out.append(event)
         self._ended = event.last
 

@@ -15,6 +15,7 @@ import msgspec
 from athena.formats.bodies.json_text import quoted, strict_json
 from athena.formats.bodies.python_literals import python_to_json
 from athena.model.request import Tool
+from athena.wire.json_pointer import local_target
 
 ALL_TYPES = frozenset({"null", "integer", "number", "boolean", "object", "array", "string"})
 
@@ -30,6 +31,11 @@ _WHOLE_FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.0+")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LOOSE_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
 _DEPTH = 32
+_MOST_PARTS = 10_000
+"""Of one schema, read for all questions of one answer."""
+_VALUES_AS_PART = 16
+"""Listed values that count as one more part."""
+_LONGEST_TYPE = 64
 _PREFIXES = ("functions.", "tools.")
 _OPEN_NAME_LIMIT = 128
 
@@ -38,7 +44,8 @@ class ValueType(msgspec.Struct, frozen=True):
     """The types a value may have; None: anything."""
 
     types: frozenset[str] | None = None
-    enum: tuple[Any, ...] = ()
+    words: frozenset[str] = frozenset()
+    """The strings among the listed values."""
 
     @property
     def is_text(self) -> bool:
@@ -50,15 +57,92 @@ _TEXT = frozenset({"string"})
 ANYTHING = ValueType()
 
 
+class SchemaTypes:
+    """What types a schema allows, through references, unions and enumerations.
+
+    One for all questions about one schema. Each part of it is read once, however many references lead there, and only so many
+    parts are read at all: behind that, and behind references that lead in circles, a value may be anything.
+    """
+
+    __slots__ = ("_known", "_left", "root")
+
+    def __init__(self, root: Any) -> None:
+        self.root: Any = root
+        self._left = _MOST_PARTS
+        self._known: dict[int, tuple[Any, ValueType]] = {}
+        """By identity. The part is kept beside its type, so that no other object can take its place."""
+
+    def of(self, schema: Any) -> ValueType:
+        """The types that one part of the schema allows."""
+        return self._type(schema, 0)
+
+    def part(self, schema: Any) -> dict[str, Any]:
+        """A part of the schema as a dictionary, through one reference; empty for what is none."""
+        if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+            schema = local_target(self.root, schema["$ref"])
+        return schema if isinstance(schema, dict) else {}
+
+    def _type(self, schema: Any, depth: int) -> ValueType:
+        if not isinstance(schema, dict):
+            return ANYTHING
+        known = self._known.get(id(schema))
+        if known is not None:
+            return known[1]
+        if self._left <= 0 or depth > _DEPTH:
+            return ANYTHING
+        self._left -= 1
+        self._known[id(schema)] = (schema, ANYTHING)
+        enum = _enum(schema)
+        self._left -= len(enum or ()) // _VALUES_AS_PART
+        words = frozenset(member for member in enum or () if isinstance(member, str))
+        found = ValueType(self._types(schema, enum, depth), words)
+        self._known[id(schema)] = (schema, found)
+        return found
+
+    def _types(self, schema: dict[str, Any], enum: list[Any] | None, depth: int) -> frozenset[str] | None:
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            return self._type(local_target(self.root, reference), depth + 1).types
+        found = _own_types(schema, enum)
+        for part in _sequence(schema.get("allOf")):
+            types = self._type(part, depth + 1).types
+            if types is not None:
+                found = types if found is None else (found & types) or found
+        for word in ("anyOf", "oneOf"):
+            options = _sequence(schema.get(word))
+            union: frozenset[str] | None = frozenset() if options else None
+            for option in options:
+                types = self._type(option, depth + 1).types
+                union = None if types is None or union is None else union | types
+            if union is not None:
+                found = union if found is None else (found & union) or found
+        if found is not None and schema.get("nullable") is True:
+            found |= {"null"}
+        return found
+
+
+class _Declared:
+    """One tool and what was read of its schema so far."""
+
+    __slots__ = ("properties", "required", "tool", "types")
+
+    def __init__(self, tool: Tool) -> None:
+        self.tool = tool
+        self.types = SchemaTypes(tool.schema)
+        self.properties = _properties(tool.schema)
+        required = (tool.schema or {}).get("required")
+        self.required = frozenset(name for name in _sequence(required) if isinstance(name, str))
+
+
 class ToolBook:
     """The declared tools by name. Without tools (None) every name is as good as declared."""
 
-    __slots__ = ("_tools", "_types", "open")
+    __slots__ = ("_declared", "_tools", "open")
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self.open: bool = tools is None
         self._tools = {tool.name: tool for tool in tools or () if tool.kind != "hosted"}
-        self._types: dict[tuple[str, str], ValueType] = {}
+        self._declared: dict[str, _Declared] = {}
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -97,49 +181,66 @@ class ToolBook:
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The declared parameter names, in order."""
-        return tuple(_properties(self.schema(name)))
+        return tuple(self._read(name).properties) if name in self._tools else ()
+
+    def declares(self, name: str, parameter: str) -> bool:
+        """Does the tool's schema name this parameter?"""
+        return name in self._tools and parameter in self._read(name).properties
 
     def value_type(self, name: str, parameter: str) -> ValueType:
         """What the schema says about one parameter."""
-        key = (name, parameter)
-        found = self._types.get(key)
-        if found is None:
-            root = self.schema(name)
-            found = self._types[key] = resolve_type(_properties(root).get(parameter), root)
-        return found
+        if name not in self._tools:
+            return ANYTHING
+        read = self._read(name)
+        return read.types.of(read.properties.get(parameter))
+
+    def types(self, name: str) -> SchemaTypes:
+        """What types the parts of a tool's schema allow."""
+        return self._read(name).types if name in self._tools else SchemaTypes(None)
 
     def infer(self, keys: Iterable[str]) -> str | None:
         """The only tool whose parameters fit these argument keys (requirement A25); None when none or several do."""
         given = set(keys)
         fitting = []
-        for name, tool in self._tools.items():
-            properties = _properties(tool.schema)
-            required = (tool.schema or {}).get("required")
-            needed = set(required) if isinstance(required, list) else set()
-            if given <= set(properties) and needed <= given:
+        for name in self._tools:
+            read = self._read(name)
+            if given <= read.properties.keys() and read.required <= given:
                 fitting.append(name)
         return fitting[0] if len(fitting) == 1 else None
+
+    def _read(self, name: str) -> _Declared:
+        found = self._declared.get(name)
+        if found is None:
+            found = self._declared[name] = _Declared(self._tools[name])
+        return found
+
+
+def _sequence(value: object) -> list[Any]:
+    """A client's schema may hold anything anywhere: what is not a list counts as an empty one."""
+    return value if isinstance(value, list) else []
 
 
 def _properties(schema: dict[str, Any] | None) -> dict[str, Any]:
     if not isinstance(schema, dict):
         return {}
-    found: dict[str, Any] = {}
-    for part in schema.get("allOf") or ():
-        if isinstance(part, dict) and isinstance(part.get("properties"), dict):
-            found.update(part["properties"])
     own = schema.get("properties")
-    if isinstance(own, dict):
-        found.update(own)
+    parts = [part["properties"] for part in _sequence(schema.get("allOf")) if _has_properties(part)]
+    if not parts:
+        return own if isinstance(own, dict) else {}
+    found: dict[str, Any] = {}
+    for properties in (*parts, own):
+        if isinstance(properties, dict):
+            found.update(properties)
     return found
+
+
+def _has_properties(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("properties"), dict)
 
 
 def resolve_type(schema: Any, root: Any = None) -> ValueType:
     """The types a schema allows, through references, unions and enumerations."""
-    if not isinstance(schema, dict):
-        return ANYTHING
-    enum = _enum(schema)
-    return ValueType(_types(schema, root, 0), tuple(enum) if enum is not None else ())
+    return SchemaTypes(root).of(schema)
 
 
 def _enum(schema: dict[str, Any]) -> list[Any] | None:
@@ -149,37 +250,12 @@ def _enum(schema: dict[str, Any]) -> list[Any] | None:
     return enum if isinstance(enum, list) and enum else None
 
 
-def _types(schema: Any, root: Any, depth: int) -> frozenset[str] | None:
-    if not isinstance(schema, dict) or depth > _DEPTH:
-        return None
-    if isinstance(schema.get("$ref"), str):
-        return _types(_target(schema["$ref"], root), root, depth + 1)
-    found = _own_types(schema)
-    for part in schema.get("allOf") or ():
-        types = _types(part, root, depth + 1)
-        if types is not None:
-            found = types if found is None else (found & types) or found
-    for word in ("anyOf", "oneOf"):
-        options = schema.get(word)
-        if isinstance(options, list) and options:
-            union: frozenset[str] | None = frozenset()
-            for option in options:
-                types = _types(option, root, depth + 1)
-                union = None if types is None or union is None else union | types
-            if union is not None:
-                found = union if found is None else (found & union) or found
-    if found is not None and schema.get("nullable") is True:
-        found |= {"null"}
-    return found
-
-
-def _own_types(schema: dict[str, Any]) -> frozenset[str] | None:
+def _own_types(schema: dict[str, Any], enum: list[Any] | None) -> frozenset[str] | None:
     declared = schema.get("type")
     names = [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else []
     types = {_type_name(name) for name in names if isinstance(name, str)}
     if types:
         return None if "" in types else frozenset(types)
-    enum = _enum(schema)
     if enum is not None:
         return frozenset(_type_of(member) for member in enum)
     if isinstance(schema.get("properties"), dict):
@@ -190,7 +266,7 @@ def _own_types(schema: dict[str, Any]) -> frozenset[str] | None:
 
 
 def _type_name(name: str) -> str:
-    lowered = name.lower()
+    lowered = name[:_LONGEST_TYPE].lower()
     lowered = lowered.split("[")[0].split("<")[0].strip()
     return lowered if lowered in ALL_TYPES else _ALIASES.get(lowered, "")
 
@@ -209,19 +285,6 @@ def _type_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def _target(reference: str, root: Any) -> Any:
-    if not reference.startswith("#"):
-        return None
-    node = root
-    for step in reference[1:].split("/"):
-        if not step:
-            continue
-        if not isinstance(node, dict):
-            return None
-        node = node.get(step.replace("~1", "/").replace("~0", "~"))
-    return node
-
-
 # -- text to JSON -----------------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +300,7 @@ def typed_json(text: str, value_type: ValueType) -> str | None:
         if "string" in types:
             return quoted(text)
         return "null" if "null" in types else None
-    if "string" in types and stripped in value_type.enum:
+    if "string" in types and stripped in value_type.words:
         return quoted(stripped)
     for name in _ORDER:
         if name in types:

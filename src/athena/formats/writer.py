@@ -7,6 +7,8 @@ only if its arguments are one JSON object; a call the text ended in is never com
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol
 
 import msgspec
 
@@ -15,7 +17,7 @@ from athena.errors import LimitExceeded
 from athena.formats.bodies.json_text import quoted
 from athena.formats.policies import Counts, Malformed, Policies
 from athena.formats.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.scanner import Declined, Scanner, Sink
+from athena.formats.scanner import LOOK_AHEAD, Declined, Scanner, Sink
 from athena.formats.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
@@ -30,6 +32,45 @@ from athena.model.limits import Limits
 from athena.wire.json_span import is_json_object
 
 NewId = Callable[[str, int], str]
+MOST_NOTES = 64
+"""Quotations that are noted one by one; all of them are counted."""
+_HEAD_KEPT = 4096
+"""Characters of settled markup before a call that are kept in case the call is a quotation."""
+
+
+class Guard(Protocol):
+    """Knows what the request holds (`formats.echo`)."""
+
+    def suspects(self, name: str, markup: str) -> bool:
+        """May a call that begins with this markup be a quotation from the request?"""
+        ...
+
+    def quotes(self, name: str, arguments: str, markup: str, *, open_ended: bool) -> bool:
+        """Is this call, of which `markup` is all that was written, a quotation?"""
+        ...
+
+
+class _Behind(Enum):
+    """What stands before the text that readers take now, since the markup began."""
+
+    OPENING = auto()
+    """No call yet: what is settled belongs to the first one."""
+    CALL = auto()
+    """A call that was shown, or failed: what is settled belongs to it, and is gone."""
+    QUOTATION = auto()
+    """A call that is text: what is settled belongs to it, and is text too."""
+
+
+def quoted_call(name: str, choice: int = 0) -> Error:
+    """The note, or the error, that says that a call is a quotation."""
+    return Error(
+        f"a call of {name[:80]} in the model's text is quoted from the request, where somebody else wrote it",
+        kind="content_policy",
+        code="quoted_call",
+        fatal=False,
+        choice=choice,
+        param=name[:80],
+    )
 
 
 class Output:
@@ -97,8 +138,18 @@ class CallWriter:
     """The calls of one parser."""
 
     def __init__(
-        self, *, scanner: Scanner, output: Output, book: ToolBook, policies: Policies, limits: Limits, seed: Seed
+        self,
+        *,
+        scanner: Scanner,
+        output: Output,
+        book: ToolBook,
+        policies: Policies,
+        limits: Limits,
+        seed: Seed,
+        guard: Guard | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
+        """With a `guard`, calls that are quotations are said as the text they are, by `say`."""
         self.book = book
         self.policies = policies
         self.limits = limits
@@ -116,6 +167,14 @@ class CallWriter:
         self._scanner = scanner
         self._output = output
         self._seed = seed
+        self._guard = guard if policies.echo != "allow" and say is not None else None
+        self._say = say
+        self._behind = _Behind.OPENING
+        self._head: list[str] = []
+        """Markup before the call that was settled; kept only with a guard."""
+        self._head_size = 0
+        self._opening = ""
+        """The markup of the last call when it was opened."""
         self._most = limits.argument_chars
         self._ids: set[str] = set()
         self._number = 0
@@ -136,6 +195,10 @@ class CallWriter:
         self._shows = False
         """Arguments are shown as they arrive; else they wait for the call's end, or for what the probe finds."""
         self._probing = False
+        self._suspect = False
+        """The call may be a quotation: its arguments wait."""
+        self._unknown: Error | None = None
+        """The note about a tool nobody declared, while the call may be a quotation."""
 
     # -- for readers ---------------------------------------------------------------------------------------------------------
 
@@ -159,25 +222,18 @@ class CallWriter:
         if not name or not self.admits(name):
             raise Declined
         self._begin(name, call_id)
+        self._suspect = self._is_suspect(name)
         if not self.book.admits(name):
-            self.counts.unknown_tools += 1
-            note = Error(f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name)
-            if self.policies.unknown_tool == "error":
-                self._muted = True
-                self.commits += 1
-                self._scanner.forget()
-                self._output.event(note)
-                return
-            self.notes.append(note)
-        if self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema":
-            return
-        self._probing = self.lenient and bool(self.book.parameters(name))
-        self._shows = not self._probing
-        self._start()
+            self._unknown = Error(
+                f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name
+            )
+        if not self._suspect and not self._is_refused():
+            self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:
         """A call whose name can only be told from its arguments (Kimi's bare counters and foreign ids)."""
         self._begin("", call_id)
+        self._suspect = self._guard is not None
 
     def write(self, piece: str) -> None:
         """The next piece of arguments: always the continuation of valid JSON."""
@@ -222,6 +278,7 @@ class CallWriter:
         """Words of the model inside the markup of a format whose messages have channels (Harmony)."""
         if text:
             self._scanner.forget()
+            self._drop_head()
             self.commits += 1
             self._output.say(text, thinking or self.in_reasoning)
 
@@ -253,6 +310,11 @@ class CallWriter:
         shown = "".join(self._pieces) if self._shows else ""
         if not shown:
             arguments = self._mended(arguments)
+        if self._suspect and self._is_quotation(arguments):
+            return
+        if self._is_refused():
+            self._done()
+            return
         self._start()
         if not shown:
             self._output.event(ToolCallDelta(self._number, arguments, self._output.choice))
@@ -294,6 +356,7 @@ class CallWriter:
         self.commits += 1
         if self.malformed_policy == "error":
             self._output.event(Error(reason, code="malformed_call", fatal=False, raw=raw[:2000]))
+        self._after(_Behind.CALL)
         self._scanner.record()
 
     def abandon(self) -> None:
@@ -310,7 +373,24 @@ class CallWriter:
     def settle(self) -> None:
         """What was taken so far belongs to the markup for good."""
         self.commits += 1
+        if self._guard is not None:
+            self._keep_settled()
         self._scanner.record()
+
+    def begin_markup(self) -> None:
+        """A marker stands here, and a reader is asked for what follows."""
+        if self._guard is not None:
+            self._after(_Behind.OPENING)
+
+    def end_markup(self) -> None:
+        """The reader has ended. Where its last call is text, so is what it took behind it."""
+        if self.ends_in_quotation:
+            self._say_settled()
+
+    @property
+    def ends_in_quotation(self) -> bool:
+        """Is the last call of this markup a quotation, and with it what follows?"""
+        return self._behind is _Behind.QUOTATION
 
     @property
     def shown(self) -> int:
@@ -333,6 +413,99 @@ class CallWriter:
         self._id = call_id
         self.repaired(self._repairs_before)
         self._repairs_before = 0
+
+    def _is_refused(self) -> bool:
+        """Deal with a tool that nobody declared. True: nothing of its call is shown."""
+        note, self._unknown = self._unknown, None
+        if note is None:
+            return False
+        self.counts.unknown_tools += 1
+        if self.policies.unknown_tool != "error":
+            self.notes.append(note)
+            return False
+        self._muted = True
+        self.commits += 1
+        self._scanner.forget()
+        self._output.event(note)
+        return True
+
+    def _show_as_it_comes(self) -> None:
+        """Show the open call, unless calls are shown whole."""
+        if self.hold_calls or self.policies.arguments == "hold" or self.policies.repair == "schema":
+            return
+        self._probing = self.lenient and bool(self.book.parameters(self.name))
+        self._shows = not self._probing
+        self._start()
+
+    # -- quotations ----------------------------------------------------------------------------------------------------------
+
+    def _is_suspect(self, name: str) -> bool:
+        """Must the call wait until it is clear whether the model quotes it?"""
+        guard = self._guard
+        if guard is None:
+            return False
+        # Where nothing was taken since the last call, both come out of the same markup.
+        self._opening = self._markup or self._opening
+        ahead = self._scanner.text[self._scanner.at : self._scanner.at + LOOK_AHEAD]
+        return guard.suspects(name, self._opening + ahead)
+
+    @property
+    def _markup(self) -> str:
+        """All that was written of the open call so far, from its first marker on."""
+        return "".join((*self._head, self._scanner.recorded))
+
+    def _is_quotation(self, arguments: str) -> bool:
+        """If the model quotes this call, make it what the policy wants."""
+        guard, markup = self._guard, self._markup
+        if guard is None or not guard.quotes(self.name, arguments, markup or self._opening, open_ended=self._scanner.ended()):
+            return False
+        self.counts.echoes += 1
+        self.commits += 1
+        note = quoted_call(self.name, self._output.choice)
+        if self.policies.echo == "error":
+            self._output.event(note)
+            self._done()
+            return True
+        if self.counts.echoes <= MOST_NOTES:
+            self.notes.append(note)
+        self._after(_Behind.QUOTATION)
+        if self._say is not None:
+            self._say(markup)
+        self._reset()
+        self._scanner.record()
+        return True
+
+    def _release_suspect(self) -> None:
+        """The call failed, so it is no quotation of a whole one: what waited is shown as if it had not."""
+        self._suspect = False
+        self._show_as_it_comes()
+        if self._probing and self._pieces:
+            self._probe()
+        elif self._shows and self._pieces:
+            self._output.event(ToolCallDelta(self._number, "".join(self._pieces), self._output.choice))
+
+    def _after(self, behind: _Behind) -> None:
+        self._behind = behind
+        self._drop_head()
+
+    def _drop_head(self) -> None:
+        if self._head:
+            self._head = []
+            self._head_size = 0
+
+    def _keep_settled(self) -> None:
+        """Markup is settled: it belongs to the call before it, or to the one that follows."""
+        if self._behind is _Behind.QUOTATION:
+            self._say_settled()
+        elif self._behind is _Behind.OPENING and not self.is_open and self._head_size <= _HEAD_KEPT:
+            settled = self._scanner.recorded
+            self._head.append(settled)
+            self._head_size += len(settled)
+
+    def _say_settled(self) -> None:
+        settled = self._scanner.recorded
+        if settled and self._say is not None:
+            self._say(settled)
 
     def _start(self) -> None:
         if self._started:
@@ -379,6 +552,11 @@ class CallWriter:
         return True
 
     def _broken(self, reason: str, code: str, policy: Malformed) -> None:
+        if self._suspect and self.name:
+            if self._is_refused():
+                self._done()
+                return
+            self._release_suspect()
         started, number = self._started, self._number
         raw = "".join(self._pieces)[:2000]
         if not started and policy == "text":
@@ -395,6 +573,7 @@ class CallWriter:
 
     def _done(self) -> None:
         self._reset()
+        self._after(_Behind.CALL)
         self._scanner.record()
 
 

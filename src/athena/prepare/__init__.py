@@ -18,6 +18,7 @@ from athena.model.parts import Foreign
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
+from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
 from athena.prepare.state import fit_state
 from athena.prepare.strangers import leave_strangers
@@ -145,6 +146,8 @@ def prepare(
         # response, a thread), and calls may be pending by design.
         turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
         losses.extend(repairs)
+    if not (same and profile.clean):
+        turns = mend_broken_calls(turns, losses)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)

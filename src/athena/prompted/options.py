@@ -12,7 +12,7 @@ import msgspec
 
 from athena.errors import ConfigProblem
 from athena.formats import ALIASES, format_names
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 from athena.prompted.errors import ToolConfigurationError
 from athena.prompted.policy import POLICIES
 from athena.prompted.templates import PLACEHOLDER, template_problem
@@ -25,6 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "results": ("inline", "prompt"),
     "invalid": ("pass", "text", "error"),
     "repair": ("off", "syntax", "schema"),
+    "echo": ("text", "error", "allow"),
 }
 
 
@@ -58,6 +59,8 @@ class PromptedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A call whose arguments break the tool's schema: pass it on with a note (the agent tells the model), leave it as text, or
     fail."""
     repair: RepairLevel = "syntax"
+    echo: EchoRule = "text"
+    """A call that the model quotes from the request: leave it as the text it is, fail, or let it be a call."""
     max_tools: int = 1000
     name_chars: int = 64
     prompt_bytes: int = 1024 * 1024

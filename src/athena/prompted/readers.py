@@ -11,8 +11,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from athena.formats.engine import TextParser
-from athena.formats.policies import Policies, RepairLevel
+from athena.formats.policies import EchoRule, Policies, RepairLevel
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import Guard
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS, Limits
 
@@ -74,10 +75,19 @@ class FormatReader:
     """The parser of a text format as a reader; calls are shown whole."""
 
     def __init__(
-        self, format_id: str, book: ToolBook, *, repair: RepairLevel = "syntax", limits: Limits = DEFAULT_LIMITS, seed: str = ""
+        self,
+        format_id: str,
+        book: ToolBook,
+        *,
+        repair: RepairLevel = "syntax",
+        limits: Limits = DEFAULT_LIMITS,
+        seed: str = "",
+        guard: Guard | None = None,
+        echo: EchoRule = "text",
     ) -> None:
-        policies = Policies(arguments="hold", malformed="text", unknown_tool="text", repair=repair)
-        self._parser = TextParser(format_id, tools=book, policies=policies, limits=limits, seed=seed)
+        policies = Policies(arguments="hold", malformed="text", unknown_tool="text", repair=repair, echo=echo)
+        self._parser = TextParser(format_id, tools=book, policies=policies, limits=limits, seed=seed, guard=guard)
+        self._told = 0
 
     @property
     def pending(self) -> bool:
@@ -87,10 +97,18 @@ class FormatReader:
         return self._parser.is_plain(text)
 
     def feed(self, text: str) -> list[Item]:
-        return _items(self._parser.feed(text))
+        return self._with_notes(_items(self._parser.feed(text)))
 
     def close(self, *, ended_well: bool) -> list[Item]:
-        return _items(self._parser.close(ended_well=ended_well))
+        return self._with_notes(_items(self._parser.close(ended_well=ended_well)))
+
+    def _with_notes(self, items: list[Item]) -> list[Item]:
+        """What the parser found without making an event of it: calls that stay text."""
+        notes = self._parser.notes
+        if len(notes) > self._told:
+            items += [Trouble(note.message, note.code) for note in notes[self._told :]]
+            self._told = len(notes)
+        return items
 
 
 def _items(events: list[Event]) -> list[Item]:

@@ -13,6 +13,7 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import MOST_NOTES, Guard, quoted_call
 from athena.model.events import (
     Done,
     Error,
@@ -92,7 +93,9 @@ class PromptedStage:
         seed: str = "",
         spent: Usage | None = None,
         input_tokens: int = 0,
+        guard: Guard | None = None,
     ) -> None:
+        """`guard`: knows which calls stand in the request and are quotations."""
         self._options = options
         self._plan = plan
         self._policy: StreamPolicy = POLICIES[options.policy]
@@ -102,8 +105,12 @@ class PromptedStage:
         self._seed = seed
         self._spent = spent
         self._input_tokens = input_tokens
+        self._guard = guard if options.echo != "allow" else None
+        self.echoes = 0
+        """Calls that were quoted from the request, over all choices."""
         self._book = ToolBook(plan.tools)
         self._check = ArgumentCheck(self._book)
+        self._said_unchecked = False
         self._counted: Usage | None = None
         """The upstream's own counts, when they came along with the end of the answer."""
         self._choices: dict[int, _Choice] = {}
@@ -241,7 +248,13 @@ class PromptedStage:
             return custom
         if plan.style != "json":
             return FormatReader(
-                plan.style, self._book, repair=options.repair, limits=self._limits, seed=f"{self._seed}/{index}"
+                plan.style,
+                self._book,
+                repair=options.repair,
+                limits=self._limits,
+                seed=f"{self._seed}/{index}",
+                guard=self._guard,
+                echo=options.echo,
             )
         bounds = [bound for bound in (options.collect_bytes, options.stream_buffer_bytes) if bound]
         return JsonReader(
@@ -263,7 +276,7 @@ class PromptedStage:
                 else:
                     self._say(index, choice, item.text, out)
             elif isinstance(item, Trouble):
-                self._trouble(index, choice, item)
+                self._trouble(index, choice, item, out)
             else:
                 self._group(index, choice, item, out)
 
@@ -310,7 +323,10 @@ class PromptedStage:
 
     # -- calls ---------------------------------------------------------------------------------------------------------------
 
-    def _trouble(self, index: int, choice: _Choice, trouble: Trouble) -> None:
+    def _trouble(self, index: int, choice: _Choice, trouble: Trouble, out: list[Event]) -> None:
+        if trouble.code == "quoted_call":
+            self._quotation(trouble.reason, index, out)
+            return
         self._note(index, trouble.reason, trouble.code)
         if trouble.code != "collect_limit" and not choice.calls:
             choice.trouble = choice.trouble or trouble.reason
@@ -328,7 +344,7 @@ class PromptedStage:
         if group.raw and group.raw in choice.raws:
             self._note(index, "the same calls once more, word for word", "repeated_calls")
             return
-        if not self._is_fit(index, choice, group, out):
+        if self._is_quotation(index, choice, group, out) or not self._is_fit(index, choice, group, out):
             return
         choice.raws.add(group.raw)
         choice.bytes += len(group.raw.encode("utf-8", "surrogatepass"))
@@ -344,10 +360,37 @@ class PromptedStage:
         if self._is_enough(choice, group):
             self._stop(index, choice, out)
 
+    def _is_quotation(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> bool:
+        """Does the model quote one of these calls from the request? Then the group is what the policy wants."""
+        guard = self._guard
+        # The parser of a text format has asked already, and its groups do not hold all of their text.
+        if guard is None or isinstance(choice.reader, FormatReader):
+            return False
+        for call in group.calls:
+            if guard.quotes(call.name, call.arguments, group.raw, open_ended=False):
+                self._quotation(quoted_call(call.name).message, index, out)
+                if not self._ended:
+                    self._say(index, choice, group.raw, out)
+                return True
+        return False
+
+    def _quotation(self, reason: str, index: int, out: list[Event]) -> None:
+        self.echoes += 1
+        is_error = self._options.echo == "error"
+        note = Error(reason, kind="content_policy", code="quoted_call", fatal=is_error, choice=index)
+        if is_error:
+            self._fail(note, out)
+        elif self.echoes <= MOST_NOTES:
+            self.notes.append(note)
+
     def _is_fit(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> bool:
         """Do the arguments fit the schemas? Else the option says what becomes of the group."""
         for call in group.calls:
-            problem = self._check.problem(call.name, call.arguments)
+            problem, unchecked = self._check.verdict(call.name, call.arguments)
+            if unchecked and not self._said_unchecked:
+                self._said_unchecked = True
+                words = f"the arguments of {call.name} were not held against the whole schema ({unchecked}): too much work"
+                self._note(index, words, "schema_unchecked")
             if not problem:
                 continue
             self._note(index, problem, "schema_mismatch")

@@ -2,52 +2,182 @@
 
 `jsonschema-rs` comes with the default install; the bare core checks the structure by hand: types of declared properties and
 what is required. A schema that is no schema accepts everything: it is the client's, not the model's fault.
+
+Schemas come from strangers and the library can not be interrupted, so the work is bounded before it is begun (`schema_cost`):
+what would take more steps than allowed is only looked at by hand, and the verdict says so. All checks of one answer share one
+allowance. Patterns run on the engine that never backtracks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from athena.formats.value_types import ToolBook, resolve_type
+from athena.bounded_cache import BoundedCache
+from athena.formats.value_types import SchemaTypes, ToolBook
+from athena.schema_cost import MOST_BYTES, Refusal, SchemaCost
 
-Check = Callable[[Any], str]
-"""Why a value does not fit; empty when it does."""
+__all__ = ["ANSWER_STEPS", "LATE_STEPS", "STEPS", "ArgumentCheck", "SchemaCheck", "Unchecked", "Verdict", "compiled"]
+
+Unchecked = Literal["", "schema_size", "reference", "pattern", "steps", "arguments_size", "answer_steps"]
+"""Why arguments were not held against the whole schema: the schema's size, references or patterns are more than is checked;
+this value would take too many steps; the arguments are too long; the answer has used up what all its checks may take."""
+
+STEPS = 200_000
+"""For one check: about two milliseconds."""
+LATE_STEPS = 1_000_000
+"""For one check that keeps nobody waiting."""
+ANSWER_STEPS = 3_000_000
+"""For all checks of one answer, schemas made ready for them included."""
+_STEPS_PER_CHARACTER = 2
+"""To read arguments, for each of their characters."""
+_STEPS_PER_BYTE = 16
+"""To make a schema ready, for each byte of its text."""
+_STEPS_TO_EXPLAIN = 1_000
+"""A check up to this size is made once more to say what is wrong: the library keeps every branch it tried, kilobytes each."""
+_MOST_ARGUMENT_CHARS = 1024 * 1024
+_REGEX_BYTES = 1024 * 1024
+_REGEX_CACHE_BYTES = 128 * 1024
+_CACHE_BYTES = 32 * 1024 * 1024
+_BYTES_PER_BYTE = 64
+"""Memory of a schema that is ready, for each byte of its text."""
+
+
+class Verdict(NamedTuple):
+    """What is known about the arguments of one call."""
+
+    problem: str = ""
+    """Why they do not fit; empty when nothing speaks against them."""
+    unchecked: Unchecked = ""
+    """Why they were not held against the whole schema; empty when they were."""
 
 
 class ArgumentCheck:
-    """Checks by tool name; a schema is compiled once."""
+    """The checks of one answer's calls, by tool name."""
 
-    def __init__(self, book: ToolBook) -> None:
+    def __init__(self, book: ToolBook, answer_steps: int = ANSWER_STEPS) -> None:
         self._book = book
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, SchemaCheck] = {}
+        self._left = answer_steps
 
-    def problem(self, name: str, arguments: str) -> str:
-        """Why these arguments break the tool's schema; empty when they do not."""
+    def verdict(self, name: str, arguments: str, steps: int = STEPS) -> Verdict:
+        """Do these arguments fit the tool's schema, as far as `steps` can tell?"""
         schema = self._book.schema(name)
         if not schema:
-            return ""
+            return Verdict()
+        if len(arguments) > _MOST_ARGUMENT_CHARS:
+            return Verdict(unchecked="arguments_size")
+        self._left -= len(arguments) * _STEPS_PER_CHARACTER
+        if self._left < 0:
+            return Verdict(unchecked="answer_steps")
         try:
             value = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             # Legal JSON that msgspec does not read (a lone surrogate): the structure can not be judged.
-            return ""
+            return Verdict()
         check = self._checks.get(name)
         if check is None:
-            check = self._checks[name] = compiled(schema)
-        reason = check(value)
-        return f"the parameters of {name} do not fit its schema: {reason}" if reason else ""
+            check = self._checks[name] = self._made_ready(schema)
+        needed = check.steps(value)
+        if check.unchecked or needed > min(steps, self._left):
+            over_answer = needed <= steps
+            return Verdict(_about(name, check.by_hand(value)), check.unchecked or ("answer_steps" if over_answer else "steps"))
+        self._left -= needed
+        return Verdict(_about(name, check.problem(value, explain=needed <= _STEPS_TO_EXPLAIN)))
+
+    def _made_ready(self, schema: dict[str, Any]) -> SchemaCheck:
+        text = _text_of(schema)
+        if text is None or len(text) > MOST_BYTES:
+            return SchemaCheck(schema, unchecked="schema_size")
+        found = _CHECKS.get(text)
+        if found is not None:
+            return found
+        cost = len(text) * _STEPS_PER_BYTE
+        if cost > self._left:
+            return SchemaCheck(schema, unchecked="answer_steps")
+        self._left -= cost
+        return _ready(text)
 
 
-def compiled(schema: dict[str, Any]) -> Check:
-    """A check for one schema. Requests repeat their tools, so what was compiled is kept for a while."""
+def _about(name: str, reason: str) -> str:
+    return f"the parameters of {name} do not fit its schema: {reason}" if reason else ""
+
+
+class SchemaCheck:
+    """One schema, made ready for checks."""
+
+    __slots__ = ("_cost", "_schema", "_types", "_validator", "states", "unchecked")
+
+    def __init__(self, schema: dict[str, Any], *, unchecked: Unchecked = "", analysed: bool = False) -> None:
+        self._schema = schema
+        self._types = SchemaTypes(schema)
+        self._validator: Any = None
+        self._cost: SchemaCost | None = None
+        self.unchecked: Unchecked = unchecked
+        """Why the library is not asked; empty when it may be, and when there is none."""
+        self.states = 0
+        if analysed:
+            cost = SchemaCost(schema)
+            refusal: Refusal = cost.refusal
+            self.unchecked, self.states = refusal, cost.states
+            self._validator = _validator(schema) if not refusal else None
+            self._cost = cost if self._validator is not None else None
+
+    def steps(self, value: Any) -> int:
+        """The most steps that a check of this value takes."""
+        return self._cost.steps(value) if self._cost is not None else 0
+
+    def problem(self, value: Any, *, explain: bool = True) -> str:
+        """Why a value does not fit; empty when it does. Without `explain` the reason may be vague."""
+        validator = self._validator
+        if validator is None:
+            return self.by_hand(value)
+        try:
+            if validator.is_valid(value):
+                return ""
+            error = next(iter(validator.iter_errors(value)), None) if explain else None
+        except (ValueError, TypeError, RecursionError):
+            return ""
+        if error is None:
+            return self.by_hand(value) or "one of its rules is broken"
+        where = "/".join(map(str, error.instance_path))
+        return f"{where}: {error.message}"[:500] if where else str(error.message)[:500]
+
+    def by_hand(self, value: Any) -> str:
+        """Required properties are there and declared ones have their type."""
+        return structural_problem(self._schema, value, self._types)
+
+    def __call__(self, value: Any) -> str:
+        """Why a value does not fit, as far as `STEPS` can tell."""
+        return self.by_hand(value) if self.steps(value) > STEPS else self.problem(value)
+
+
+def compiled(schema: dict[str, Any]) -> SchemaCheck:
+    """The check for one schema. Requests repeat their tools, so what was made ready is kept for a while."""
+    text = _text_of(schema)
+    if text is None or len(text) > MOST_BYTES:
+        return SchemaCheck(schema, unchecked="schema_size")
+    return _ready(text)
+
+
+def _text_of(schema: dict[str, Any]) -> bytes | None:
     try:
-        return _compiled(msgspec.json.encode(schema))
+        return msgspec.json.encode(schema)
     except (msgspec.EncodeError, TypeError, UnicodeEncodeError, RecursionError):
-        return lambda value: structural_problem(schema, value)
+        return None
+
+
+_CHECKS: BoundedCache[bytes, SchemaCheck] = BoundedCache(_CACHE_BYTES)
+
+
+def _ready(text: bytes) -> SchemaCheck:
+    found = _CHECKS.get(text)
+    if found is None:
+        # Read anew: what a client's request shares between tools is not shared here, and nobody else can change it.
+        found = SchemaCheck(msgspec.json.decode(text), analysed=True)
+        _CHECKS.put(text, found, len(text) * _BYTES_PER_BYTE + found.states * 64)
+    return found
 
 
 def _refuse_reference(address: str) -> Any:
@@ -55,35 +185,24 @@ def _refuse_reference(address: str) -> Any:
     raise ValueError(f"references to other documents are not followed: {address}")
 
 
-@lru_cache(maxsize=512)
-def _compiled(text: bytes) -> Check:
-    schema: dict[str, Any] = msgspec.json.decode(text)
+def _validator(schema: dict[str, Any]) -> Any:
+    """The library's check; None when it is not installed or takes this for no schema."""
     try:
         import jsonschema_rs
     except ImportError:
-        return lambda value: structural_problem(schema, value)
+        return None
+    patterns = jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_CACHE_BYTES)
     try:
-        validator: Any = jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
+        return jsonschema_rs.validator_for(schema, retriever=_refuse_reference, pattern_options=patterns)
     except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
-        return lambda value: structural_problem(schema, value)
-
-    def check(value: Any) -> str:
-        try:
-            error = next(iter(validator.iter_errors(value)), None)
-        except (ValueError, TypeError, RecursionError):
-            return ""
-        if error is None:
-            return ""
-        where = "/".join(map(str, error.instance_path))
-        return f"{where}: {error.message}"[:500] if where else str(error.message)[:500]
-
-    return check
+        return None
 
 
-def structural_problem(schema: dict[str, Any], value: Any) -> str:
+def structural_problem(schema: dict[str, Any], value: Any, types: SchemaTypes | None = None) -> str:
     """Required properties are there and declared ones have their type."""
     if not isinstance(value, dict):
         return "not an object"
+    types = types or SchemaTypes(schema)
     required = schema.get("required")
     for name in required if isinstance(required, list) else ():
         if isinstance(name, str) and name not in value:
@@ -95,9 +214,9 @@ def structural_problem(schema: dict[str, Any], value: Any) -> str:
             if schema.get("additionalProperties") is False:
                 return f"{name!r} is not a declared property"
             continue
-        types = resolve_type(wanted, schema).types
-        if types is not None and not _types_of(item) & types:
-            return f"{name}: is not of type {' or '.join(sorted(types))}"
+        allowed = types.of(wanted).types
+        if allowed is not None and not _types_of(item) & allowed:
+            return f"{name}: is not of type {' or '.join(sorted(allowed))}"
     return ""
 
 

@@ -29,11 +29,16 @@ import msgspec
 from athena.errors import AthenaError
 from athena.shells import daemon, temporary_gateway
 from athena.shells.agents import Agent, Launch, launch, lay_over
-from athena.shells.config import Config
+from athena.shells.config import Config, Loaded
 from athena.shells.temporary_gateway import Up, Wish
 
 ANY_KEY = "athena"
 """Presented to a gateway that asks for none: agents do not start without a key."""
+_NO_UPSTREAM = """no upstream is configured, so there is no model to run the agent on
+  a server:    athena code AGENT --base-url URL --api-key-env NAME
+  OpenRouter:  export OPENROUTER_API_KEY=...
+  many models: athena config init ~/.config/athena/athena.yml, then edit it
+  only to see how calls are repaired, without a model: athena code AGENT --demo"""
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 
@@ -42,6 +47,12 @@ class CanNotRun(AthenaError):
     """The agent could not be started; the message says why and what to do."""
 
     code = "can_not_run"
+
+
+class NoUpstream(CanNotRun):
+    """There is no model to run the agent on. The demo takes a model's place only where it was asked for."""
+
+    code = "no_upstream"
 
 
 class Gateway(msgspec.Struct, frozen=True):
@@ -59,24 +70,27 @@ def run(
     key: str | None = None,
     model: str | None = None,
     wish: Wish | None = None,
-    state_dir: str = Config().state_dir,
+    loaded: Loaded | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> int:
     """Run an agent and give back its exit code. Raises CanNotRun.
 
-    `url` names the gateway to use; `wish` starts one for the duration. With neither, the gateway in the background (known by
-    `state_dir`) is used if there is one, else one is started. `tell` hears what a person should know before the agent takes
-    the screen.
+    `url` names the gateway to use; `wish` starts one for the duration. With neither, the gateway in the background is used if
+    there is one, else one is started. `loaded` is the configuration that a gateway started here would have; None: it is at
+    fault, and the gateway says so itself. `tell` hears what a person should know before the agent takes the screen.
     """
     executable = find_executable(agent)
-    address = url or (None if wish else running_gateway(state_dir))
+    address = url or (None if wish else running_gateway(loaded))
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="athena-code-")))
         if address is None:
-            up = stack.enter_context(started_gateway(wish or Wish(), directory))
+            wish = wish or Wish()
+            if loaded is not None and loaded.is_empty and not wish.demo:
+                raise NoUpstream("\n".join((_NO_UPSTREAM, *loaded.hints)))
+            up = stack.enter_context(started_gateway(wish, directory))
             address = up.url
             if up.demo:
-                tell("no upstream is configured: the built-in demo model answers, which only shows how calls are repaired")
+                tell("the built-in demo model answers: it only shows how calls are repaired, and calls only tools that read")
         address = address.rstrip("/").removesuffix("/v1")
         gateway = ask(address, key or ANY_KEY)
         plan = launch(
@@ -118,12 +132,16 @@ def choose_model(agent: Agent, wanted: str | None, gateway: Gateway) -> str:
 # -- the gateway -----------------------------------------------------------------------------------------------------------
 
 
-def running_gateway(state_dir: str) -> str | None:
-    """The address of the gateway in the background; None when there is none."""
+def running_gateway(loaded: Loaded | None) -> str | None:
+    """The address of the gateway in the background; None when there is none. Raises NoUpstream for one without an upstream."""
+    state_dir = loaded.config.state_dir if loaded is not None else os.environ.get("ATHENA_STATE_DIR") or Config().state_dir
     try:
-        return daemon.Home(state_dir).running().url or None
+        state = daemon.Home(state_dir).running()
     except daemon.NotRunning:
         return None
+    if state.demo:
+        raise NoUpstream(f"the gateway in the background has no upstream (athena stop ends it); {_NO_UPSTREAM}")
+    return state.url or None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
 process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.
+A directory or file that another user controls is refused: it could name somebody else's gateway as ours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,11 +21,14 @@ from pathlib import Path
 import msgspec
 
 from athena.errors import AthenaError
+from athena.shells import logs
+from athena.shells.own_files import UnsafePlace, check_directory, open_own, own_directory, read_own, replace_own
 from athena.shells.server import Plan, Started, serve
 
 KEY_VARIABLE = "_ATHENA_UPSTREAM_KEY"
 """Carries a key from the starting process to the background one: unlike arguments, others can not read it."""
 LOWEST_PORT = 1024
+_STATE_BYTES = 64 * 1024
 _TAIL_LINES = 20
 _HASTE_SECONDS = 2.0
 
@@ -39,6 +42,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     config_path: str
     url: str = ""
     log_file: str = ""
+    demo: bool = False
+    """No upstream is configured: the built-in demo model answers."""
 
     @property
     def uptime_s(self) -> float:
@@ -66,16 +71,13 @@ class Home:
     def read(self) -> State | None:
         """The state file as it is, of a running process or not."""
         try:
-            return msgspec.json.decode(self.pid_file.read_bytes(), type=State)
+            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=State)
         except (OSError, msgspec.MsgspecError):
             return None
 
     def write(self, state: State) -> None:
         """Replace the state file in one step; mode 600."""
-        descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".athena.pid.")
-        with open(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
-        os.replace(name, self.pid_file)
+        replace_own(self.pid_file, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
     def forget(self, pid: int) -> None:
         """Remove the state file if it is this process's."""
@@ -86,12 +88,13 @@ class Home:
     # -- the lock ----------------------------------------------------------------------------------------------------------
 
     def lock(self) -> int:
-        """The lock's descriptor, taken. Raises AthenaError when a gateway has it."""
+        """The lock's descriptor, taken. Raises AthenaError when a gateway has it, or when others control the directory."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+            own_directory(self.directory)
+            self._check_pid_file()
+            descriptor = open_own(self.lock_file, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise AthenaError(f"{self.directory} can not be used: {error.strerror or error}", code="state_dir") from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -101,10 +104,23 @@ class Home:
             raise AthenaError(f"a gateway already runs in the background{where}", code="already_running") from None
         return descriptor
 
+    def _check_pid_file(self) -> None:
+        """What will be replaced by the state file must be an earlier one."""
+        earlier = read_own(self.pid_file, _STATE_BYTES)
+        try:
+            if earlier:
+                msgspec.json.decode(earlier, type=State)
+        except msgspec.MsgspecError:
+            message = f"{self.pid_file} is there already and is not a state file of Athena; move it away"
+            raise UnsafePlace(message) from None
+
+    def _unusable(self, error: OSError) -> AthenaError:
+        return AthenaError(f"the state directory {self.directory} can not be used: {error.strerror or error}", code="state_dir")
+
     def is_locked(self) -> bool:
         """Does a background process live?"""
         try:
-            descriptor = os.open(self.lock_file, os.O_RDWR)
+            descriptor = open_own(self.lock_file, os.O_RDWR)
         except OSError:
             return False
         try:
@@ -116,7 +132,13 @@ class Home:
         return False
 
     def running(self) -> State:
-        """The state of the running process. Raises NotRunning."""
+        """The state of the running process. Raises NotRunning, and AthenaError for a directory that others control."""
+        try:
+            check_directory(self.directory)
+        except UnsafePlace as error:
+            raise self._unusable(error) from None
+        except OSError:
+            raise NotRunning("no gateway runs in the background") from None
         state = self.read()
         if not self.is_locked() or state is None:
             raise NotRunning("no gateway runs in the background")
@@ -130,8 +152,7 @@ def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str],
     """Start `athena serve` with these arguments in the background; its state once it listens. Raises AthenaError."""
     lock = home.lock()
     try:
-        log = os.open(home.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.fchmod(log, 0o600)
+        log = _opened_log(home)
         already = os.fstat(log).st_size
         # -P: a directory named athena where the person happens to be must not be taken for the program.
         process = subprocess.Popen(
@@ -147,6 +168,20 @@ def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str],
     finally:
         os.close(lock)
     return _await_start(home, process, patience, already)
+
+
+def _opened_log(home: Home) -> int:
+    """The log that a background process says everything into, also what it says before its own logging begins.
+
+    A new one gets a first line in the form of a log line: by that the next start knows the file as a log of Athena.
+    """
+    try:
+        log = logs.open_log(home.log_file)
+        if not os.fstat(log).st_size:
+            os.write(log, logs.plain_line("started in the background").encode())
+    except OSError as error:
+        raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
+    return log
 
 
 def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> State:
@@ -191,6 +226,7 @@ def serve_detached(plan: Plan, lock: int) -> int:
                 config_path=str(files[-1].resolve()) if files else "",
                 url=result.url,
                 log_file=str(Path(log_file).expanduser().resolve()),
+                demo=result.demo,
             )
         )
 

@@ -2,7 +2,12 @@
 
 It behaves like an open model served badly, on purpose: asked with tools, it thinks and then writes its call in raw Kimi tokens
 inside its reasoning, ends with `finish_reason: stop`, and leaves `tool_calls` empty. Given a tool's result, it answers
-from it. It is no language model: it picks the tool named in the question and fills arguments from words of the question.
+from it. It is no language model: it picks a tool that the question seems to speak of.
+
+An agent may run what it is told without asking, so the demo calls only tools that read something harmless: those of `_READS`,
+known by their names, with arguments that all come from that table. It never calls a tool that runs, writes, changes or fetches
+anything, never copies a word of the conversation into an argument, and quotes a tool's result so that it can not be read as
+another call.
 
 Its sibling `athena-demo-prompted` has no tools at all and refuses them. It follows instructions in its prompt literally: it
 finds tools described there, one JSON object per line, and answers with the JSON array it was told to write.
@@ -86,18 +91,20 @@ def _think(body: dict[str, Any]) -> tuple[str, str]:
     messages = body.get("messages") or []
     last = messages[-1] if messages else {}
     if last.get("role") == "tool":
-        return "The tool has answered. ", f"The tool says: {_text(last.get('content'))}"
+        return "The tool has answered. ", f"The tool says: {_quoted(_text(last.get('content')))}"
     question = _text(next((message.get("content") for message in reversed(messages) if message.get("role") == "user"), ""))
     tools = [tool["function"] for tool in body.get("tools") or () if tool.get("type") == "function"]
     if not tools or body.get("tool_choice") == "none":
         return "", "I am Athena's demo model. Declare a tool and I will call it the way open models leak their calls."
-    tool = _chosen(tools, question, body.get("tool_choice"))
-    arguments = msgspec.json.encode(_arguments(tool.get("parameters") or {}, question)).decode()
-    call = (
-        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{tool['name']}:0<|tool_call_argument_begin|>"
+    call = _chosen_call(tools, question, body.get("tool_choice"))
+    if call is None:
+        return "", _NO_SAFE_TOOL
+    arguments = msgspec.json.encode(call.arguments).decode()
+    leaked = (
+        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{call.name}:0<|tool_call_argument_begin|>"
         f"{arguments}<|tool_call_end|><|tool_calls_section_end|>"
     )
-    return f"I need the tool {tool['name']}. {call}", ""
+    return f"I need the tool {call.name}. {leaked}", ""
 
 
 def _follow_prompt(body: dict[str, Any]) -> tuple[str, str]:
@@ -108,14 +115,15 @@ def _follow_prompt(body: dict[str, Any]) -> tuple[str, str]:
     last = messages[-1] if messages else ""
     results = [line["result"] for line in map(_json_line, last.split("\n")) if "tool_call_id" in line and "result" in line]
     if results:
-        return "", "The tool says: " + "\n".join(map(str, results))
+        return "", "The tool says: " + _quoted("\n".join(map(str, results)))
     if not tools:
         return "", "I am Athena's demo model without tools. Describe some in my prompt and I will write calls as JSON."
     # Where instructions and question share a message, the question is its last paragraph.
     question = last.rsplit("\n\n", 1)[-1]
-    tool = _chosen(tools, question, None)
-    call = {"name": tool["name"], "parameters": _arguments(tool["parameters"], question)}
-    return "", msgspec.json.encode([call]).decode()
+    call = _chosen_call(tools, question, None)
+    if call is None:
+        return "", _NO_SAFE_TOOL
+    return "", msgspec.json.encode([{"name": call.name, "parameters": call.arguments}]).decode()
 
 
 def _json_line(line: str) -> dict[str, Any]:
@@ -133,39 +141,100 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _chosen(tools: list[dict[str, Any]], question: str, choice: Any) -> dict[str, Any]:
+def _quoted(text: str) -> str:
+    """What a tool said, without the characters that begin a call in any text format the demo is read for."""
+    return text.translate(_NO_MARKUP)
+
+
+_NO_MARKUP = str.maketrans({"<": "\u2039", ">": "\u203a", "{": "(", "}": ")", "[": "(", "]": ")", "`": "'"})
+
+
+# -- what it calls ---------------------------------------------------------------------------------------------------------
+
+_CITIES = ("Tokyo", "Paris", "London", "Berlin", "Oslo", "Rome", "Madrid", "Cairo", "Sydney", "Delhi", "Lima", "New York")
+_NAMED_CITY = re.compile(rf"\b(?:{'|'.join(_CITIES)})\b", re.IGNORECASE)
+_NO_SAFE_TOOL = (
+    "I am Athena's demo model and call only tools that read something harmless, such as get_weather or read_file. None of the "
+    "tools you declared is one that I know, so I call nothing. For a real model: athena serve --base-url URL."
+)
+
+
+class _City:
+    """In the table of arguments: one of the demo's own cities, the one that the question names if it names one."""
+
+
+_CITY = _City()
+_Values = dict[str, Any]
+_WEATHER: _Values = {"city": _CITY, "location": _CITY, "place": _CITY, "unit": "celsius", "units": "celsius", "days": 1}
+_TIME: _Values = {"timezone": "UTC", "time_zone": "UTC", "tz": "UTC", "city": _CITY, "location": _CITY}
+_FILE: _Values = {
+    **dict.fromkeys(("path", "file_path", "filepath", "filename", "file", "absolute_path", "target_file"), "README.md"),
+    "offset": 0,
+    "limit": 20,
+}
+_DIRECTORY: _Values = dict.fromkeys(("path", "dir_path", "directory", "dir", "target_directory"), ".")
+_PATTERN: _Values = {"pattern": "*.md", "glob": "*.md", "glob_pattern": "*.md", **_DIRECTORY}
+_WORD: _Values = {"pattern": "TODO", "query": "TODO", **_DIRECTORY}
+
+_READS: dict[str, _Values] = {
+    **dict.fromkeys(("getweather", "getcurrentweather", "getforecast", "weather", "weatherquestion"), _WEATHER),
+    **dict.fromkeys(("gettime", "getcurrenttime", "currenttime"), _TIME),
+    **dict.fromkeys(("readfile", "read"), _FILE),
+    **dict.fromkeys(("listdirectory", "listdir", "listfiles", "ls"), _DIRECTORY),
+    **dict.fromkeys(("glob", "findfiles"), _PATTERN),
+    **dict.fromkeys(("grep", "search", "searchfiles", "searchfilecontent"), _WORD),
+}
+"""Tools that only read, by their names in small letters without punctuation, and the value of each argument they may get."""
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A call that the demo may write."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def _chosen_call(tools: list[dict[str, Any]], question: str, choice: Any) -> _Call | None:
+    """A call of the tool that the question speaks of, among those that may be called; None when there is none."""
     if isinstance(choice, dict):
         named = (choice.get("function") or {}).get("name")
-        tools = [tool for tool in tools if tool["name"] == named] or tools
+        tools = [tool for tool in tools if tool["name"] == named]
     words = set(re.findall(r"[a-z]+", question.lower()))
-
-    def fit(tool: dict[str, Any]) -> int:
-        return len(words & set(re.findall(r"[a-z]+", tool["name"].lower())))
-
-    return max(tools, key=fit)
+    calls = [call for tool in tools if (call := _harmless_call(tool, question)) is not None]
+    return max(calls, key=lambda call: len(words & set(re.findall(r"[a-z]+", call.name.lower()))), default=None)
 
 
-def _arguments(schema: dict[str, Any], question: str) -> dict[str, Any]:
+def _harmless_call(tool: dict[str, Any], question: str) -> _Call | None:
+    """The call of a tool; None for one whose name or required arguments are not in the table."""
+    known = _READS.get(re.sub(r"[\W_]", "", tool["name"].lower()))
+    schema = tool.get("parameters") or {}
     properties = schema.get("properties") or {}
-    required = schema.get("required") or list(properties)[:1]
-    return {name: _value(name, properties.get(name) or {}, question) for name in required}
+    if known is None or not isinstance(properties, dict):
+        return None
+    wanted = schema.get("required") or [name for name in list(properties)[:1] if name in known]
+    if not isinstance(wanted, list):
+        return None
+    arguments: dict[str, Any] = {}
+    for name in wanted:
+        value = known.get(name) if isinstance(name, str) else None
+        value = _city(question) if value is _CITY else value
+        if value is None or not _fits(value, properties.get(name)):
+            return None
+        arguments[name] = value
+    return _Call(tool["name"], arguments)
 
 
-def _value(name: str, schema: dict[str, Any], question: str) -> Any:
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type", "string")
-    if kind in ("integer", "number"):
-        number = re.search(r"\d+", question)
-        return int(number.group()) if number else 1
-    if kind == "boolean":
-        return True
-    if kind == "array":
-        return []
-    if kind == "object":
-        return {}
-    if "path" in name.lower() or "file" in name.lower():
-        path = re.search(r"[\w~.-]*[/.][\w/.-]*\w", question)
-        return path.group() if path else question
-    proper = re.search(r"(?<=\s)[A-Z]\w+", question)
-    return proper.group() if proper else question
+def _city(question: str) -> str:
+    named = _NAMED_CITY.search(question)
+    return next(city for city in _CITIES if named is None or city.lower() == named.group().lower())
+
+
+def _fits(value: str | int, schema: Any) -> bool:
+    """Does the value have the type that the schema names, if it names one? One that asks for certain values is not met."""
+    if not isinstance(schema, dict):
+        return schema is None
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kinds = schema.get("type", "string")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    return "string" in kinds if isinstance(value, str) else "integer" in kinds or "number" in kinds

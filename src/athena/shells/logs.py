@@ -21,7 +21,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from athena.shells.config import Config, Log, Secret
+from athena.shells.config import Config, Loaded, Log, Secret
+from athena.shells.own_files import UnsafePlace, open_own
+from athena.shells.stream_mask import StreamMask
 
 BODY_LOG = logging.getLogger("athena.body")
 _BODY_SHOWN = 16 * 1024
@@ -201,6 +203,11 @@ def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
 
 
+def plain_line(message: str) -> str:
+    """A line in the form of the text log, for what is written before logging begins."""
+    return f"{_local_time(time.time())} info    {_plain(message)}\n"
+
+
 def _local_time(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)) + f".{int(moment % 1 * 1000):03d}"
 
@@ -217,8 +224,20 @@ def log_body(direction: str, request_id: str, data: bytes) -> None:
     if not BODY_LOG.isEnabledFor(logging.DEBUG):
         return
     fields: dict[str, Any] = {"request_id": request_id, "direction": direction, "bytes": len(data)}
-    fields["body"] = bytes(data[:_BODY_SHOWN]).decode("utf-8", "replace")
+    # Masked before it is cut: of a key that lies across the cut the line's own redaction would know only the beginning.
+    mask = StreamMask(_SECRETS)
+    shown = mask.feed(bytes(data[:_BODY_SHOWN])) + mask.close()
+    fields["body"] = shown.decode("utf-8", "replace")
     BODY_LOG.debug("body", extra={"fields": fields})
+
+
+# -- configuration files that are not used ---------------------------------------------------------------------------------
+
+
+def log_ignored(loaded: Loaded) -> None:
+    """A warning for each, where Athena is part of another program and has no terminal of its own."""
+    for problem in loaded.ignored:
+        logging.getLogger("athena").warning("%s", problem)
 
 
 # -- where lines go --------------------------------------------------------------------------------------------------------
@@ -245,13 +264,49 @@ class StderrSink:
         """Nothing to close."""
 
 
+_OWN_LINE = re.compile(
+    rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3} (debug|info|warning|error|critical) "
+    rb'|\{"time":"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12}Z","level":"[a-z]+","logger":"'
+    rb"|athena: "
+)
+"""How a log of ours begins: a line in text or JSON, or what `athena` itself said while it was started in the background."""
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to a log of ours, made with mode 600 where it is missing.
+
+    Raises UnsafePlace for anything else that is there already: the lines hold names that clients choose, and in a file that
+    some other program reads they could be instructions.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        _check_is_log(path, descriptor)
+        os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_is_log(path: Path, descriptor: int) -> None:
+    beginning = os.pread(descriptor, 128, 0)
+    if beginning and not _OWN_LINE.match(beginning):
+        raise UnsafePlace(f"{path} is there already and is not a log of Athena; name another file, or move this one away")
+
+
 class FileSink:
-    """A file of mode 600 that is put aside at a size. Several processes may write to the same one, or somebody may move it."""
+    """A file of mode 600 that is put aside at a size. Several processes may write to the same one, or somebody may move it.
+
+    Raises UnsafePlace when the file, or one that a full log would be moved to, is there and is not a log of ours.
+    """
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
         self._file = -1
+        for number in range(1, _BACKUPS + 1):
+            self._check_backup(self._backup(number))
         self._open()
 
     def write(self, text: str) -> None:
@@ -273,16 +328,23 @@ class FileSink:
 
     def _open(self) -> None:
         self.close()
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        if os.fstat(self._file).st_uid == os.geteuid():
-            os.fchmod(self._file, 0o600)
+        self._file = open_log(self._path)
+
+    def _check_backup(self, path: Path) -> None:
+        try:
+            descriptor = open_own(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            _check_is_log(path, descriptor)
+        finally:
+            os.close(descriptor)
 
     def _is_current(self) -> bool:
         if self._file < 0:
             return False
         try:
-            found = os.stat(self._path)
+            found = os.lstat(self._path)
         except OSError:
             return False
         own = os.fstat(self._file)
@@ -367,19 +429,22 @@ class LinesHandler(logging.Handler):
             return self.format(record)
         except Exception as error:
             # A log line that can not be formatted must not end the thread that writes all others.
-            return f"a log line of {record.name} can not be shown: {type(error).__name__}"
+            return f"{_local_time(record.created)} error   a log line of {record.name} can not be shown: {type(error).__name__}"
 
 
 _HANDLER: list[LinesHandler] = []
 """The one handler of this process."""
+_SECRETS: list[str] = []
+"""The secrets of the configuration by which this process logs."""
 
 
 def configure(config: Config, *, threaded: bool = True, default_file: str = "") -> None:
-    """Log as the configuration says, from now on; replaces an earlier arrangement. Raises OSError for a bad file."""
+    """Log as the configuration says, from now on; replaces an earlier arrangement. Raises OSError for a file it may not use."""
     settings: Log = config.log
     file = settings.file or default_file
     sink: Sink = FileSink(Path(file).expanduser(), settings.file_bytes) if file else StderrSink()
-    redact = Redactor(secrets_of(config))
+    _SECRETS[:] = secrets_of(config)
+    redact = Redactor(_SECRETS)
     handler = LinesHandler(sink, threaded=threaded)
     colours = not file and sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(JsonLines(redact) if settings.format == "json" else TextLines(redact, colours=colours))

@@ -13,7 +13,7 @@ import threading
 
 import msgspec
 
-from athena.errors import AthenaError
+from athena.errors import AthenaError, ConfigError
 from athena.shells.config import Sources, load
 from athena.shells.server import Plan, Started, serve
 
@@ -24,6 +24,13 @@ class Wish(msgspec.Struct, frozen=True):
     flags: dict[str, str] = {}
     """As the keys of `config.FLAGS`."""
     config_file: str | None = None
+    demo: bool = False
+    """Answer with the built-in demo model; without it, an upstream must be configured."""
+
+    def sources(self) -> Sources:
+        """Where the configuration comes from. Plain HTTP: the agent may not know the authority behind a certificate."""
+        own = {"host": "127.0.0.1", "port": 0, "workers": 1, "tls_cert": "", "tls_key": ""}
+        return Sources.here({**self.flags, **own}, self.config_file)
 
 
 class Up(msgspec.Struct, frozen=True):
@@ -37,8 +44,11 @@ def main() -> int:
     """Serve until standard input ends or a signal comes."""
     wish = msgspec.json.decode(sys.argv[1], type=Wish)
     try:
-        sources = Sources.here({**wish.flags, "host": "127.0.0.1", "port": 0, "workers": 1}, wish.config_file)
-        plan = Plan(sources=sources, loaded=load(sources), on_started=_announce)
+        sources = wish.sources()
+        loaded = load(sources)
+        if loaded.is_empty and not wish.demo:
+            raise ConfigError("no upstream is configured")
+        plan = Plan(sources=sources, loaded=loaded, demo=wish.demo, on_started=_announce)
         threading.Thread(target=_end_with_input, daemon=True).start()
         return serve(plan)
     except AthenaError as error:

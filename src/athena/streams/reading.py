@@ -23,13 +23,15 @@ from athena.dialects import dialect_names, get_dialect
 from athena.dialects.base import AnswerDecoder, DecodeContext
 from athena.errors import UsageError
 from athena.formats.detect import detect_format
+from athena.formats.policies import EchoRule, Policies
 from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.value_types import ToolBook
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Tool
-from athena.parsing import read_tools
+from athena.parsing import read_tools, text_guard
 from athena.profiles import default_profiles
 from athena.streams.sdk_objects import dialect_of, is_sdk_object, wire_json
 
@@ -61,6 +63,8 @@ def events_from(
     tools: Sequence[Tool | Mapping[str, Any]] | None = None,
     profile: str | Profile | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    untrusted: Sequence[str] = (),
+    echo: EchoRule = "text",
     seed: str = "",
 ) -> EventStream:
     """The events of an answer, whoever gives it: iterate the result by `for`, or by `async for` where the source is async.
@@ -93,6 +97,9 @@ def events_from(
         tools: Which names are tools; without it, every name is.
         profile: The quirks of the server, by name (`vllm`, ...).
         limits: Bounds of what is held and of what a call may be.
+        untrusted: The texts that the model was given and did not write; a call in its text that stands in one of them is a
+            quotation.
+        echo: What becomes of a quotation: it stays `text`, is an `error`, or is a call (`allow`).
         seed: Goes into the ids of calls that have none: give each answer another.
 
     Raises:
@@ -100,7 +107,7 @@ def events_from(
     """
     if dialect is not None:
         get_dialect(dialect)
-    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits, seed))
+    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits, untrusted, echo, seed))
 
 
 class EventStream:
@@ -266,6 +273,8 @@ class _Reader:
         tools: Sequence[Tool | Mapping[str, Any]] | None,
         profile: str | Profile | None,
         limits: Limits,
+        untrusted: Sequence[str],
+        echo: EchoRule,
         seed: str,
     ) -> None:
         self._seed = seed
@@ -282,7 +291,9 @@ class _Reader:
                 detected = detect_format(model)
                 format_id = detected if detected != "standard" else "auto"
             declared = None if tools is None else read_tools(tools)
-            self._formats = FormatStage(FormatOptions(format_id), tools=declared, limits=limits, seed=seed)
+            options = FormatOptions(format_id, policies=Policies(echo=echo))
+            guard = text_guard(untrusted, ToolBook(declared))
+            self._formats = FormatStage(options, tools=declared, limits=limits, seed=seed, guard=guard)
 
     def feed(self, piece: Any) -> list[Event]:
         """The events of one piece: bytes, an SDK's object, or a record as JSON."""

@@ -43,17 +43,10 @@ class _Body:
         self._shown, self._done = True, step.done
         return True
 
-    def _broken(self, failure: Exception) -> Step:
-        """The network failed: the SDK's own matter while it has seen nothing, else an error in its own words."""
-        if not self._shown and not self._call.has_said_all:
-            raise failure
-        return self._call.end(failure)
-
-    def _timed_out(self, failure: Exception) -> Step:
-        """The SDK's patience is at its end; but when all is said, only the end itself is missing."""
-        if not self._call.has_said_all:
-            raise failure
-        return self._call.end()
+    @property
+    def _must_tell(self) -> bool:
+        """The network failed: an error in the SDK's own words, unless it has seen nothing; then it is its own matter."""
+        return self._shown or self._call.has_said_all
 
 
 class _SyncBody(_Body):
@@ -73,9 +66,15 @@ class _SyncBody(_Body):
         try:
             piece = next(self._pieces, None)
         except self.network_errors as failure:
-            return self._broken(failure)
-        except self.timeouts as failure:
-            return self._timed_out(failure)
+            # Raised here and nowhere else: handed to a function, it would be tied to that function's frame.
+            if not self._must_tell:
+                raise
+            return self._call.end(failure)
+        except self.timeouts:
+            # The SDK's patience is at its end; but when all is said, only the end itself is missing.
+            if not self._call.has_said_all:
+                raise
+            return self._call.end()
         return self._call.end() if piece is None else self._call.data(piece)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -129,9 +128,15 @@ class _AsyncBody(_Body):
         try:
             piece = await anext(self._pieces, None)
         except self.network_errors as failure:
-            return self._broken(failure)
-        except self.timeouts as failure:
-            return self._timed_out(failure)
+            # Raised here and nowhere else: handed to a function, it would be tied to that function's frame.
+            if not self._must_tell:
+                raise
+            return self._call.end(failure)
+        except self.timeouts:
+            # The SDK's patience is at its end; but when all is said, only the end itself is missing.
+            if not self._call.has_said_all:
+                raise
+            return self._call.end()
         return self._call.end() if piece is None else self._call.data(piece)
 
     def __aiter__(self) -> AsyncIterator[bytes]:

@@ -116,16 +116,16 @@ class Call:
         error = self.exchange.error
         modes, refused = self._engine.tool_modes, self._refused
         if refused is not None:
-            modes.confirm(self._target, ok=error is None)
             self._refused = None
-            if error is not None:
+            if error is None:
+                modes.confirm(self._target)
+            else:
                 # It was not the tools after all: the first error is the one to tell.
                 self.exchange, step = refused
                 error = self.exchange.error
-        elif error is not None and modes.may_switch(self._target, self._asked, error):
+        elif second := modes.second_route(self._target, self.exchange.route, self._asked, error):
             self._refused = (self.exchange, step)
-            modes.switch(self._target)
-            self._open(modes.route(self._target))
+            self._open(second)
             return None
         if error is None or not may_move_on(error):
             return step
@@ -133,9 +133,7 @@ class Call:
 
     def unreachable(self) -> bool:
         """The network failed, and the SDK has seen nothing: is another target to be asked?"""
-        if self._refused is not None:
-            self._engine.tool_modes.confirm(self._target, ok=False)
-            self._refused = None
+        self._refused = None
         return self._next_target()
 
     def _next_target(self) -> bool:

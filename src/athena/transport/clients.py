@@ -74,7 +74,7 @@ class Transport(_Shared, _SyncBase):
 
     Args:
         config: A configuration file or an `athena.shells.config.Config`; without one, `athena.yml` is looked for as
-            `athena serve` does.
+            `athena serve` does: that of the current directory counts only when it is trusted (`athena config trust`).
         inner: The transport that reaches the network, if the library's own will not do.
         settings: The file's keys, short form (`base_url`, `api_key`, `api_key_env`, `model`, `dialect`, `profile`) or full
             (`upstreams`, `models`); they win over the file.

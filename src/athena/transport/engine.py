@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, ConfigError
@@ -18,11 +19,12 @@ from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.shells.config import Config, Router, Sources, load
-from athena.shells.gateway.app import kept_envelope_key
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
+from athena.shells.logs import log_ignored
 from athena.transport.call import Call
 from athena.wire.fields import decode_json_object
 
@@ -47,7 +49,7 @@ class Engine:
         self._tokens = TokenCounter()
         self._targets = KnownTargets(self._router)
         self._lock = threading.Lock()
-        self.tool_modes = ToolModes()
+        self.tool_modes = ToolModes(time.monotonic, keep_s=self.config.learning.keep_s)
 
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Call | Step:
         """The call to make for an SDK's request, or the answer where none is needed."""
@@ -104,6 +106,7 @@ class Engine:
         if door.action != "answer":
             return _whole({"status": "ok"})
         asked = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        check_names(asked)
         return Call(self, asked, headers=headers, key=credential(headers, query), array=door.array)
 
     def _models(self, door: Door, dialect: Dialect) -> dict[str, Any]:
@@ -144,7 +147,9 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
         return config
     loaded = load(Sources.here(settings, None if config is None else os.fspath(config)))
     if loaded.is_empty:
-        raise ConfigError("no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY")
+        reason = "no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY"
+        raise ConfigError("\n".join((reason, *map(str, loaded.ignored))))
+    log_ignored(loaded)
     return loaded.config
 
 

@@ -16,7 +16,7 @@ from athena.calls.tracker import ToolCallTracker
 from athena.dialects.anthropic_messages.decode_blocks import citation_part
 from athena.dialects.anthropic_messages.errors import decode_error, error_of_object
 from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error, token_count
 from athena.model.events import (
     Done,
     Error,
@@ -439,21 +439,17 @@ def read_usage(usage: Any) -> Usage | None:
     """Token counts; `input_tokens` on the wire excludes what the cache read or wrote."""
     if not isinstance(usage, dict) or not usage:
         return None
-    read, write = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
+    read, write = token_count(usage.get("cache_read_input_tokens")), token_count(usage.get("cache_creation_input_tokens"))
     details, creation = usage.get("output_tokens_details"), usage.get("cache_creation")
     return Usage(
-        input_total=_count(usage.get("input_tokens")) + read + write,
-        output_total=_count(usage.get("output_tokens")),
+        input_total=token_count(usage.get("input_tokens")) + read + write,
+        output_total=token_count(usage.get("output_tokens")),
         cache_read=read,
         cache_write=write,
-        cache_write_1h=_count(creation.get("ephemeral_1h_input_tokens")) if isinstance(creation, dict) else 0,
-        reasoning=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
+        cache_write_1h=token_count(creation.get("ephemeral_1h_input_tokens")) if isinstance(creation, dict) else 0,
+        reasoning=token_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
         raw=dict(usage),
     )
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _text(value: Any) -> str:

@@ -238,7 +238,7 @@ def _output(output: Output, profile: Profile, report: Report) -> tuple[dict[str,
 def _output_format(output: Output, report: Report) -> dict[str, Any] | None:
     if output.kind != "schema" or output.schema is None:
         return None
-    return {"type": "json_schema", "schema": for_anthropic_output(output.schema, losses=report.losses)}
+    return {"type": "json_schema", "schema": for_anthropic_output(output.schema, losses=report.losses, growth=report.growth)}
 
 
 def _put_sampling(body: dict[str, Any], request: Request, report: Report) -> None:

@@ -88,7 +88,8 @@ def _function(tool: Tool, profile: Profile, report: Report, path: str, *, same: 
     strict = bool(tool.strict) and profile.strict_tools
     if tool.strict and not profile.strict_tools:
         report.hint(f"{path}.strict", "this upstream does not enforce schemas")
-    schema = for_anthropic(tool.schema, strict=strict, losses=report.losses, path=f"{path}.input_schema")
+    where = f"{path}.input_schema"
+    schema = for_anthropic(tool.schema, strict=strict, losses=report.losses, path=where, growth=report.growth)
     value: dict[str, Any] = {"name": tool.name}
     if tool.description:
         value["description"] = tool.description

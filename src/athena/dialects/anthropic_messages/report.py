@@ -6,16 +6,18 @@ from typing import NoReturn
 
 from athena.errors import UnsupportedFeature
 from athena.model.request import Loss
+from athena.schemas import Growth
 
 
 class Report:
     """Collects the losses of one encoded request."""
 
-    __slots__ = ("losses", "strict")
+    __slots__ = ("growth", "losses", "strict")
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self.losses: list[Loss] = []
+        self.growth = Growth()
 
     def drop(self, path: str, reason: str) -> None:
         """Something the client meant is left out; a strict target refuses instead."""

@@ -12,7 +12,14 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.base import (
+    DecodeContext,
+    StreamDecoder,
+    WholeDecoder,
+    closed_error,
+    protocol_error,
+    token_count,
+)
 from athena.dialects.gemini.citations import citations_of
 from athena.dialects.gemini.decode_contents import decode_media, foreign
 from athena.dialects.gemini.errors import decode_error
@@ -502,7 +509,7 @@ class AnswerReader:
         feedback = msgspec.json.decode(raw)
         if self._context.losses is not None and not self._context.keep_extras:
             self._context.losses.unknown(feedback, ("blockReason", "safetyRatings"), "promptFeedback")
-        if isinstance(feedback, dict) and feedback.get("blockReason"):
+        if isinstance(feedback, dict) and isinstance(feedback.get("blockReason"), str) and feedback["blockReason"]:
             self._blocked = feedback
         elif feedback and self._context.keep_extras:
             out.append(Extra({"promptFeedback": feedback}))
@@ -511,20 +518,21 @@ class AnswerReader:
         if not len(self._usage):
             return None
         try:
-            counts = _COUNTS.decode(self._usage)
-        except msgspec.ValidationError:
+            counts, raw = _COUNTS.decode(self._usage), msgspec.json.decode(self._usage)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Counts that nobody can read are no reason to throw an answer away.
             return None
-        prompt, tools = counts.prompt_token_count or 0, counts.tool_use_prompt_token_count or 0
-        thoughts = counts.thoughts_token_count or 0
+        prompt, tools = token_count(counts.prompt_token_count), token_count(counts.tool_use_prompt_token_count)
+        thoughts = token_count(counts.thoughts_token_count)
         return Usage(
             input_total=prompt + tools,
-            output_total=(counts.candidates_token_count or 0) + thoughts,
-            cache_read=counts.cached_content_token_count or 0,
+            output_total=token_count(counts.candidates_token_count) + thoughts,
+            cache_read=token_count(counts.cached_content_token_count),
             reasoning=thoughts,
             audio_in=_audio(counts.prompt_tokens_details),
             audio_out=_audio(counts.candidates_tokens_details),
             tool_prompt=tools,
-            raw=msgspec.json.decode(self._usage),
+            raw=raw,
         )
 
 
@@ -548,7 +556,7 @@ def _kind(choice: _Choice) -> FinishKind:
 
 
 def _audio(details: list[_Modality] | None) -> int:
-    return sum(entry.token_count or 0 for entry in details or () if entry.modality == "AUDIO")
+    return sum(token_count(entry.token_count) for entry in details or () if entry.modality == "AUDIO")
 
 
 class GeminiStreamDecoder(StreamDecoder):

@@ -14,11 +14,11 @@ from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
 from athena.dialects.gemini.spelling import EitherCase, put, spelled
-from athena.errors import UnsupportedFeature
+from athena.errors import InvalidRequest, UnsupportedFeature
 from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
 from athena.model.request import Loss, Reasoning, Request, Tool
-from athena.schemas import for_gemini
+from athena.schemas import Growth, for_gemini
 
 _BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192, "high": 24576, "xhigh": -1, "max": -1}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
@@ -41,6 +41,7 @@ _NO_ROOM = {
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body and path for a Gemini upstream; raises UnsupportedFeature for what must not be dropped."""
     losses: list[Loss] = []
+    growth = Growth()
     home = request.dialect == NAME
     body: dict[str, Any] = dict(request.raw) if home and request.raw is not None else {}
     before = decode_settings(EitherCase(body)) if body else {}
@@ -49,7 +50,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if "system" in changed:
         put(body, "systemInstruction", _instruction(request, home, losses))
     if "tools" in changed:
-        put(body, "tools", _tools(request, target, losses) or None)
+        put(body, "tools", _tools(request, target, losses, growth) or None)
     if "tool_choice" in changed:
         _write_choice(request, body)
     _write_generation(request, target, body, changed, losses)
@@ -78,10 +79,15 @@ _DEFAULTS: dict[str, Any] = {name: getattr(_EMPTY, name) for name in _FIELDS}
 
 
 def path_of(model: str, stream: bool) -> str:
-    """The path below the base URL."""
+    """The path below the base URL. The model's name may be a client's: it can name a model there and nothing else.
+
+    Raises InvalidRequest for a name with an empty segment, `.` or `..`, which servers and proxies would resolve.
+    """
     name = model if model.startswith(_COLLECTIONS) else f"models/{model}"
+    if any(segment in ("", ".", "..") for segment in name.split("/")):
+        raise InvalidRequest("model: the name of a model can not hold empty segments, '.' or '..'", path="model")
     action = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    return f"/v1beta/{quote(name, safe='/:@')}:{action}"
+    return f"/v1beta/{quote(name, safe='/@', errors='replace')}:{action}"
 
 
 def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: list[Loss]) -> None:
@@ -110,7 +116,7 @@ def _instruction(request: Request, home: bool, losses: list[Loss]) -> dict[str, 
 # -- tools -------------------------------------------------------------------------------------------------------------------
 
 
-def _tools(request: Request, target: Target, losses: list[Loss]) -> list[dict[str, Any]]:
+def _tools(request: Request, target: Target, losses: list[Loss], growth: Growth) -> list[dict[str, Any]]:
     home = request.dialect == NAME
     functions: list[Any] = []
     hosted: list[dict[str, Any]] = []
@@ -121,16 +127,17 @@ def _tools(request: Request, target: Target, losses: list[Loss]) -> list[dict[st
         elif tool.kind == "hosted":
             hosted.extend(_hosted(request, tool, path, target, losses))
         else:
-            functions.append(_function(tool, path, target.profile, home, losses))
+            functions.append(_function(tool, path, target.profile, home, losses, growth))
     declared = [{"functionDeclarations": functions}] if functions else []
     return declared + hosted
 
 
-def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[Loss]) -> dict[str, Any]:
+def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[Loss], growth: Growth) -> dict[str, Any]:
     declaration: dict[str, Any] = {"name": tool.name}
     if tool.description:
         declaration["description"] = tool.description
-    schema = for_gemini(tool.schema, json_schema=profile.json_schema_tools, losses=losses, path=f"{path}.parameters")
+    as_json, where = profile.json_schema_tools, f"{path}.parameters"
+    schema = for_gemini(tool.schema, json_schema=as_json, losses=losses, path=where, growth=growth)
     if schema:
         declaration["parametersJsonSchema" if profile.json_schema_tools else "parameters"] = schema
     if home:

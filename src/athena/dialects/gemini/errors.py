@@ -94,4 +94,4 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
 
 def _code(error: Error) -> int:
     """The HTTP status: that of the kind, but for the few that no kind stands for."""
-    return error.status if error.status in (405, 408, 415) else STATUS_OF[error.kind]
+    return error.status if error.status in (405, 408, 415, 421) else STATUS_OF[error.kind]

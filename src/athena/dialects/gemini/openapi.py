@@ -22,10 +22,14 @@ _SPELLINGS = frozenset({
 })  # fmt: skip
 _RENAMED = {"defs": "$defs", "ref": "$ref"}
 _DEPTH = 100
+_PATH = 120
 
 
 def json_schema(value: Any, path: str, depth: int = 0) -> dict[str, Any]:
     """The schema in lower case, with JSON Schema's spelling of null."""
+    if len(path) > _PATH:
+        # Names are the client's and may be of any length: each level would repeat them.
+        path = f"{path[:40]}...{path[43 - _PATH :]}"
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: expected a schema object", path=path)
     if depth > _DEPTH:
@@ -39,7 +43,7 @@ def json_schema(value: Any, path: str, depth: int = 0) -> dict[str, Any]:
         elif key == "propertyOrdering" or (key == "type" and inner == "TYPE_UNSPECIFIED"):
             continue
         else:
-            schema[key] = _read(key, inner, f"{path}.{spelling}", depth)
+            schema[key] = _read(key, inner, f"{path}.{spelling[:_PATH]}", depth)
     if nullable:
         _allow_null(schema)
     return schema
@@ -55,10 +59,10 @@ def _keyword(spelling: str, schema: dict[str, Any]) -> str:
 def _read(key: str, value: Any, path: str, depth: int) -> Any:
     if key == "type":
         return _type(value)
-    if key in _WHOLE_NUMBERS and isinstance(value, str) and value.isdigit():
+    if key in _WHOLE_NUMBERS and isinstance(value, str) and value.isdecimal() and len(value) <= 20:
         return int(value)
     if key in _MAPS and isinstance(value, dict):
-        return {name: _subschema(inner, f"{path}.{name}", depth) for name, inner in value.items()}
+        return {name: _subschema(inner, f"{path}.{name[:_PATH]}", depth) for name, inner in value.items()}
     if key in _LISTS | _SINGLES and isinstance(value, list):
         return [_subschema(inner, f"{path}[{index}]", depth) for index, inner in enumerate(value)]
     if key in _SINGLES:

@@ -9,7 +9,7 @@ import msgspec
 
 from athena.errors import UpstreamProtocol
 
-_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['([^'\\]*+(?:\\.[^'\\]*+){0,64})'\]|\["([^"\\]*+(?:\\.[^"\\]*+){0,64})"\]""")
 _ESCAPED = re.compile(r"\\(.)")
 _LARGEST_INDEX = 10_000
 

@@ -11,18 +11,25 @@ from athena.wire.fields import Fields
 
 _UPPER = re.compile(r"[A-Z]")
 _LOWER_AFTER_BAR = re.compile(r"_([a-z0-9])")
+_REMEMBERED_CHARS = 64
 
 
 @lru_cache(maxsize=1024)
 def snake(name: str) -> str:
-    """thinkingConfig to thinking_config."""
+    """thinkingConfig to thinking_config. Only for our own spellings: what is asked is remembered."""
     return _UPPER.sub(lambda found: "_" + found.group().lower(), name)
 
 
-@lru_cache(maxsize=1024)
 def camel(name: str) -> str:
-    """thinking_config to thinkingConfig."""
+    """thinking_config to thinkingConfig. Keys are the client's: long ones are not remembered."""
+    return _camel(name) if len(name) <= _REMEMBERED_CHARS else _in_camel_case(name)
+
+
+def _in_camel_case(name: str) -> str:
     return _LOWER_AFTER_BAR.sub(lambda found: found.group(1).upper(), name)
+
+
+_camel = lru_cache(maxsize=1024)(_in_camel_case)
 
 
 def spelled(value: dict[str, Any], key: str) -> str:

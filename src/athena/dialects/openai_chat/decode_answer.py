@@ -188,7 +188,7 @@ class AnswerReader:
         """Fields that nobody reads in entries that begin calls."""
         if self._call_losses is None or not calls[0].id:
             return
-        for entry in decode_value(payload)["choices"]:
+        for entry in decode_value(payload).get("choices") or ():
             for call in (entry.get("delta") or entry.get("message") or {}).get("tool_calls") or ():
                 self._call_losses.unknown(call, CALL_KEYS, "tool_call")
 

@@ -147,7 +147,9 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
         strict = bool(tool.strict) and profile.strict_tools and not home
         where = f"{path}.function.parameters"
         drops = profile.schema_drops if home else (*profile.schema_drops, *_TRANSLATED_DROPS)
-        inner["parameters"] = for_openai(tool.schema, strict=strict, drops=drops, losses=writer.losses, path=where)
+        inner["parameters"] = for_openai(
+            tool.schema, strict=strict, drops=drops, losses=writer.losses, path=where, growth=writer.growth
+        )
     if tool.strict is not None and profile.strict_tools:
         inner["strict"] = tool.strict
     else:

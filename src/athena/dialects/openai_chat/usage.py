@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from athena.dialects.base import token_count
 from athena.model.events import Usage
 
 
@@ -81,7 +82,7 @@ def _mapping(value: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def _count(value: dict[str, Any], *keys: str) -> int:
     for key in keys:
-        found = value.get(key)
-        if isinstance(found, int | float) and not isinstance(found, bool) and 0 < found < 1 << 53:
-            return int(found)
+        found = token_count(value.get(key))
+        if found:
+            return found
     return 0

@@ -17,7 +17,7 @@ from athena.dialects.base import Target
 from athena.errors import UnsupportedFeature
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
-from athena.schemas import for_openai
+from athena.schemas import Growth, for_openai
 
 _ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TIERS = {"standard_only": "default", "standard": "default"}
@@ -28,12 +28,13 @@ _USER_ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 class Writer:
     """What writing needs and what it could not say."""
 
-    __slots__ = ("instructions", "losses", "profile", "strict")
+    __slots__ = ("growth", "instructions", "losses", "profile", "strict")
 
     def __init__(self, target: Target) -> None:
         self.profile = target.profile
         self.strict = target.strict
         self.losses: list[Loss] = []
+        self.growth = Growth()
         self.instructions: list[str] = []
         """Lines to add to the system text, for what the upstream has no field for."""
 
@@ -214,7 +215,7 @@ def _output(request: Request, writer: Writer) -> dict[str, Any]:
         if output.schema is not None:
             strict = bool(output.strict)
             inner["schema"] = (
-                for_openai(output.schema, strict=True, losses=writer.losses, path="response_format")
+                for_openai(output.schema, strict=True, losses=writer.losses, path="response_format", growth=writer.growth)
                 if strict
                 else output.schema
             )

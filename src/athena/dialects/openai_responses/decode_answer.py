@@ -18,7 +18,7 @@ import msgspec
 from athena.calls.arguments import arguments_text
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, protocol_error
+from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, protocol_error, token_count
 from athena.dialects.openai_responses.decode_items import decode_annotation
 from athena.dialects.openai_responses.errors import error_of
 from athena.dialects.openai_responses.vocabulary import NAME, OTHER_EVENT
@@ -553,20 +553,16 @@ def read_usage(value: object) -> Usage | None:
     given, made = value.get("input_tokens_details"), value.get("output_tokens_details")
     details = given if isinstance(given, dict) else {}
     written = details.get("cache_write_tokens_details")
-    reasoning = _count(made.get("reasoning_tokens")) if isinstance(made, dict) else 0
+    reasoning = token_count(made.get("reasoning_tokens")) if isinstance(made, dict) else 0
     return Usage(
-        input_total=_count(value.get("input_tokens")),
-        output_total=_count(value.get("output_tokens")),
-        cache_read=_count(details.get("cached_tokens")),
-        cache_write=_count(details.get("cache_write_tokens")),
-        cache_write_1h=_count(written.get("ttl_12h_tokens")) if isinstance(written, dict) else 0,
+        input_total=token_count(value.get("input_tokens")),
+        output_total=token_count(value.get("output_tokens")),
+        cache_read=token_count(details.get("cached_tokens")),
+        cache_write=token_count(details.get("cache_write_tokens")),
+        cache_write_1h=token_count(written.get("ttl_12h_tokens")) if isinstance(written, dict) else 0,
         reasoning=reasoning,
         raw=value,
     )
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 def _text(value: object) -> str:

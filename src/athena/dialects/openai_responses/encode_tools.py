@@ -53,7 +53,12 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
         if tool.strict and not strict:
             losses.hint(f"{path}.strict", "this upstream does not enforce schemas")
         entry["parameters"] = for_openai(
-            tool.schema, strict=strict, drops=target.profile.schema_drops, losses=losses.found, path=f"{path}.parameters"
+            tool.schema,
+            strict=strict,
+            drops=target.profile.schema_drops,
+            losses=losses.found,
+            path=f"{path}.parameters",
+            growth=losses.growth,
         )
         entry["strict"] = strict
     if tool.deferred:
@@ -129,7 +134,9 @@ def encode_output(output: Output, target: Target, losses: Losses) -> dict[str, A
         form: dict[str, Any] = {
             "type": "json_schema",
             "name": output.name or "answer",
-            "schema": for_openai(output.schema, strict=bool(output.strict), losses=losses.found, path="output.schema"),
+            "schema": for_openai(
+                output.schema, strict=bool(output.strict), losses=losses.found, path="output.schema", growth=losses.growth
+            ),
             "strict": bool(output.strict),
         }
         if output.description is not None:

@@ -11,7 +11,15 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, kind_of_status, loose_error, retry_after
+from athena.dialects.base import (
+    STATUS_OF,
+    HttpError,
+    is_context_overflow,
+    kind_of_status,
+    loose_error,
+    retry_after,
+    told_status,
+)
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -79,9 +87,8 @@ def error_of(value: object, payload: bytes = b"", status: int | None = None) -> 
     message = error.get("message")
     words = [word for key in ("code", "type") if isinstance(word := error.get(key), str) and word not in ("", "error")]
     code = words[0] if words else ""
-    number = error.get("code", error.get("status"))
-    if status is None and isinstance(number, int) and not isinstance(number, bool) and number >= 400:
-        status = number
+    if status is None:
+        status = told_status(error)
     text = message if isinstance(message, str) and message else "the upstream failed without saying why"
     kind = _KIND_OF_CODE.get(code)
     if kind is None and code.startswith(("invalid_", "image_")):

@@ -6,16 +6,18 @@ from typing import Any
 
 from athena.errors import UnsupportedFeature
 from athena.model.request import Loss
+from athena.schemas import Growth
 
 
 class Losses:
     """The losses of one request."""
 
-    __slots__ = ("found", "strict")
+    __slots__ = ("found", "growth", "strict")
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.found: list[Loss] = []
+        self.growth = Growth()
 
     def drop(self, path: str, reason: str) -> None:
         """Something that means something is left out."""

@@ -27,7 +27,7 @@ _OUTPUT_SIDE = frozenset({"program_output"})
 
 def is_input_item(item: dict[str, Any]) -> bool:
     """Does an item that only this dialect understands come from the client's side of the conversation?"""
-    kind = item.get("type", "")
+    kind = item.get("type") or "item_reference"
     if kind == "tool_search_output":
         return item.get("execution") == "client"
     if kind in _OUTPUT_SIDE:

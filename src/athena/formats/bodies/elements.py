@@ -16,7 +16,7 @@ from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
 from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
-from athena.formats.value_types import resolve_type, structured_json, typed_json
+from athena.formats.value_types import SchemaTypes, structured_json, typed_json
 from athena.formats.writer import CallWriter
 
 _TAG_END = Lexer((">",))
@@ -184,9 +184,9 @@ class _Members:
     def _flush(self) -> None:
         if not self._values:
             return
-        root = self._calls.book.schema(self._calls.name)
-        schema = _dereferenced((root or {}).get("properties"), root).get(self._key)
-        value = repeated_json(self._values, schema, root, self._prefix)
+        types = self._calls.book.types(self._calls.name)
+        schema = types.part(types.part(types.root).get("properties")).get(self._key)
+        value = repeated_json(self._values, schema, types, self._prefix)
         if value is not None:
             self._write_key(self._key)
             self._calls.write(value)
@@ -201,20 +201,20 @@ class _Members:
 # -- content to JSON -----------------------------------------------------------------------------------------------------------
 
 
-def repeated_json(values: list[str], schema: Any, root: Any, prefix: str, depth: int = 0) -> str | None:
+def repeated_json(values: list[str], schema: Any, known: SchemaTypes, prefix: str, depth: int = 0) -> str | None:
     """What a key holds whose element stands there once or several times; None: leave it out."""
     if len(values) == 1:
-        return element_json(values[0], schema, root, prefix, depth)
-    types = resolve_type(schema, root).types
+        return element_json(values[0], schema, known, prefix, depth)
+    types = known.of(schema).types
     if types is not None and "array" not in types:
-        return element_json(values[-1], schema, root, prefix, depth)
-    items = _dereferenced(schema, root).get("items")
-    return "[" + ",".join(element_json(value, items, root, prefix, depth) or '""' for value in values) + "]"
+        return element_json(values[-1], schema, known, prefix, depth)
+    items = known.part(schema).get("items")
+    return "[" + ",".join(element_json(value, items, known, prefix, depth) or '""' for value in values) + "]"
 
 
-def element_json(text: str, schema: Any, root: Any, prefix: str, depth: int = 0) -> str | None:
+def element_json(text: str, schema: Any, known: SchemaTypes, prefix: str, depth: int = 0) -> str | None:
     """An element's content as JSON: children by the schema, else by their names; text typed as in every tagged format."""
-    kind = resolve_type(schema, root)
+    kind = known.of(schema)
     types = kind.types
     stripped = text.strip()
     if types is not None and not types & {"object", "array"}:
@@ -226,12 +226,14 @@ def element_json(text: str, schema: Any, root: Any, prefix: str, depth: int = 0)
     children, words = _children(text, prefix) if depth < _DEPTH else ([], text)
     if not children or (words.strip() and (types is None or "object" not in types)):
         return typed_json(text, kind)
-    return _from_children(children, words, schema, root, prefix, depth + 1)
+    return _from_children(children, words, schema, known, prefix, depth + 1)
 
 
-def _from_children(children: list[tuple[str, str]], words: str, schema: Any, root: Any, prefix: str, depth: int) -> str:
-    fields = _dereferenced(schema, root)
-    types = resolve_type(schema, root).types
+def _from_children(
+    children: list[tuple[str, str]], words: str, schema: Any, known: SchemaTypes, prefix: str, depth: int
+) -> str:
+    fields = known.part(schema)
+    types = known.of(schema).types
     names = {name for name, _ in children}
     is_list = types is not None and "object" not in types
     if types is None or {"object", "array"} <= types:
@@ -240,12 +242,12 @@ def _from_children(children: list[tuple[str, str]], words: str, schema: Any, roo
         is_list = names == {"item"} or loose
     if is_list:
         items = fields.get("items")
-        return "[" + ",".join(element_json(inner, items, root, prefix, depth) or '""' for _, inner in children) + "]"
-    properties = _dereferenced(fields.get("properties"), root)
+        return "[" + ",".join(element_json(inner, items, known, prefix, depth) or '""' for _, inner in children) + "]"
+    properties = known.part(fields.get("properties"))
     grouped: dict[str, list[str]] = {}
     for name, inner in children:
         grouped.setdefault(name, []).append(inner)
-    members = {name: repeated_json(inner, properties.get(name), root, prefix, depth) for name, inner in grouped.items()}
+    members = {name: repeated_json(inner, properties.get(name), known, prefix, depth) for name, inner in grouped.items()}
     if words.strip():
         members["$text"] = quoted(words.strip())
     return "{" + ",".join(f"{quoted(name)}:{value}" for name, value in members.items() if value is not None) + "}"
@@ -276,13 +278,3 @@ def _children(text: str, prefix: str) -> tuple[list[tuple[str, str]], str]:
             return [], text
     words.append(text[at:])
     return children, "".join(words)
-
-
-def _dereferenced(schema: Any, root: Any) -> dict[str, Any]:
-    """A schema as a dictionary, through one local reference."""
-    if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        node: Any = root
-        for step in schema["$ref"].removeprefix("#").strip("/").split("/"):
-            node = node.get(step) if isinstance(node, dict) else None
-        schema = node
-    return schema if isinstance(schema, dict) else {}

@@ -14,20 +14,22 @@ from athena.model.request import Tool
 
 _BARE_KEY = re.compile(r"[\w.$\-]+")
 _LONGEST_KEY = 100
+_DEPTH = 40
+"""Every level of a value is read again with each level around it."""
 _NAME = re.compile(r"[^\s{}<>\"']+")
 
 
-def literal(text: str, quote: str) -> str:
-    """A JSON value in the literal syntax; numbers keep their spelling."""
-    value = msgspec.json.decode(text)
-    if isinstance(value, str):
-        return quote + value + quote
-    if isinstance(value, list):
+def literal(text: str, quote: str, depth: int = 0) -> str:
+    """A JSON value in the literal syntax; numbers keep their spelling. What is nested very deeply stays JSON."""
+    head = text.lstrip()[:1]
+    if head == '"':
+        return quote + msgspec.json.decode(text, type=str) + quote
+    if head == "[" and depth < _DEPTH:
         items = msgspec.json.decode(text, type=list[msgspec.Raw])
-        return "[" + ",".join(literal(bytes(item).decode(), quote) for item in items) + "]"
-    if isinstance(value, dict):
+        return "[" + ",".join(literal(bytes(item).decode(), quote, depth + 1) for item in items) + "]"
+    if head == "{" and depth < _DEPTH:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        return _object({key: literal(bytes(raw).decode(), quote) for key, raw in fields.items()}, quote)
+        return _object({key: literal(bytes(raw).decode(), quote, depth + 1) for key, raw in fields.items()}, quote)
     return text
 
 
@@ -63,9 +65,9 @@ def _declaration(tool: Tool, quote: str) -> str:
     return _object(members, quote)
 
 
-def _schema(schema: Any, quote: str) -> str:
+def _schema(schema: Any, quote: str, depth: int = 0) -> str:
     """A schema with its keys in order and its types in capitals, as the templates write it."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or depth > _DEPTH:
         return literal(msgspec.json.encode(schema).decode(), quote)
     members: dict[str, str] = {}
     for key in sorted(schema):
@@ -73,9 +75,9 @@ def _schema(schema: Any, quote: str) -> str:
         if key == "type" and isinstance(value, str):
             members[key] = quote + value.upper() + quote
         elif key == "properties" and isinstance(value, dict):
-            members[key] = _object({name: _schema(inner, quote) for name, inner in value.items()}, quote)
+            members[key] = _object({name: _schema(inner, quote, depth + 1) for name, inner in value.items()}, quote)
         elif key == "items":
-            members[key] = _schema(value, quote)
+            members[key] = _schema(value, quote, depth + 1)
         else:
             members[key] = literal(msgspec.json.encode(value).decode(), quote)
     return _object(members, quote)

@@ -45,8 +45,8 @@ from athena.formats.bodies.json_tokens import (
 )  # fmt: skip
 from athena.formats.scanner import Run
 
-_SINGLE = Run(r"[^'\"\\\x00-\x1f]*+")
-_BLANKS = Run(r"[ \t\r\n]{0,64}+")
+_SINGLE = Run(r"[^'\"\\\x00-\x1f]")
+_BLANKS = re.compile(r"[ \t\r\n]{0,64}+")
 _BARE_LIMIT = NUMBER_LIMIT
 """Comments may be as long as this and bare words must be shorter, whether they come whole or in pieces."""
 _BARE = re.compile(rf"[^\s,:{{}}\[\]\"'<>()|`/]{{1,{_BARE_LIMIT}}}")
@@ -368,7 +368,7 @@ class JsonPipe:
     def _close_string(self, text: str, at: int, final: bool, out: list[str]) -> int:
         if self.quote == "'":
             # O'Reilly: a single quote ends the string only where the value may end.
-            after = _BLANKS.end(text, at + 1)
+            after = _end_of_blanks(text, at + 1)
             if after >= len(text) and not final:
                 return at
             if after < len(text) and text[after] not in ",:}]":
@@ -400,6 +400,11 @@ class JsonPipe:
             return at + 2
         out.append("\\\\")
         return at + 1
+
+
+def _end_of_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found is not None else at
 
 
 def strict_json(text: str) -> str | None:

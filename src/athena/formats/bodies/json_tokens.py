@@ -1,6 +1,8 @@
 """Strict JSON (RFC 8259) as a table: by where a reader stands, what each character leads to.
 
-Every repeat in the patterns is possessive: what was matched is never tried again, so a text is read once, however it is nested.
+Reading is linear: characters are repeated possessively, and where a group is repeated no shorter reading of it can be followed
+by what must follow, so that giving rounds back fails at once. Groups are repeated a bounded number of times, because every
+round is remembered, and never possessively, which CPython reads wrong before 3.11.5.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ import re
 
 from athena.formats.scanner import Run
 
-_PLAIN = r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"""
-STRING = Run(_PLAIN)
+STRING = Run(r'[^"\\\x00-\x1f]', r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 """The inside of a string: plain text and whole escapes."""
 
 NUMBER_LIMIT = 1024
 """Numbers are shorter than this: one that arrives in pieces is read again with each."""
-NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _SCALAR = rf"(?:true|false|null|(?![-+.0-9eE]{{{NUMBER_LIMIT}}}){NUMBER})(?=[ \t\r\n,\]}}])"
 SCALAR = re.compile(_SCALAR).match
 """A number or a word, whole only where something stands behind it that can not belong to it."""
@@ -102,7 +103,9 @@ WIDE = (*map(_widened, ROWS[:INSIDE]), *ROWS[INSIDE:])
 """The same for a text that is long enough to look for whole values in, and for many of them at once."""
 
 _S = r"[ \t\r\n]*+"
-_SIMPLE = rf'(?:"{_PLAIN}"|{_SCALAR})'
-MORE_ITEMS = re.compile(rf"(?:,{_S}{_SIMPLE}{_S})++").match
-MORE_MEMBERS = re.compile(rf'(?:,{_S}"{_PLAIN}"{_S}:{_S}{_SIMPLE}{_S})++').match
+_QUOTED = f'"{STRING.pattern}"'
+_SIMPLE = f"(?:{_QUOTED}|{_SCALAR})"
+_AT_ONCE = 64
+MORE_ITEMS = re.compile(f"(?:,{_S}{_SIMPLE}{_S}){{1,{_AT_ONCE}}}").match
+MORE_MEMBERS = re.compile(f"(?:,{_S}{_QUOTED}{_S}:{_S}{_SIMPLE}{_S}){{1,{_AT_ONCE}}}").match
 """Many items or members at once, as long as they are simple ones."""

@@ -2,8 +2,8 @@
 
 Such a pattern (`Opener.never`) is matched behind the marker and must end with a character that proves it, so that it never
 matches because the text has not arrived yet. It may only say what the reader would say: declined (white space that JSON does
-not know proves nothing: readers strip names of it). Every repeat is possessive: a search over near misses stays one pass over
-the text.
+not know proves nothing: readers strip names of it). Characters are repeated possessively, and groups, which CPython before
+3.11.5 does not repeat so without faults, a bounded number of times: a search over near misses stays one pass over the text.
 """
 
 from __future__ import annotations

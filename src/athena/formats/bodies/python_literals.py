@@ -9,8 +9,9 @@ import re
 import msgspec
 
 from athena.formats.bodies.json_text import quoted
+from athena.formats.scanner import Run
 
-_SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*\n)*")
+_SPACE = re.compile(r"[ \t\r\n]++|#[^\n]*+\n")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|\d[\d_]*)?(?:\.(\d*))?([eE][+-]?\d+)?")
 _PREFIX = re.compile(r"[rRbBuUfF]{0,2}(?='|\")")
@@ -20,14 +21,8 @@ _ESCAPES = {
     "f": "\f", "v": "\v", "a": "\a", "0": "\0", "\\": "\\", "'": "'", '"': '"', "\n": "",
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[\s\S])")
-_BETWEEN = r"((?:[^{0}\\]++|\\[\s\S])*+)"
-_BETWEEN_THREE = r"((?:[^{0}\\]++|\\[\s\S]|{0}(?!{0}{0}))*+)"
-# Possessive, so linear although they repeat a repeat.
-_STRINGS = {
-    quote: re.compile(quote + (_BETWEEN if len(quote) == 1 else _BETWEEN_THREE).replace("{0}", quote[0]) + quote)
-    for quote in ("'", '"', "'''", '"""')
-}
-"""What stands between two quotes."""
+STRINGS = {quote: Run(rf"[^{quote}\\]", r"\\[\s\S]") for quote in "'\""}
+"""By the quote that ends it: the inside of a string, escapes and all."""
 _DIFFERS = re.compile(r"""\"[^\"\\]*+\"|'([^'\"\\]*+)'|\b(True|False|None)\b""")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _DEPTH_LIMIT = 100
@@ -166,12 +161,23 @@ class _Reader:
         quote = self._text[self._at]
         if self._text.startswith(quote * 3, self._at):
             quote *= 3
-        found = _STRINGS[quote].match(self._text, self._at)
-        if found is None:
-            raise _NotALiteral
-        self._at = found.end()
-        inside = found.group(1)
+        start = self._at + len(quote)
+        end = self._end_of_string(start, quote)
+        self._at = end + len(quote)
+        inside = self._text[start:end]
         return inside if raw or "\\" not in inside else _ESCAPE.sub(_unescaped, inside)
+
+    def _end_of_string(self, at: int, quote: str) -> int:
+        """Where the closing quote of the string stands whose inside begins at `at`."""
+        run = STRINGS[quote[0]]
+        while True:
+            at = run.end(self._text, at)
+            if self._text.startswith(quote, at):
+                return at
+            if not self._text.startswith(quote[0], at):
+                raise _NotALiteral
+            # Fewer than three quotes do not end a string that began with three.
+            at += 1
 
     def _number(self) -> str:
         found = _NUMBER.match(self._text, self._at)
@@ -191,6 +197,9 @@ class _Reader:
         return self._text[self._at] if self._at < len(self._text) else "\x00"
 
     def _space(self) -> None:
-        if self._next() in " \t\r\n#":
+        """White space and comments."""
+        while self._next() in " \t\r\n#":
             found = _SPACE.match(self._text, self._at)
-            self._at = found.end() if found is not None else self._at
+            if found is None:
+                return
+            self._at = found.end()

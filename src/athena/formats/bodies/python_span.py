@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 
-from athena.formats.scanner import Run
+from athena.formats.bodies.python_literals import STRINGS
 
 _OPENS, _CLOSES, _COMMA, _QUOTE = range(4)
 _MEANINGS = {
     **dict.fromkeys("[({", _OPENS), **dict.fromkeys("])}", _CLOSES), ",": _COMMA, **dict.fromkeys("'\"", _QUOTE),
 }  # fmt: skip
-_INSIDE = {quote: Run(rf"(?:[^{quote}\\]++|\\[\s\S])*+") for quote in "'\""}
-"""By the quote that ends it: the inside of a string, escapes and all."""
 _BEHIND = re.compile(r"[ \t\r\n]*+([\s\S])?")
 _VALUE_MAY_END = ",)]}:"
 
@@ -91,7 +89,7 @@ class PythonSpan:
     def _string(self, text: str, at: int, final: bool, out: list[str]) -> int:
         """Text of the open string, and the quote behind it if its meaning is known."""
         quote = self.quote
-        stop = _INSIDE[quote[0]].end(text, at)
+        stop = STRINGS[quote[0]].end(text, at)
         if stop > at:
             out.append(text[at:stop])
         if stop == len(text) or text[stop] == "\\":

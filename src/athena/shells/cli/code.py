@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from athena.shells.cli.options import sources
+from athena.shells.cli.options import tell_ignored
 
 if TYPE_CHECKING:
     from athena.shells.agents import Agent
+    from athena.shells.config import Loaded
+    from athena.shells.temporary_gateway import Wish
 
 AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose")
 
@@ -21,6 +23,7 @@ AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose")
 @click.option("--config", "config_file", metavar="FILE", help="Start a gateway with this configuration for this run.")
 @click.option("--base-url", metavar="URL", help="Start a gateway on this upstream for this run.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds that upstream's key.")
+@click.option("--demo", is_flag=True, help="Run on the built-in demo model, which calls only tools that read.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[" + "|".join(AGENTS) + "] [-- ARGUMENTS]...")
 def code(
     url: str | None,
@@ -29,12 +32,15 @@ def code(
     config_file: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    demo: bool,
     words: tuple[str, ...],
 ) -> int:
     """Run a coding agent on the gateway.
 
-    Without a gateway in the background, one is started and ends with the agent. Everything after -- goes to the agent, and
-    its exit code is returned. The agent's own settings files are not changed.
+    Without a gateway in the background, one is started and ends with the agent. It needs an upstream: --base-url,
+    OPENROUTER_API_KEY or a configuration. The athena.yml of the current directory counts only when it is trusted (athena
+    config trust). Everything after -- goes to the agent, and its exit code is returned. The agent's own settings files are
+    not changed.
 
     \b
     Examples:
@@ -48,9 +54,9 @@ def code(
 
     agent, arguments = _chosen(words)
     flags = {name: value for name, value in (("base_url", base_url), ("api_key_env", api_key_env)) if value is not None}
-    wish = Wish(flags, config_file) if flags or config_file else None
+    wish = Wish(flags, config_file, demo) if flags or config_file or demo else None
     if url and wish:
-        raise click.UsageError("--url names a gateway that is there; --config and --base-url start one: give one or the other")
+        raise click.UsageError("--url names a gateway that is there; --config, --base-url and --demo start one: not both")
     return agent_run.run(
         agent,
         arguments,
@@ -58,7 +64,7 @@ def code(
         key=key,
         model=model,
         wish=wish,
-        state_dir=_state_dir(),
+        loaded=None if url else _loaded(wish or Wish()),
         tell=lambda text: click.echo(f"athena: {text}", err=True),
     )
 
@@ -74,12 +80,14 @@ def _chosen(words: tuple[str, ...]) -> tuple[Agent, tuple[str, ...]]:
     raise click.UsageError(f"there is no agent {words[0]!r}; known: {', '.join(AGENTS)}")
 
 
-def _state_dir() -> str:
-    """Where the background gateway is known. A broken configuration must not hide one that runs."""
+def _loaded(wish: Wish) -> Loaded | None:
+    """The configuration, with a word on files that are not used. A broken one must not hide a gateway that runs: None."""
     from athena.errors import ConfigError
-    from athena.shells.config import Config, load
+    from athena.shells.config import load
 
     try:
-        return load(sources({}, None)).config.state_dir
+        loaded = load(wish.sources())
     except ConfigError:
-        return Config().state_dir
+        return None
+    tell_ignored(loaded)
+    return loaded

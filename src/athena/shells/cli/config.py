@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from athena.errors import AthenaError, ConfigError
-from athena.shells.cli.options import serving_options, sources
+from athena.shells.cli.options import serving_options, sources, tell_ignored
+from athena.shells.cli.trust import trust, trust_own, untrust
+
+if TYPE_CHECKING:
+    from athena.shells.config import Loaded
 
 
 @click.group()
@@ -21,8 +25,13 @@ def config() -> None:
     Examples:
       athena config init            write an athena.yml to start from
       athena config check           is it right?
+      athena config trust           use the athena.yml of this directory
       athena config show            what is in force, and where each value comes from
     """
+
+
+config.add_command(trust)
+config.add_command(untrust)
 
 
 @config.command()
@@ -31,6 +40,9 @@ def config() -> None:
 def init(file: Path, force: bool) -> None:
     """Write a commented athena.yml to start from.
 
+    The one in ~/.config/athena is always used. One in another directory is used there once it is trusted, and has to be
+    trusted again when it was edited (athena config trust).
+
     \b
     Examples:
       athena config init
@@ -38,16 +50,18 @@ def init(file: Path, force: bool) -> None:
     """
     from athena.shells.config import init_template
 
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if force else os.O_EXCL)
+    text = init_template().encode()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(file, flags, 0o600), "w", encoding="utf-8") as out:
-            out.write(init_template())
+        with open(os.open(file, flags, 0o600), "wb") as out:
+            out.write(text)
     except FileExistsError:
         raise AthenaError(f"{file} is there already; --force replaces it") from None
     except OSError as error:
         raise AthenaError(f"{file} can not be written: {error.strerror or error}") from None
-    click.echo(f"Wrote {file}. Edit it, then: athena config check")
+    next_steps = "athena config trust, and athena config check" if trust_own(file, text) else "athena config check"
+    click.echo(f"Wrote {file}. Edit it, then: {next_steps}")
 
 
 @config.command()
@@ -55,7 +69,8 @@ def init(file: Path, force: bool) -> None:
 def check(file: str | None) -> int:
     """Check the configuration: exit code 0 when the gateway would start with it.
 
-    Names every fault with its file, line and key; unknown keys are warnings.
+    Names every fault with its file, line and key; unknown keys are warnings. Also says which files are used and why. A file
+    that is not trusted is not looked into, unless it is named here.
 
     \b
     Examples:
@@ -75,13 +90,21 @@ def check(file: str | None) -> int:
         return 1
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    read = ", ".join(map(str, loaded.files)) or "no file; defaults, variables and flags only"
+    read = _files_in_use(loaded) or "no file; defaults, variables and flags only"
     click.echo(f"The configuration is right ({read}).")
     if loaded.is_empty:
         click.echo("No upstream is configured: athena serve would run the demo.")
     for hint in loaded.hints:
         click.echo(hint)
     return 0
+
+
+def _files_in_use(loaded: Loaded) -> str:
+    """The files whose settings count, and why they do."""
+    from athena.shells.config.effects import visible
+
+    used = [found for found in loaded.found if found.file in loaded.files]
+    return ", ".join(f"{visible(str(found.file))}, {found.standing.value}" for found in used)
 
 
 @config.command()
@@ -105,6 +128,7 @@ def show(config_file: str | None, only_set: bool, as_json: bool, **flags: Any) -
     from athena.shells.config import show as shown
 
     loaded = load(sources(flags, config_file))
+    tell_ignored(loaded)
     if as_json:
         values = [
             {"path": list(value.path), "value": msgspec.Raw(value.text.encode()), "source": value.source}
@@ -112,6 +136,8 @@ def show(config_file: str | None, only_set: bool, as_json: bool, **flags: Any) -
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(values)).decode())
         return
+    if loaded.files:
+        click.echo(f"# read: {_files_in_use(loaded)}")
     text = shown(loaded, defaults=not only_set)
     click.echo(text if text.strip() else "Nothing is set; all values are defaults.", nl=False)
 

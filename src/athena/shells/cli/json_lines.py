@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from athena.batch.lines import Block, BlockCutter, LineParser, ParsedBlock
 from athena.errors import AthenaError
-from athena.formats.policies import RepairLevel
+from athena.formats.policies import EchoRule, RepairLevel
 
 _READ_BYTES = 256 * 1024
 _BLOCKS_AHEAD = 4
@@ -31,6 +31,7 @@ class Settings(TypedDict):
 
     format: str
     repair: RepairLevel
+    echo: EchoRule
     writes_events: bool
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from athena.shells.cli.names import DIALECTS, LEVELS
+
+if TYPE_CHECKING:
+    from athena.shells.config import Loaded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,6 +31,8 @@ _SERVING = (
     click.option("--profile", metavar="NAME", help="Quirks of the upstream (athena config profiles). [by its address]"),
     click.option("--workers", type=click.IntRange(1, 256), help="Serving processes. [1]"),
     click.option("--server", type=click.Choice(("fast", "uvicorn")), help="Who speaks HTTP with clients. [fast]"),
+    click.option("--tls-cert", metavar="FILE", help="Certificate in PEM form: serve https."),
+    click.option("--tls-key", metavar="FILE", help="Its private key in PEM form. [in the file of --tls-cert]"),
     click.option("--log-format", type=click.Choice(("text", "json")), help="Form of log lines. [text]"),
     click.option("--log-level", type=click.Choice(LEVELS), help="What to log; debug shows bodies, redacted. [info]"),
     click.option("--log-file", metavar="FILE", help="Log to this file instead of standard error."),
@@ -44,6 +49,12 @@ def serving_options(function: Function) -> Function:
     for option in reversed(_SERVING):
         function = option(function)
     return function
+
+
+def tell_ignored(loaded: Loaded) -> None:
+    """One line on standard error for each configuration file that is there and not used."""
+    for problem in loaded.ignored:
+        click.echo(f"athena: warning: {problem}", err=True)
 
 
 def sources(flags: Mapping[str, Any], config_file: str | None) -> Any:

@@ -15,7 +15,7 @@ import click
 from athena.errors import AthenaError
 
 if TYPE_CHECKING:
-    from athena.formats.policies import RepairLevel
+    from athena.formats.policies import EchoRule, RepairLevel
     from athena.parsing import Parsed
     from athena.shells.cli.json_lines import Settings
 
@@ -43,6 +43,20 @@ _NAMED = 10
     show_default=True,
     help="Mending of broken arguments.",
 )
+@click.option(
+    "--untrusted",
+    "untrusted_files",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    help="File with a text that the model was given and did not write: calls that stand in it are quotations. Repeatable.",
+)
+@click.option(
+    "--echo",
+    type=click.Choice(["text", "error", "allow"]),
+    default="text",
+    show_default=True,
+    help="What becomes of quotations: text, an error, or calls.",
+)
 @click.option("--events", is_flag=True, help="Write the list of events instead of the result.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes, with --jsonl.")
 @click.option(
@@ -55,6 +69,8 @@ def parse(
     model: str | None,
     tools_file: Path | None,
     repair: str,
+    untrusted_files: tuple[Path, ...],
+    echo: str,
     events: bool,
     workers: int,
     output: Path | None,
@@ -62,10 +78,11 @@ def parse(
     """Read tool calls out of model text.
 
     Without --jsonl the whole input is one text and the result is for people. With --jsonl every line is a record
-    {"id", "format", "model", "tools", "text" or "chunks", "channel", "starts_in_thinking"}, all but the text optional, and
-    every line of the output is {"id", "format", "text", "thinking", "tool_calls", "incomplete", "errors"}, in the same order. A
-    line that can not be read comes out with its number and the reason, the others are done, and the exit code is 1. Output
-    follows input at once: a log that is still growing may be piped in.
+    {"id", "format", "model", "tools", "text" or "chunks", "channel", "starts_in_thinking", "untrusted"}, all but the text
+    optional, and every line of the output is {"id", "format", "text", "thinking", "tool_calls", "incomplete", "errors"}, in the
+    same order. "untrusted" is a list of texts that the model was given: calls that stand in them are quotations. A line that
+    can not be read comes out with its number and the reason, the others are done, and the exit code is 1. Output follows input
+    at once: a log that is still growing may be piped in.
 
     \b
     Examples:
@@ -78,23 +95,30 @@ def parse(
 
     if format_id not in ("auto", "standard"):
         format_id = get_format(format_id).id
-    settings = Settings(format=format_id, repair=cast("RepairLevel", repair), writes_events=events)
+    settings = Settings(format=format_id, repair=cast("RepairLevel", repair), echo=cast("EchoRule", echo), writes_events=events)
     with _opened(file) as source, _created(output) as sink:
         if jsonl:
-            if model or tools_file:
-                raise click.UsageError("--model and --tools belong into the records with --jsonl")
+            if model or tools_file or untrusted_files:
+                raise click.UsageError("--model, --tools and --untrusted belong into the records with --jsonl")
             return _lines(source, sink, settings, workers, _size(file))
-        return _one(source, sink, settings, model, tools_file)
+        return _one(source, sink, settings, model, tools_file, untrusted_files)
 
 
 # -- one text --------------------------------------------------------------------------------------------------------------
 
 
-def _one(source: BinaryIO, sink: BinaryIO, settings: Settings, model: str | None, tools_file: Path | None) -> int:
+def _one(
+    source: BinaryIO,
+    sink: BinaryIO,
+    settings: Settings,
+    model: str | None,
+    tools_file: Path | None,
+    untrusted_files: tuple[Path, ...],
+) -> int:
     import msgspec
 
     from athena.batch.records import tool_book
-    from athena.parsing import Parser, parse_pieces
+    from athena.parsing import Parser, parse_pieces, quotations
 
     text = source.read().decode("utf-8", "replace")
     tools = None
@@ -105,10 +129,18 @@ def _one(source: BinaryIO, sink: BinaryIO, settings: Settings, model: str | None
             raise AthenaError(f"{tools_file}: not JSON: {error}") from None
         except AthenaError as error:
             raise AthenaError(f"{tools_file}: {error.message}") from None
-    given: dict[str, Any] = {"format": settings["format"], "model": model, "tools": tools, "repair": settings["repair"]}
+    given: dict[str, Any] = {
+        "format": settings["format"],
+        "model": model,
+        "tools": tools,
+        "repair": settings["repair"],
+        "echo": settings["echo"],
+        "untrusted": [path.read_text(encoding="utf-8", errors="replace") for path in untrusted_files],
+    }
     if settings["writes_events"]:
         parser = Parser(**given)
-        sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in [*parser.feed(text), *parser.close()]))
+        found = [*parser.feed(text), *parser.close(), *quotations(parser.notes)]
+        sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in found))
     else:
         sink.write(_readable(parse_pieces((text,), **given)).encode("utf-8", "replace"))
     return 0

@@ -33,8 +33,9 @@ _QUESTION = {
 def serve(config_file: str | None, demo: bool, detached: int | None, **flags: Any) -> int:
     """Run the gateway in the foreground.
 
-    Point the base URL of any agent or SDK at it. Settings come from flags, then ATHENA_* variables, then athena.yml here or in
-    ~/.config/athena; OPENROUTER_API_KEY alone is enough to start. Without any upstream a demo model answers.
+    Point the base URL of any agent or SDK at it. Settings come from flags, then ATHENA_* variables, then athena.yml here, if it
+    is trusted (athena config trust), or in ~/.config/athena; OPENROUTER_API_KEY alone is enough to start. Without any upstream
+    a demo model answers.
 
     A changed athena.yml is taken up while it runs. Ctrl-C or SIGTERM lets open answers finish (timeouts.drain_s); a second
     one ends them at once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from athena.shells.config.addresses import is_loopback, upstream_url
+from athena.shells.config.certificates import listener_context
 from athena.shells.config.display import ShownValue, effective_values, show
 from athena.shells.config.keys import check_bind, hash_key, new_key, verify
 from athena.shells.config.load import ConfigWatcher, Loaded, load, needs_restart
@@ -12,6 +13,7 @@ from athena.shells.config.model import (
     FormatSettings,
     GatewayKey,
     Health,
+    HealthCheck,
     Limits,
     Log,
     Metrics,
@@ -19,6 +21,7 @@ from athena.shells.config.model import (
     Retries,
     TimeoutOverrides,
     Timeouts,
+    Tls,
     ToolAdapter,
     Upstream,
 )
@@ -26,36 +29,48 @@ from athena.shells.config.routing import ListedModel, ResolvedRoute, Router
 from athena.shells.config.secret import Secret
 from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
+from athena.shells.config.trust import FoundFile, Standing, TrustStore
+from athena.shells.config.web_access import Admitted, Preflight, Refusal, WebAccess
 
 __all__ = [
     "FLAGS",
+    "Admitted",
     "Config",
     "ConfigWatcher",
     "Fallback",
     "FormatSettings",
+    "FoundFile",
     "GatewayKey",
     "Health",
+    "HealthCheck",
     "Limits",
     "ListedModel",
     "Loaded",
     "Log",
     "Metrics",
     "ModelRule",
+    "Preflight",
+    "Refusal",
     "ResolvedRoute",
     "Retries",
     "Router",
     "Secret",
     "ShownValue",
     "Sources",
+    "Standing",
     "TimeoutOverrides",
     "Timeouts",
+    "Tls",
     "ToolAdapter",
+    "TrustStore",
     "Upstream",
+    "WebAccess",
     "check_bind",
     "effective_values",
     "hash_key",
     "init_template",
     "is_loopback",
+    "listener_context",
     "load",
     "needs_restart",
     "new_key",

@@ -37,6 +37,7 @@ _UPSTREAM_KEYS = ("base_url", "dialect", "profile", *KEY_SOURCES)
 _MODEL_KEYS = ("model", *(f"{tier}_model" for tier in TIERS))
 _PROVIDER_KEYS = ("default_provider", *(f"{tier}_provider" for tier in TIERS))
 _LOG_KEYS = {"log_format": "format", "log_level": "level", "log_file": "file", "sse_log_dir": "sse_dir"}
+_TLS_KEYS = {"tls_cert": "cert", "tls_key": "key"}
 _FORMAT_KEYS = {"kimi_k2": ("kimi_k2",), "qwen_hermes": ("hermes", "qwen_xml")}
 """The formats that a section of `providers` speaks of; its tokens are the first one's."""
 _TOKENS = {
@@ -69,7 +70,8 @@ class _Expansion:
         self.report = report
 
     def run(self) -> None:
-        self._logging()
+        self._section("log", _LOG_KEYS)
+        self._section("tls", _TLS_KEYS)
         self._formats()
         self._gateway_key()
         if "base_url" in self.given:
@@ -82,12 +84,13 @@ class _Expansion:
 
     # -- single keys -------------------------------------------------------------------------------------------------------
 
-    def _logging(self) -> None:
-        for key, name in _LOG_KEYS.items():
-            if key not in self.given or self.layout.rank("log", name) > self._rank(key):
+    def _section(self, section: str, keys: Mapping[str, str]) -> None:
+        """Short-form keys that are single keys of a section; the section's own counts if it comes from a stronger source."""
+        for key, name in keys.items():
+            if key not in self.given or self.layout.rank(section, name) > self._rank(key):
                 continue
             value = getattr(self.flat, key)
-            self._put(("log", name), "warning" if value == "warn" else value, key)
+            self._put((section, name), "warning" if key == "log_level" and value == "warn" else value, key)
 
     def _formats(self) -> None:
         providers = self.flat.providers

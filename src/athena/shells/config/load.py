@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path as FilePath
 
 import msgspec
@@ -16,6 +17,7 @@ from athena.shells.config.meaning import complete
 from athena.shells.config.model import Config, FlatKeys
 from athena.shells.config.places import Layout, Report
 from athena.shells.config.sources import Sources, expand_variables, gather
+from athena.shells.config.trust import FoundFile
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _NO_HASH = "sha256:" + "0" * 64
@@ -32,6 +34,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What could be set up, when no upstream is."""
     files: tuple[FilePath, ...]
     """The configuration files that were read."""
+    found: tuple[FoundFile, ...]
+    """Every configuration file that is there, also those that are not used."""
     key_files: tuple[FilePath, ...]
     layout: Layout
     """Where each value came from."""
@@ -41,12 +45,21 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         """No upstream is configured at all: the built-in demo can take its place."""
         return not self.config.upstreams
 
+    @property
+    def ignored(self) -> tuple[ConfigProblem, ...]:
+        """One line for each file that is there and not used; they are among the warnings as well."""
+        return tuple(found.notice for found in self.found if found.notice is not None)
 
-def load(sources: Sources, *, skip_unreadable: bool = True) -> Loaded:
-    """The configuration. Raises ConfigError with every problem in `problems`, warnings included."""
-    layout, files, problems = gather(sources, skip_unreadable=skip_unreadable)
+
+def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = ()) -> Loaded:
+    """The configuration. Raises ConfigError with every problem in `problems`, warnings included.
+
+    `in_use` names files whose settings are in force already: that one of them is no longer trusted is an error then.
+    """
+    gathered = gather(sources, skip_unreadable=skip_unreadable, in_use=in_use)
+    layout = gathered.layout
     report = Report(layout)
-    for problem in problems:
+    for problem in gathered.problems:
         report.add(problem)
     expand_variables(layout, sources.environment, report)
     _lenient_adapter(layout, report)
@@ -67,7 +80,8 @@ def load(sources: Sources, *, skip_unreadable: bool = True) -> Loaded:
         config=config,
         warnings=report.warnings,
         hints=_hints(config, sources),
-        files=tuple(files),
+        files=tuple(gathered.files),
+        found=tuple(gathered.found),
         key_files=key_files,
         layout=layout,
     )
@@ -120,7 +134,9 @@ def _hints(config: Config, sources: Sources) -> tuple[str, ...]:
 
 def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
     """The changed keys that a reload can not apply."""
-    return tuple(key for key in _RESTART if getattr(old, key) != getattr(new, key))
+    changed = [key for key in _RESTART if getattr(old, key) != getattr(new, key)]
+    # Other files are taken up; a listener that speaks plain HTTP goes on to, and the other way round.
+    return (*changed, "tls") if bool(old.tls.cert) != bool(new.tls.cert) else tuple(changed)
 
 
 class ConfigWatcher:
@@ -143,7 +159,7 @@ class ConfigWatcher:
     def reload(self) -> Config:
         """The new configuration. Raises ConfigError; then the old one stays, and the same bad file is not tried again."""
         self._seen = self._look()
-        loaded = load(self.sources, skip_unreadable=False)
+        loaded = load(self.sources, skip_unreadable=False, in_use=self.loaded.files)
         self.loaded = loaded
         self._seen = self._look(self._seen)
         return loaded.config
@@ -152,7 +168,11 @@ class ConfigWatcher:
         self, known: dict[FilePath, tuple[int, int, int] | None] | None = None
     ) -> dict[FilePath, tuple[int, int, int] | None]:
         """Time, size and identity of every file that counts; `known` keeps what was seen before the load began."""
-        files = [file for file, _ in self.sources.candidates()] + list(self.loaded.key_files)
+        candidates = [file for file, _ in self.sources.candidates()]
+        store = self.sources.trust_store
+        # That a file was approved is a change as well.
+        approvals = [] if self.sources.config_file is not None else [store.record(file) for file in candidates]
+        files = [*candidates, *approvals, *self.loaded.key_files]
         seen = {file: _stamp(file) for file in files}
         return seen if known is None else {file: known.get(file, stamp) for file, stamp in seen.items()}
 

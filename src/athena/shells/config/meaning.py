@@ -19,11 +19,13 @@ from athena.formats import ALIASES, format_names, get_format
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
-from athena.shells.config.model import Config, Fallback, ModelRule, Upstream
+from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
+from athena.shells.config.model import Config, Fallback, ModelRule, Tls, Upstream
 from athena.shells.config.places import Path, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
 from athena.shells.config.targets import patterns_of, split_use
+from athena.shells.config.web_access import ANY, clean_host, clean_origin
 
 _KEY_FILE_BYTES = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
@@ -36,7 +38,7 @@ _OWN_HEADERS = frozenset(
 def complete(
     config: Config, environment: Mapping[str, str], home: FilePath, report: Report
 ) -> tuple[Config, tuple[FilePath, ...]]:
-    """The configuration with everything filled in, and the files its keys came from."""
+    """The configuration with everything filled in, and the files its keys and certificates come from."""
     reader = _KeyReader(environment, home, report)
     upstreams = {}
     for name, upstream in config.upstreams.items():
@@ -48,13 +50,16 @@ def complete(
     for index, rule in enumerate(config.models):
         _check_rule(rule, config, ("models", index), report)
     _check_keys(config, report)
+    _check_web_access(config, report)
     _check_formats(config, report)
     _check_adapter(config, report)
     envelope = config.envelope_key
     if config.envelope_key_file:
         envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
-    done = msgspec.structs.replace(config, upstreams=upstreams, envelope_key=envelope)
-    return done, tuple(reader.files)
+    tls = _checked_tls(config.tls, home, report)
+    files = [*reader.files, *(FilePath(name) for name in (tls.cert, tls.key) if name)]
+    done = msgspec.structs.replace(config, upstreams=upstreams, envelope_key=envelope, tls=tls)
+    return done, tuple(files)
 
 
 # -- upstreams -------------------------------------------------------------------------------------------------------------
@@ -147,6 +152,10 @@ def _check_quirks(quirks: dict[str, object], path: Path, report: Report) -> None
             report.error((*path, key), str(error).partition(" - at ")[0].replace("`", ""))
 
 
+def _in_home(name: str, home: FilePath) -> FilePath:
+    return home / name[2:] if name.startswith("~/") else FilePath(name)
+
+
 class _KeyReader:
     """Keys from variables and files."""
 
@@ -180,7 +189,7 @@ class _KeyReader:
 
     def read_file(self, name: str, path: Path) -> Secret | None:
         """The first line of a key file."""
-        file = self._home / name[2:] if name.startswith("~/") else FilePath(name)
+        file = _in_home(name, self._home)
         self.files.append(file)
         try:
             mode = file.stat().st_mode
@@ -289,6 +298,52 @@ def _check_keys(config: Config, report: Report) -> None:
         if key.hash in seen and key.hash:
             report.warn(("keys", index), f"the same key as keys[{seen[key.hash]}]")
         seen.setdefault(key.hash, index)
+
+
+def _checked_tls(tls: Tls, home: FilePath, report: Report) -> Tls:
+    """The listener's certificate with its files found and tried."""
+    if not tls.cert:
+        if tls.key:
+            report.error(("tls", "key"), "stands without a certificate", "set tls.cert")
+        return tls
+    placed = msgspec.structs.replace(
+        tls, cert=str(_in_home(tls.cert, home)), key=str(_in_home(tls.key, home)) if tls.key else ""
+    )
+    try:
+        listener_context(placed)
+    except CertificateProblem as problem:
+        report.error(("tls", problem.field), problem.fault, problem.remedy)
+        return placed
+    if is_open_to_others(key_file(placed)):
+        report.warn(("tls", "key" if tls.key else "cert"), "others can read or change the private key", "chmod 600")
+    return placed
+
+
+def _check_web_access(config: Config, report: Report) -> None:
+    for index, host in enumerate(config.allow_hosts):
+        try:
+            anyone = bool(host) and clean_host(host) == ANY
+        except ConfigError as error:
+            report.error(("allow_hosts", index), error.message)
+            continue
+        if anyone and not config.keys:
+            report.warn(
+                ("allow_hosts", index),
+                "every web page that the user visits can reach the gateway by DNS rebinding",
+                "name the hosts, or add a key (athena config new-key)",
+            )
+    for index, origin in enumerate(config.allow_origins):
+        try:
+            anyone = bool(origin) and clean_origin(origin) == ANY
+        except ConfigError as error:
+            report.error(("allow_origins", index), error.message)
+            continue
+        if anyone and not config.keys:
+            report.error(
+                ("allow_origins", index),
+                "* would let every web page use the gateway while no key is asked for",
+                "name the origins, or add a key (athena config new-key)",
+            )
 
 
 def _check_adapter(config: Config, report: Report) -> None:

@@ -27,6 +27,7 @@ Policy = Literal["stop_on_first", "collect_then_stop", "drain_all", "allow_mixed
 Repair = Literal["off", "syntax", "schema"]
 UnknownToolRule = Literal["pass", "text", "error"]
 MalformedRule = Literal["error", "text", "drop"]
+EchoRule = Literal["text", "error", "allow"]
 Pairing = Literal["strict", "repair"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -61,13 +62,26 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: Seconds = 10
     """Seconds between keep-alives while a stream is silent."""
     client_headers_s: Seconds = 10
-    """Seconds a client has to send its headers."""
+    """Seconds a client has to send its headers, and before them for the TLS handshake."""
     client_body_s: Seconds = 60
-    """Seconds a client may pause while it sends its body."""
+    """Seconds within which a client must send its body, or at least 512 bytes of it for each of them."""
     client_write_s: Seconds = 60
     """Seconds a client may stop reading before it is cut off."""
     drain_s: Seconds = 30
     """Seconds that open streams may go on after SIGTERM."""
+
+
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A GET that each server process sends to an upstream, with its key and headers; a status below 400 means it is well."""
+
+    path: Annotated[str, Meta(pattern="^/")] = "/health"
+    """Path on the upstream's host, whatever the path of base_url is; /v1/models for servers without /health."""
+    interval_s: Seconds = 10
+    """Seconds between two of them."""
+    timeout_s: Seconds = 5
+    """Seconds for an answer."""
+    failures: AtLeastOne = 2
+    """Failures in a row after which the upstream is left out, until one succeeds."""
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,11 +117,17 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     """Check the server's certificate."""
     max_connections: AtLeastOne = 1024
-    """Connections open at the same time."""
+    """Requests in work at the same time, each over a connection of its own. Server processes share it, at least one each."""
     max_idle_connections: Count = 64
-    """Connections kept for reuse."""
+    """Connections that each server process keeps for reuse."""
     keep_idle_s: Seconds = 30
     """Seconds an unused connection is kept."""
+    queue: Count = 1024
+    """Requests that may wait for one of max_connections; server processes share it. More go to the fallback, or get a 503."""
+    queue_wait_s: Seconds = 10
+    """Seconds a request may wait there."""
+    health_check: HealthCheck | None = None
+    """Ask the server from time to time whether it is well; left out: only requests tell."""
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +164,8 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     malformed: MalformedRule | None = None
     """A call that can not be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
     else text."""
+    echo: EchoRule | None = None
+    """A call in the model's text that it quotes from the request; left out: as in the top-level echo."""
     policy: Policy | None = None
     """Prompted tools: when to stop reading; left out: as in tool_adapter."""
     argument_streaming: bool = True
@@ -176,6 +198,17 @@ class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
     """sha256: and the hex digest of the key (`athena config hash-key`)."""
     name: str = ""
     """Whose key it is; shown in logs."""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS for clients. Changed files are taken up while the gateway runs; a pair that can not be used is refused."""
+
+    cert: str = ""
+    """PEM file with the gateway's certificate and those between it and the authority; empty: plain HTTP."""
+    key: str = ""
+    """PEM file with its private key; empty: the key stands in the file of cert."""
+    key_password: Secret | None = None
+    """Password of the private key; write "${NAME}" to take it from the environment."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +250,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes held per stream, both ways together, before the faster side waits."""
     requests: AtLeastOne = 10_000
     """Requests in work at the same time; more are answered with 503."""
+    memory_bytes: Count = 0
+    """Memory for all requests in work, their answers and unsent output together; a request that does not fit gets a 503. Server
+    processes share it. 0: a quarter of what the machine or its container has."""
+    connections: Count = 0
+    """Client connections of each server process. For one more an idle one is closed; where none is idle it gets a 503. 0: as
+    many as the limit of file descriptors allows, when each may need another one for an upstream."""
+    connections_per_address: Count = 0
+    """The same for one client address. 0: half of connections, and no limit for addresses of this machine."""
 
     def core(self, section_kb: int | None = None) -> CoreLimits:
         """The bounds that the pure rooms know; `section_kb` is the format's own section limit where it has one."""
@@ -247,13 +288,30 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     """Retry also when the request went out and no answer came; it may then be paid twice."""
 
 
+class Learning(msgspec.Struct, frozen=True, kw_only=True):
+    """What is learnt from the refusals of upstreams."""
+
+    keep_s: Seconds = 3600
+    """Seconds after which it is forgotten and tried again. A reload of the configuration forgets it at once."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """When an upstream rests."""
 
     failures: Count = 5
     """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""
+    error_rate: Share = 0.5
+    """Share of failed requests at which it is left out too; 0: never."""
+    window_s: Seconds = 30
+    """Seconds over which that share is taken."""
+    min_requests: AtLeastOne = 20
+    """Requests in that time below which the share says nothing."""
     cooldown_s: Seconds = 15
-    """Seconds it is left out."""
+    """Seconds it is left out; then one request at a time tries whether it is back."""
+    cooldown_max_s: Seconds = 240
+    """The time doubles with every such try that fails, up to this."""
+    fail_fast: bool = False
+    """No target is left: answer 503 at once. false: ask the first target all the same."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,11 +322,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     level: LogLevel = "info"
     """debug, info, warning or error. debug shows bodies, redacted."""
     file: str = ""
-    """File to write to instead of standard error; mode 600."""
+    """File to write to instead of standard error; mode 600. A file that is there already must be a log of Athena's."""
     file_bytes: AtLeastOne = 10 * 1024 * 1024
     """Size at which the file is rotated."""
     sse_dir: str = ""
-    """Directory for one file of raw frames per stream, for reports and replay; empty: none."""
+    """Directory for one file of raw frames per stream, for reports and replay, with configured keys masked; empty: none."""
     transformations: bool = False
     """Log every change that a request or an answer went through."""
 
@@ -342,18 +400,28 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
     """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
+    tls: Tls = Tls()
+    """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
     """Servers that run models, by name."""
     models: tuple[ModelRule, ...] = ()
     """Which models go where; the first match wins."""
     keys: tuple[GatewayKey, ...] = ()
     """Keys that clients must present; none: no key is asked for."""
+    allow_hosts: tuple[Text, ...] = ()
+    """Host names under which clients may reach the gateway, beside this machine's own (localhost, 127.0.0.1, [::1]) and host: a
+    name, name:port, *.domain, or * for any. Checked where no key is asked for, and always when a name is listed."""
+    allow_origins: tuple[Text, ...] = ()
+    """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
+    together with keys. Left out: none."""
     limits: Limits = Limits()
     """Bounds of every buffer."""
     timeouts: Timeouts = Timeouts()
     """How long to wait."""
     retries: Retries = Retries()
     """Second tries."""
+    learning: Learning = Learning()
+    """What is learnt from the refusals of upstreams."""
     health: Health = Health()
     """When an upstream rests."""
     log: Log = Log()
@@ -370,6 +438,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Refuse what can not be represented instead of dropping it with a warning."""
     tool_pairing: Pairing = "strict"
     """Tool results without their call: strict refuses, repair turns them into text."""
+    echo: EchoRule = "text"
+    """A call in the model's text that also stands in a tool result, a document or another text of the request that the model
+    did not write: text leaves it as the text it is, error fails the answer, allow makes it a call."""
     stream_error_stop: bool = False
     """Anthropic streams: send message_stop after an error event."""
     passthrough_invalid: bool = False
@@ -383,7 +454,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_store: Count = 4096
     """Calls whose reasoning is remembered for clients that drop it; 0: none."""
     state_dir: Text = "~/.athena"
-    """Directory for the process file, the log of the background server and generated keys."""
+    """Directory for the process file, the log of the background server and generated keys; nobody else may write to it."""
 
 
 class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -459,5 +530,9 @@ class FlatKeys(msgspec.Struct, frozen=True, kw_only=True):
     """File to write to instead of standard error."""
     sse_log_dir: str | None = None
     """Directory for one file of raw frames per stream."""
+    tls_cert: str | None = None
+    """PEM file with the gateway's certificate."""
+    tls_key: str | None = None
+    """PEM file with its private key."""
     gateway_key: Secret | None = None
     """A key that clients must present, in plain text: for the environment. In files, write its hash under keys."""

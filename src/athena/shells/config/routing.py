@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
 from athena.formats.detect import detect_format
@@ -21,6 +22,7 @@ from athena.profiles import ModelPattern, default_profiles
 from athena.prompted.options import PromptedOptions
 from athena.shells.config.model import (
     Config,
+    EchoRule,
     Fallback,
     FormatSettings,
     ModelRule,
@@ -33,7 +35,9 @@ from athena.shells.config.model import (
 )
 from athena.shells.config.targets import is_exact, patterns_of, split_use, target_model
 
-_REMEMBERED = 1024
+_REMEMBERED_BYTES = 2 * 1024 * 1024
+_ROUTE_BYTES = 2048
+"""About what one route takes in memory."""
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +86,18 @@ class Router:
         self._prompted = [ModelPattern(pattern) for pattern in config.tool_adapter.models]
         self._overrides = [(ModelPattern(pattern), name) for pattern, name in config.format_overrides.items()]
         self._formats = {ALIASES.get(name, name): settings for name, settings in config.formats.items()}
-        self._known: dict[str, tuple[ResolvedRoute, ...]] = {}
+        self._known: BoundedCache[str, tuple[ResolvedRoute, ...]] = BoundedCache(_REMEMBERED_BYTES)
         self._listed: tuple[ListedModel, ...] | None = None
 
     def resolve(self, client_model: str) -> tuple[ResolvedRoute, ...]:
         """The targets to try, the first being the one meant. Raises UnknownModel, which names the nearest models."""
-        routes = self._known.get(client_model) or self._find(client_model)
-        if not routes:
-            raise self._unknown(client_model)
-        if len(self._known) < _REMEMBERED:  # names come from clients: remember some, never all
-            self._known[client_model] = routes
+        routes = self._known.get(client_model)
+        if routes is None:
+            routes = self._find(client_model)
+            if not routes:
+                raise self._unknown(client_model)
+            # Names come from clients: some are remembered, never all.
+            self._known.put(client_model, routes, len(routes) * _ROUTE_BYTES + 4 * len(client_model))
         return routes
 
     def listed_models(self) -> tuple[ListedModel, ...]:
@@ -155,11 +161,11 @@ class Router:
             profile=profile,
             tools=self._tools(target.tools or rule.tools, override, model, client_model),
             format=format_id,
-            format_options=_format_options(format_id, rule, settings) if reads_text else None,
+            format_options=_format_options(format_id, rule, settings, rule.echo or config.echo) if reads_text else None,
             limits=config.limits.core(settings.section_limit_kb),
             context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
-            prompted_options=prompted_options(config.tool_adapter, rule),
+            prompted_options=prompted_options(config.tool_adapter, rule, rule.echo or config.echo),
             may_switch=(target.tools or rule.tools) == "auto",
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
@@ -193,7 +199,7 @@ class Router:
         return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
 
 
-def prompted_options(adapter: ToolAdapter, rule: ModelRule) -> PromptedOptions:
+def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "text") -> PromptedOptions:
     """The tool adapter's settings for the models of one rule."""
     return PromptedOptions(
         policy=rule.policy or adapter.policy,
@@ -210,15 +216,17 @@ def prompted_options(adapter: ToolAdapter, rule: ModelRule) -> PromptedOptions:
         reask=adapter.reask or adapter.retry_required,
         invalid=adapter.invalid_arguments,
         repair=rule.repair,
+        echo=echo,
     )
 
 
-def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings) -> FormatOptions:
+def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings, echo: EchoRule) -> FormatOptions:
     policies = Policies(
         arguments="stream" if rule.argument_streaming else "hold",
         malformed=rule.malformed,
         unknown_tool=rule.unknown_tool,
         repair=rule.repair,
+        echo=echo,
     )
     return FormatOptions(format_id, policies=policies, tokens=settings.tokens)
 

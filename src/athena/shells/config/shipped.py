@@ -14,6 +14,7 @@ SCHEMA_FILE = "athena.schema.json"
 _TEMPLATE = """\
 # Athena's configuration. `athena config check` checks it, `athena config show` shows what is in force and why.
 # Order: flags, then ATHENA_* variables, then ./athena.yml, then ~/.config/athena/athena.yml, then defaults.
+# An athena.yml outside ~/.config/athena is used once you trust it, and again after each change: athena config trust.
 # A changed file is reloaded while the gateway runs. "${{NAME}}" takes a value from the environment.
 
 host: {host}            # any other address than this machine's own needs a key below
@@ -40,10 +41,13 @@ port: {port}
 #   - {{match: "gemma*", use: local/google/gemma-3-27b-it, tools: prompted}}
 #   - {{match: "*", use: openrouter/moonshotai/kimi-k2-0905, fallback: [local/Qwen/Qwen3-Coder-30B]}}
 
-# == Keys that clients must present ============================================================================
+# == Who may connect ===========================================================================================
 
-# keys:                                 # `athena config new-key` makes one and prints this line
+# keys:                                 # clients must present one; `athena config new-key` makes one and prints this line
 #   - {{name: laptop, hash: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}}
+# tls: {{cert: gateway.pem, key: gateway.key}}          # https; without it keys travel in clear
+# allow_origins: ["http://localhost:3000"]            # web pages that may use the gateway
+# allow_hosts: [host.docker.internal]                 # names under which it may be reached without a key
 
 # == Fine tuning; these are the defaults =======================================================================
 

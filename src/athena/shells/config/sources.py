@@ -1,5 +1,7 @@
 """Where settings come from: flags, over `ATHENA_*` variables, over `./athena.yml`, over `~/.config/athena/athena.yml`.
 
+`./athena.yml` counts only when it is trusted (`trust.py`): the current directory may be somebody else's repository.
+
 Mappings are merged key by key, so a higher source may change one field of an upstream; lists and single values are replaced.
 Of `api_key`, `api_key_env` and `api_key_file` the highest source's one counts.
 
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Collection, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -35,11 +38,23 @@ from athena.shells.config.places import (
     Tree,
     nearest,
 )
+from athena.shells.config.trust import (
+    FoundFile,
+    Standing,
+    TrustStore,
+    digest,
+    lies_in,
+    not_used,
+    others_control,
+)
 from athena.shells.config.yaml_lines import MAX_FILE_BYTES, BadYaml, read_value, read_yaml
+from athena.shells.own_files import UnsafePlace
 
 FILE_NAME = "athena.yml"
 PREFIX = "ATHENA_"
 CONFIG_VARIABLE = "ATHENA_CONFIG"
+STATE_VARIABLE = "ATHENA_STATE_DIR"
+SYSTEM_DIRECTORY = FilePath("/etc/athena")
 KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
 
 FLAGS = {
@@ -56,6 +71,8 @@ FLAGS = {
     "profile": "--profile",
     "workers": "--workers",
     "server": "--server",
+    "tls_cert": "--tls-cert",
+    "tls_key": "--tls-key",
     "log_format": "--log-format",
     "log_level": "--log-level",
     "log_file": "--log-file",
@@ -87,6 +104,17 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
             home=FilePath.home(),
         )
 
+    @property
+    def trust_store(self) -> TrustStore:
+        """Which files the user approved. No file decides where that is kept: a variable may, or it is `~/.athena`."""
+        chosen = self.environment.get(STATE_VARIABLE)
+        return TrustStore(FilePath(chosen).expanduser() if chosen else self.home / ".athena")
+
+    @property
+    def own_directories(self) -> tuple[FilePath, ...]:
+        """Where a file needs no approval, because only the user or the system's administrator puts files there."""
+        return (self.home / ".config" / "athena", SYSTEM_DIRECTORY)
+
     def candidates(self) -> tuple[tuple[FilePath, int], ...]:
         """The files that may exist, the weakest first, with their rank."""
         if self.config_file is not None:
@@ -97,11 +125,22 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def gather(sources: Sources, *, skip_unreadable: bool = True) -> tuple[Layout, list[FilePath], list[ConfigProblem]]:
-    """All sources merged, the files that were read, and the problems of reading them."""
+class Gathered(msgspec.Struct):
+    """All sources merged, and what was found on the way."""
+
+    layout: Layout
+    files: list[FilePath]
+    """The files that were read."""
+    found: list[FoundFile]
+    problems: list[ConfigProblem]
+
+
+def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = ()) -> Gathered:
+    """All sources merged. `in_use` names files that a running gateway goes by: that one of them lost its approval is an error,
+    since without it the gateway would go on with half of its settings."""
     layout = Layout()
-    read: list[FilePath] = []
-    problems: list[ConfigProblem] = []
+    gathered = Gathered(layout, [], [], [])
+    problems = gathered.problems
     for file, rank in sources.candidates():
         explicit = sources.config_file is not None
         if not explicit and not file.exists():
@@ -109,18 +148,44 @@ def gather(sources: Sources, *, skip_unreadable: bool = True) -> tuple[Layout, l
             continue
         label = _label(file, sources)
         try:
-            tree, lines = read_yaml(_file_text(file, label), label)
+            found, data = _examined(file, label, sources, is_in_use=file in in_use)
+            gathered.found.append(found)
+            if data is None:
+                problems += [found.notice] if found.notice is not None else []
+                continue
+            tree, lines = read_yaml(decode_text(data, label), label)
         except BadYaml as error:
             skipped = not explicit and skip_unreadable
             remedy = "the file is skipped" if skipped else error.problem.remedy
             problems.append(error.problem._replace(fatal=not skipped, remedy=remedy))
             continue
-        read.append(file)
+        gathered.files.append(file)
         origins = {path: Origin(label, line, rank) for path, line in lines.items() if path}
         _merge(layout, tree, origins, ())
     _merge(layout, *_environment_layer(sources.environment, problems), ())
     _merge(layout, *_flag_layer(sources.flags), ())
-    return layout, read, problems
+    return gathered
+
+
+def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) -> tuple[FoundFile, bytes | None]:
+    """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that can not be read."""
+    if sources.config_file is not None:
+        return FoundFile(file, Standing.EXPLICIT), read_bytes(file, label)[0]
+    if lies_in(file, sources.own_directories):
+        data, info = read_bytes(file, label)
+        problem = others_control(info, label, file)
+        return (FoundFile(file, Standing.OWN), data) if problem is None else (FoundFile(file, Standing.UNSAFE, problem), None)
+    try:
+        approval = sources.trust_store.find(file)
+    except UnsafePlace as error:
+        notice = ConfigProblem(f"not used: what is trusted can not be told, because {error}", "", label, None, "", is_in_use)
+        return FoundFile(file, Standing.UNTRUSTED, notice), None
+    if approval is None:
+        return FoundFile(file, Standing.UNTRUSTED, not_used(file, label, Standing.UNTRUSTED, fatal=is_in_use)), None
+    data, _ = read_bytes(file, label)
+    if approval.sha256 != digest(data):
+        return FoundFile(file, Standing.CHANGED, not_used(file, label, Standing.CHANGED, fatal=is_in_use)), None
+    return FoundFile(file, Standing.TRUSTED), data
 
 
 def _label(file: FilePath, sources: Sources) -> str:
@@ -138,15 +203,29 @@ def _misnamed(file: FilePath) -> list[ConfigProblem]:
     return [ConfigProblem("not read", "", str(other), None, f"name it {FILE_NAME}", False)]
 
 
-def _file_text(file: FilePath, label: str) -> str:
+def read_bytes(file: FilePath, label: str) -> tuple[bytes, os.stat_result]:
+    """The content of a file, read once, and what the system knew about that same file. Raises BadYaml."""
     try:
-        if not file.is_file():
-            raise BadYaml(ConfigProblem("is no file" if file.exists() else "does not exist", "", label))
-        data = file.read_bytes()
+        # Not blocking: a pipe in a file's place must not make anybody wait.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(descriptor, "rb") as stream:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                raise BadYaml(ConfigProblem("is no file", "", label))
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise BadYaml(ConfigProblem("does not exist", "", label)) from None
+    except IsADirectoryError:
+        raise BadYaml(ConfigProblem("is no file", "", label)) from None
     except OSError as error:
         raise BadYaml(ConfigProblem(f"can not be read: {error.strerror or error}", "", label)) from None
     if len(data) > MAX_FILE_BYTES:
         raise BadYaml(ConfigProblem(f"is larger than {MAX_FILE_BYTES} bytes", "", label))
+    return data, info
+
+
+def decode_text(data: bytes, label: str) -> str:
+    """The text of a configuration file. Raises BadYaml."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -6,19 +6,16 @@ reload; requests under way keep the one they began with.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import logging
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from athena.calls.names import check_names
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, ModelEntry
 from athena.errors import AthenaError, ClientError, InvalidRequest
@@ -26,67 +23,126 @@ from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
-from athena.shells.config import Config, Limits, Router, verify
+from athena.shells import machine
+from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway import record as records
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
+from athena.shells.gateway.breaker import State
+from athena.shells.gateway.budget import Budget
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.flow import Flow
 from athena.shells.gateway.health import RetryBudget, UpstreamHealth
-from athena.shells.gateway.incoming import read_body, read_json
+from athena.shells.gateway.health_checks import HealthChecks
+from athena.shells.gateway.holding import RequestMemory, memory_limit
+from athena.shells.gateway.incoming import read_request
+from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
-from athena.shells.gateway.recorder import NO_RECORDER, StreamRecorder
+from athena.shells.gateway.recorder import StreamRecorder, recorder
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door, hint
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
-from athena.shells.logs import log_body
+from athena.shells.logs import log_body, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-LARGE_BODY = 256 * 1024
-"""Bytes of a request above which it is read and written in a thread: other streams go on meanwhile."""
 _CREATED = 1_700_000_000
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""What a proxy adds to a request that it passes on."""
 
 
 class Gateway:
     """One running gateway. Call it as an ASGI application."""
 
-    def __init__(self, config: Config, *, envelope_key: bytes | None = None, numbers: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        envelope_key: bytes | None = None,
+        numbers: Numbers | None = None,
+        bound: tuple[str, ...] | None = None,
+    ) -> None:
+        """`bound` are the addresses that our own server listens on; None: another server's application, which then decides
+        under which host names it may be reached."""
         self.metrics = Metrics(numbers or Numbers())
         self.tokens = TokenCounter()
+        self.memory = Budget(0, time.monotonic, lambda: self.metrics.refusals.labels("memory_bytes").inc())
+        """What requests, answers and unsent output hold together."""
+        self.lanes = Lanes(lambda upstream, reason: self.metrics.queue_refusals.labels(upstream, reason).inc())
+        self.open_descriptors = 0
+        """Connections to upstreams that may be open at once, over all of them; 0: no limit."""
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
         self._flows: set[Flow] = set()
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
+        self._bound = bound
+        self._checks: HealthChecks | None = None
+        self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
+        self._unchecked_said: set[str] = set()
         self.use(config)
+        self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
+        self.metrics.watch("requests", lambda: len(self._flows), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
         """Serve by this configuration from now on; requests under way are not touched."""
         self.config = config
+        self._web_access = WebAccess.of(config, self._bound)
         self._router = Router(config)
+        self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
-        self.health = UpstreamHealth(config.health, time.monotonic)
+        self.memory.set_limit(memory_limit(config.limits, config.workers, machine.memory_bytes()))
+        self.lanes.use(config)
+        if self.health.settings != config.health:
+            self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
+        self.health.keep(config.upstreams)
+        if self._checks is not None:
+            self._checks.use(config)
         self.budget = RetryBudget(config.retries)
-        self.tool_modes = ToolModes(lambda upstream: self.metrics.tool_switches.labels(upstream).inc())
+        self.tool_modes = ToolModes(
+            time.monotonic,
+            lambda upstream: self.metrics.tool_switches.labels(upstream).inc(),
+            keep_s=config.learning.keep_s,
+        )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
+            self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
+
+    def start(self) -> None:
+        """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
+        self._checks = HealthChecks(lambda: self.client, lambda upstream: self.health.breaker(upstream))
+        self._checks.use(self.config)
 
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))
+
+    def _is_in(self, upstream: str, state: State) -> float:
+        return float(self.health.breaker(upstream).state is state)
+
+    def _upstream_changed(self, upstream: str, state: State, why: str) -> None:
+        self.metrics.transitions.labels(upstream, state.value).inc()
+        level = logging.WARNING if state is State.OPEN else logging.INFO
+        words = {State.OPEN: "is left out", State.HALF_OPEN: "is tried again", State.CLOSED: "is back"}[state]
+        fields = {"upstream": upstream, "state": state.value, "reason": why}
+        LOG.log(level, "upstream %s %s: %s", upstream, words, why, extra={"fields": fields})
+
+    @property
+    def upstream_connections(self) -> int:
+        """Connections to all upstreams."""
+        return self._client.open_connections if self._client is not None else 0
 
     @property
     def client(self) -> UpstreamClient:
         """The upstream client of this event loop, made on first use."""
         if self._client is None:
             limits = self.config.limits
-            connections = [upstream.max_connections for upstream in self.config.upstreams.values()]
             self._client = UpstreamClient(
                 ClientSettings(
-                    max_connections=max(connections, default=1024),
+                    max_open=self.open_descriptors,
                     buffer_bytes=limits.stream_buffer_bytes,
                     max_decoded_bytes=limits.answer_bytes,
                     max_decoded_ratio=limits.decompress_ratio,
@@ -107,10 +163,16 @@ class Gateway:
             # Clients that try a socket first fall back to plain requests.
             await send({"type": "websocket.close", "code": 1002})
 
+    async def turn_away(self, refusal: AthenaError, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """As an ASGI application that answers nothing but this error, in the client's dialect."""
+        async with AsgiClient(scope, receive, send) as client:
+            await self.serve(client, refusal)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.close()
@@ -119,16 +181,20 @@ class Gateway:
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 
-    async def serve(self, client: Client) -> None:
-        """One request of a client, answered to its end."""
+    async def serve(self, client: Client, refusal: AthenaError | None = None) -> None:
+        """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
         record = Record(request_id=_request_id(client.headers))
         door = find_door(path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
         try:
+            if refusal is not None:
+                raise refusal
+            if self._is_question(door, record, client):
+                return
             if door is None:
-                raise ClientError(f"no such path: {path}{hint(path)}", kind="not_found", code="unknown_path", status=404)
+                raise ClientError(f"no such path: {path[:200]}{hint(path)}", kind="not_found", code="unknown_path", status=404)
             if client.method not in door.methods:
                 if door.unknown_verb:
                     message = f"models have no {door.unknown_verb} here"
@@ -150,14 +216,36 @@ class Gateway:
             failure = Error("the gateway failed; its log says why", kind="server", code="internal_error")
             self._error(dialect, failure, record, client)
 
+    def _is_question(self, door: Door | None, record: Record, client: Client) -> bool:
+        """Did the client only ask what it may send? Then it is answered. Raises where its host name or web page is refused."""
+        methods = door.methods if door is not None else ()
+        verdict = self._web_access.judge(client.method, client.headers, methods)
+        if isinstance(verdict, Refusal):
+            LOG.info("request refused: %s", verdict.message)
+            raise ClientError(verdict.message, kind=verdict.kind, code=verdict.code, status=verdict.status)
+        if isinstance(verdict, Preflight):
+            headers = verdict.headers
+        else:
+            record.origin = verdict.origin
+            if client.method != "OPTIONS" or (door is None and client.path != "*"):
+                return False
+            headers = ((b"allow", ", ".join(("OPTIONS", *(methods or ("GET", "HEAD", "POST")))).encode()),)
+        value = record.request_id.encode()
+        client.start(200, [(b"request-id", value), (b"x-request-id", value), *headers], 0)
+        client.finish()
+        return True
+
     async def _enter(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        if door.action in ("root", "health", "ready"):
-            self._status(door, record, client)
+        if door.action in ("root", "health"):
+            self._reply(client, record, {"status": "ok"})
+            return
+        if door.action == "ready":
+            self._ready(record, client)
             return
         key = credential(client.headers, client.query)
         record.key = self._admit(key, door)
         if door.action == "metrics":
-            _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record.request_id))
+            _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record))
         elif door.action in ("models", "model"):
             self._models(door, dialect, record, client)
         elif door.action == "count":
@@ -186,32 +274,37 @@ class Gateway:
 
     async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
         if self._draining or len(self._flows) >= self.config.limits.requests:
+            if not self._draining:
+                self.metrics.refusals.labels("requests").inc()
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
-        request = await self._read(door, dialect, record, client)
-        record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
-        targets = self.targets(request.model)
-        flow = Flow(self, request, record, client, key=key, array=door.array)
+        memory = RequestMemory(self.memory)
+        try:
+            request = await self._read(door, dialect, record, client, memory)
+            record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
+            targets = self.targets(request.model)
+            flow = Flow(self, request, record, client, memory, key=key, array=door.array)
+            await self._run(flow, targets, client)
+        finally:
+            memory.close()
+
+    async def _run(self, flow: Flow, targets: tuple[Target, ...], client: Client) -> None:
         self._flows.add(flow)
         self.metrics.open_streams.inc()
-        client.on_gone = partial(flow.stop, "client_closed")
+        client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
         try:
             await flow.run(targets)
         finally:
-            client.on_gone = None
+            client.on_gone = client.on_doubt = None
             self._flows.discard(flow)
             self.metrics.open_streams.dec()
 
-    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client) -> Request:
-        limits = self.config.limits
-        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
-        log_body("client request", record.request_id, body)
-        decode = partial(_decode, body, door, dialect, limits, client.headers.get("anthropic-version"))
-        if len(body) <= LARGE_BODY:
-            return decode()
-        record.large = True
-        request = await asyncio.to_thread(decode)
-        client.take_body()  # it may have left meanwhile
+    async def _read(self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory) -> Request:
+        limits, timeouts = self.config.limits, self.config.timeouts
+        decode = partial(_decode, door=door, dialect=dialect, limits=limits, version=client.headers.get("anthropic-version"))
+        show = partial(log_body, "client request", record.request_id)
+        request, weight, record.large = await read_request(client, limits, timeouts.client_body_s, memory, decode, on_body=show)
+        memory.decoded(weight)
         return request
 
     def targets(self, model: str) -> tuple[Target, ...]:
@@ -239,18 +332,29 @@ class Gateway:
             array=array,
         )
 
-    def recorder(self, record: Record, request: Request) -> StreamRecorder:
-        """Where raw frames of this answer are kept, if anywhere."""
-        directory = self.config.log.sse_dir
-        return StreamRecorder(directory, record.request_id) if directory and request.stream else NO_RECORDER
+    def recorder(self, record: Record, request: Request, key: str | None) -> StreamRecorder:
+        """Where raw frames of this answer are kept, if anywhere; the client's `key` may have gone to the upstream."""
+        directory = self.config.log.sse_dir if request.stream else ""
+        return recorder(directory, record.request_id, (*self._secrets, key or ""))
 
     def dialect_of(self, request: Request) -> Dialect:
         return get_dialect(request.dialect)
 
-    def answer_headers(self, request_id: str) -> Headers:
+    def answer_headers(self, record: Record) -> Headers:
         """Headers of every answer."""
-        value = request_id.encode()
-        return [(b"request-id", value), (b"x-request-id", value)]
+        value = record.request_id.encode()
+        return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
+
+    def note_unchecked(self, record: Record, reason: str) -> None:
+        """Count a call that was not held against its whole schema; the first of each kind is said in the log."""
+        self.metrics.unchecked_calls.labels(record.upstream, reason).inc()
+        if reason not in self._unchecked_said:
+            self._unchecked_said.add(reason)
+            LOG.warning(
+                "calls are passed on without a check of their schema (%s; first in request %s): it would take too much work",
+                reason,
+                record.request_id,
+            )
 
     def model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
@@ -281,6 +385,8 @@ class Gateway:
                 if not record.tool_mode:
                     metrics.leaks.labels(record.upstream, model).inc()
                 metrics.detections.labels(record.format).inc()
+        if record.echoes and exchange is not None:
+            metrics.echoes.labels(record.upstream, self.model_label(record), exchange.echo_rule).inc(record.echoes)
         if record.repairs:
             metrics.repairs.labels(record.format or "standard").inc(record.repairs)
         if exchange is not None:
@@ -296,15 +402,23 @@ class Gateway:
 
     # -- the smaller doors -----------------------------------------------------------------------------------------------------
 
-    def _status(self, door: Door, record: Record, client: Client) -> None:
-        if door.action == "ready":
-            ready = not self._draining and bool(self.config.upstreams)
-            up = {name: self.health.is_up(name) for name in self.config.upstreams}
-            body = {"status": "ok" if ready else "unavailable", "upstreams": up}
-            status = 200 if ready else 503
-        else:
-            body, status = {"status": "ok"}, 200
-        _reply(client, status, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+    def _ready(self, record: Record, client: Client) -> None:
+        """Whether requests are taken, for everybody; which upstreams there are, for those who may know."""
+        ready = not self._draining and bool(self.config.upstreams)
+        body: dict[str, Any] = {"status": "ok" if ready else "unavailable"}
+        if self._may_know_upstreams(client):
+            body["upstreams"] = {name: self.health.is_up(name) for name in self.config.upstreams}
+        self._reply(client, record, body, 200 if ready else 503)
+
+    def _may_know_upstreams(self, client: Client) -> bool:
+        """With keys, whoever has one; without, programs of this machine, but not whoever a proxy on it speaks for."""
+        if self.config.keys:
+            key = credential(client.headers, client.query)
+            return key is not None and verify(key, self.config.keys) is not None
+        return is_loopback(client.peer) and not any(name in client.headers for name in _PROXY_HEADERS)
+
+    def _reply(self, client: Client, record: Record, body: Any, status: int = 200, *more: tuple[bytes, bytes]) -> None:
+        _reply(client, status, msgspec.json.encode(body), "application/json", [*self.answer_headers(record), *more])
 
     def _models(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         entries = [
@@ -318,25 +432,30 @@ class Gateway:
             body: Any = next(iter(listing.get("data") or listing.get("models") or [{}]))
         else:
             body = dialect.encode_models(entries)
-        _reply(client, 200, msgspec.json.encode(body), "application/json", self.answer_headers(record.request_id))
+        self._reply(client, record, body)
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        limits = self.config.limits
-        body = await read_body(client, limits.body_bytes, self.config.timeouts.client_body_s)
-        decode = partial(_decode_count, body, door, dialect, limits)
-        request = decode() if len(body) <= LARGE_BODY else await asyncio.to_thread(decode)
+        memory = RequestMemory(self.memory)
+        decode = partial(_decode_count, door=door, dialect=dialect)
+        try:
+            request, _, _ = await read_request(client, self.config.limits, self.config.timeouts.client_body_s, memory, decode)
+        finally:
+            memory.close()
         target = self.targets(request.model)[0]
         tokens = self.tokens.count(request, target.model)
-        extra = [*self.answer_headers(record.request_id), (b"x-athena-token-count", b"estimated")]
-        _reply(client, 200, msgspec.json.encode(dialect.encode_count(tokens)), "application/json", extra)
+        self._reply(client, record, dialect.encode_count(tokens), 200, (b"x-athena-token-count", b"estimated"))
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        status = status or answer.status
-        record.status, record.outcome, record.error = status, "error", error.code
-        headers = self.answer_headers(record.request_id)
-        headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        _reply(client, status, answer.body, "application/json", headers)
+        record.outcome, record.error = "error", error.code
+        if record.status:
+            # A head is out already: a second one inside its body would be read as the answer's own text.
+            client.cut_off()
+        else:
+            record.status = status or answer.status
+            headers = self.answer_headers(record)
+            headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         records.write(record)
 
@@ -358,22 +477,26 @@ class Gateway:
 
     async def close(self) -> None:
         """Drop all upstream connections."""
+        if self._checks is not None:
+            await self._checks.close()
+            self._checks = None
         if self._client is not None:
             await self._client.close()
             self._client = None
 
 
-def _decode(body: bytes, door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
-    value = read_json(body, limits.request_depth, limits.request_keys)
+def _decode(value: dict[str, Any], door: Door, dialect: Dialect, limits: Limits, version: str | None) -> Request:
     request = dialect.decode_request(value, model=door.model, stream=door.stream, version=version)
+    check_names(request)
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request
 
 
-def _decode_count(body: bytes, door: Door, dialect: Dialect, limits: Limits) -> Request:
-    value = read_json(body, limits.request_depth, limits.request_keys)
-    return dialect.decode_count_request(value, model=door.model)
+def _decode_count(value: dict[str, Any], door: Door, dialect: Dialect) -> Request:
+    request = dialect.decode_count_request(value, model=door.model)
+    check_names(request)
+    return request
 
 
 def _reply(client: Client, status: int, body: bytes, kind: str, headers: Headers) -> None:
@@ -387,26 +510,6 @@ def _request_id(headers: Mapping[str, str]) -> str:
     if 0 < len(given) <= 128 and given.isascii() and all(letter.isalnum() or letter in "-_." for letter in given):
         return given
     return "req_" + os.urandom(12).hex()
-
-
-def kept_envelope_key(config: Config) -> bytes:
-    """The configured secret, or one made once and kept: state a client holds must survive a restart."""
-    if config.envelope_key is not None:
-        return config.envelope_key.reveal().encode()
-    path = Path(config.state_dir).expanduser() / "envelope.key"
-    try:
-        return bytes.fromhex(path.read_text().strip())
-    except (OSError, ValueError):
-        pass
-    key = secrets.token_bytes(32)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(key.hex())
-    except OSError as error:
-        digest = hashlib.sha256(key).hexdigest()[:8]
-        LOG.warning("the envelope key can not be kept (%s); reasoning state ends with this process (%s)", error, digest)
-    return key
 
 
 def create_app(config: Config) -> Gateway:

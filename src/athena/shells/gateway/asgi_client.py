@@ -12,7 +12,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 CUT = "athena.cut"
-"""ASGI extension of our own server; its `now` is a function that ends the client's connection at once."""
+"""ASGI extension of our own server. Its `now` is a function that ends the client's connection at once; `doubt`, which the
+application puts there, is one for the server to call when the client may have left."""
 _WAITING_BYTES = 64 * 1024
 """What may wait for the server before the client counts as blocked."""
 
@@ -25,10 +26,14 @@ class AsgiClient:
         self.path: str = scope["path"]
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers = header_map(scope["headers"])
+        self.peer: str = (scope.get("client") or ("",))[0] or ""
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
-        self._cut: Callable[[], None] | None = scope.get("extensions", {}).get(CUT, {}).get("now")
+        self.on_doubt: Callable[[], None] | None = None
+        extension = scope.get("extensions", {}).get(CUT, {})
+        self._cut: Callable[[], None] | None = extension.get("now")
+        extension["doubt"] = self._doubt
         self._receive = receive
         self._send = send
         self._body: list[bytes] = []
@@ -82,6 +87,10 @@ class AsgiClient:
         if not self._finished and self.on_gone is not None:
             self.on_gone()
 
+    def _doubt(self) -> None:
+        if self.on_doubt is not None:
+            self.on_doubt()
+
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
@@ -106,11 +115,11 @@ class AsgiClient:
     def cut_off(self) -> None:
         """Give the client up. How a half-sent answer ends is the server's to decide, unless it lets us."""
         self._waiting.clear()
-        if self._cut is not None:
-            self._cut()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
+        if self._cut is not None:
+            self._cut()
 
     async def _send_all(self) -> None:
         assert self._head is not None

@@ -31,6 +31,13 @@ class Client(Protocol):
     """Called once if the client leaves before its answer is complete."""
     on_drained: Callable[[], None] | None
     """Called when a blocked client took its bytes."""
+    on_doubt: Callable[[], None] | None
+    """Called once if the client stops sending while its answer is under way: it may have left, which only shows when something
+    is written to it."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end of the connection; empty when it is not known."""
 
     def take_body(self) -> tuple[bytes, bool]:
         """What came of the body since the last call, and whether that was all of it. Raises ClientGone."""

@@ -12,19 +12,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from athena.errors import AthenaError, ClientError, UpstreamError
-from athena.exchange import Exchange, Head, Step, warnings_header
+from athena.exchange import Exchange, Head, Route, Step, warnings_header
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete, error_event
 from athena.model.request import Request
-from athena.prompted.validation import ArgumentCheck
+from athena.prompted.validation import LATE_STEPS, ArgumentCheck, Verdict
 from athena.shells.gateway.client import Client
+from athena.shells.gateway.health import Visit
+from athena.shells.gateway.holding import AnswerMemory, RequestMemory
+from athena.shells.gateway.lanes import Place
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.relay import Relay
-from athena.shells.gateway.retries import is_outage, is_retryable, may_move_on, pause_before, with_relative_wait
+from athena.shells.gateway.retries import (
+    is_outage,
+    is_own_limit,
+    is_retryable,
+    may_move_on,
+    pause_before,
+    with_relative_wait,
+)
 from athena.shells.gateway.targets import Target, fitted_request, near_size_limit
 from athena.shells.logs import log_body
 from athena.shells.upstream import UpstreamResponse
@@ -35,8 +46,13 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("athena")
 Stop = Literal["", "client_closed", "client_stalled", "shutdown"]
 
-_COUNTED_CHARS = 1024 * 1024
-"""Arguments up to which a call is held against its schema, for the numbers: everybody's streams wait meanwhile."""
+_AT_ONCE_CHARS = 16 * 1024
+_AT_ONCE_STEPS = 50_000
+_AT_ONCE_ANSWER_STEPS = 300_000
+"""Arguments, and the steps of one check and of all checks of an answer, up to which a call is held against its schema as it
+passes: everybody's streams wait meanwhile. What is more is checked in a thread once the client has its answer."""
+_MANY_TOOLS = 64
+"""Tools above which a request is translated in a thread."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -45,18 +61,31 @@ class Flow:
     """One client request on its way."""
 
     def __init__(
-        self, gateway: Gateway, request: Request, record: Record, client: Client, *, key: str | None, array: bool
+        self,
+        gateway: Gateway,
+        request: Request,
+        record: Record,
+        client: Client,
+        memory: RequestMemory,
+        *,
+        key: str | None,
+        array: bool,
     ) -> None:
         self._gateway = gateway
         self._request = request
         self._record = record
         self._client = client
+        self._memory = memory
         self._key = key
         self._array = array
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._exchange: Exchange | None = None
         self._response: UpstreamResponse | None = None
+        self._place: Place | None = None
+        """At the upstream that is being asked."""
+        self._visit: Visit | None = None
+        """What this request will have to say about that upstream."""
         self._relay: Relay | None = None
         self._head_sent = False
         self._finished = False
@@ -65,6 +94,8 @@ class Flow:
         self._stop: Stop = ""
         self._own_time = 0.0
         self._checks: tuple[ToolBook, ArgumentCheck] | None = None
+        self._late: list[ToolCallComplete] = []
+        """Calls to be held against their schemas when the answer is out."""
         self._request_sent = False
         self._final = False
         """The upstream said that asking again is of no use."""
@@ -83,6 +114,11 @@ class Flow:
             self._stop = reason
             self._task.cancel()
 
+    def probe(self) -> None:
+        """The client may have left: send what it would pass over, so that its absence shows."""
+        if self._request.stream and self._head_sent:
+            self._keep_alive()
+
     # -- the request -------------------------------------------------------------------------------------------------------
 
     async def run(self, targets: tuple[Target, ...]) -> None:
@@ -90,6 +126,8 @@ class Flow:
         self._beat()
         try:
             await self._try_targets(targets)
+            if self._late:
+                await self._check_late()
         except asyncio.CancelledError:
             if not self._stop or self._task is None:
                 raise
@@ -108,18 +146,28 @@ class Flow:
             if self._timer is not None:
                 self._timer.cancel()
             self._drop_response()
-            self._settle()
+            try:
+                self._settle()
+            except Exception:
+                # The answer is out: what is written about it can not change it any more.
+                LOG.exception("request %s could not be counted", self._record.request_id)
             # Everything an answer held is free now, not when the collector next looks at old cycles.
             self._exchange = self._relay = self._task = self._timer = None
 
     async def _try_targets(self, targets: tuple[Target, ...]) -> None:
         gateway = self._gateway
         gateway.budget.request()
-        candidates = [target for target in targets if gateway.health.is_up(target.upstream)] or list(targets[:1])
+        try:
+            candidates = gateway.health.candidates(targets)
+        except AthenaError as none_is_up:
+            self._show(self._refuse(none_is_up))
+            return
         waited = 0.0
         last: Step | None = None
         for position, target in enumerate(candidates):
             more_targets = position + 1 < len(candidates)
+            if more_targets and not gateway.health.is_up(target.upstream):
+                continue  # by now somebody else tries whether it is back
             for attempt in range(gateway.config.retries.attempts + 1):
                 last = await self._attempt(target)
                 if last is None:
@@ -149,21 +197,22 @@ class Flow:
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
         modes = self._gateway.tool_modes
-        step = await self._ask(target)
-        error = self._exchange.error if self._exchange is not None else None
-        if step is None or self._head_sent or not modes.may_switch(target, self._request, error):
-            return step
+        route = modes.route(target)
+        step = await self._ask(target, route)
         refused = self._exchange
-        modes.switch(target)
-        answered = await self._ask(target)
-        modes.confirm(target, ok=answered is None)
+        error = refused.error if refused is not None else None
+        second = modes.second_route(target, route, self._request, error)
+        if step is None or self._head_sent or second is None:
+            return step
+        answered = await self._ask(target, second)
         if answered is None:
+            modes.confirm(target)
             return None
         # It was not the tools after all: the first error is the one to tell.
         self._exchange, self._record.tool_mode = refused, ""
         return step
 
-    async def _ask(self, target: Target) -> Step | None:
+    async def _ask(self, target: Target, route: Route) -> Step | None:
         gateway, record = self._gateway, self._record
         self._drop_response()
         record.attempts += 1
@@ -172,13 +221,16 @@ class Flow:
         self._exchange = None
         self._request_sent = self._final = False
         try:
+            self._memory.building()
             request = fitted_request(self._request, target)
             options = gateway.options(record, request, target, array=self._array)
-            build = partial(Exchange, request, gateway.tool_modes.route(target), options)
-            exchange = await asyncio.to_thread(build) if record.large else build()
+            build = partial(Exchange, request, route, options)
+            heavy = record.large or len(request.tools) > _MANY_TOOLS
+            exchange = await asyncio.to_thread(_warmed_up, build) if heavy else build()
             self._check_size(exchange, target)
-        except ClientError as error:
+        except (ClientError, UpstreamError) as error:
             return self._refuse(error)
+        self._memory.built()
         self._exchange = exchange
         record.warnings = len(exchange.losses)
         rendered = exchange.prepared.rendered
@@ -189,6 +241,11 @@ class Flow:
         gateway = self._gateway
         log_body("upstream request", self._record.request_id, exchange.call.body)
         try:
+            self._place = await gateway.lanes.enter(target.upstream, self._record.key)
+        except UpstreamError as refusal:
+            return exchange.upstream_end(refusal)  # no place there: that says nothing about the upstream
+        self._visit = gateway.health.visit(target.upstream)
+        try:
             response = await gateway.client.send(
                 "POST",
                 target.origin,
@@ -196,11 +253,13 @@ class Flow:
                 target.headers(exchange.call.headers, self._request, self._client.headers, self._key),
                 exchange.call.body,
                 target.timeouts,
+                target.pool,
             )
         except UpstreamError as failure:
+            step = exchange.upstream_end(failure)
             self._attempted(target, ok=False)
             self._request_sent = failure.request_sent
-            return exchange.upstream_end(failure)
+            return step
         self._response, self._request_sent = response, True
         self._final = response.headers.get("x-should-retry", "").lower() == "false"
         return await self._pass_on(target, exchange, response)
@@ -220,8 +279,8 @@ class Flow:
             exchange,
             response,
             self._client,
-            request_id=record.request_id,
-            recorder=gateway.recorder(record, self._request),
+            memory=AnswerMemory(gateway.memory, streamed=self._request.stream),
+            recorder=gateway.recorder(record, self._request, self._key),
             show=self._show,
             note=self._note,
         )
@@ -253,10 +312,12 @@ class Flow:
     def _attempted(self, target: Target, *, ok: bool) -> None:
         gateway = self._gateway
         gateway.metrics.attempts.labels(target.upstream, "ok" if ok else "error").inc()
-        if ok:
-            gateway.health.succeeded(target.upstream)
+        if self._visit is None:
+            return
+        if is_own_limit(self._exchange.error if self._exchange is not None else None):
+            self._visit.abandoned()
         else:
-            gateway.health.failed(target.upstream)
+            self._visit.ended(ok=ok)
 
     # -- the client --------------------------------------------------------------------------------------------------------
 
@@ -264,6 +325,7 @@ class Flow:
         """Write a step's head and bytes."""
         if step.head is not None and not self._head_sent:
             self._write_head(step.head, len(step.output) if step.done else None)
+            self._is_answered(step.head)
         if step.done:
             self._finished = True
             self._client.finish(step.output)
@@ -271,13 +333,21 @@ class Flow:
             self._client.write(step.output)
         self._last_sent = self._loop.time()
 
+    def _is_answered(self, head: Head) -> None:
+        """The client gets an upstream's answer: nobody else will be asked."""
+        if self._exchange is not None and self._response is not None:
+            self._exchange.forget_call()
+            self._memory.answering()
+            if head.status == 200 and self._visit is not None:
+                self._visit.answers()
+
     def _write_head(self, head: Head, length: int | None) -> None:
         self._head_sent = True
         now = self._loop.time()
         self._record.first_byte_ms = (now - self._started) * 1000
         self._record.status = head.status
         headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in head.headers.items()]
-        headers += self._gateway.answer_headers(self._record.request_id)
+        headers += self._gateway.answer_headers(self._record)
         losses = self._exchange.losses if self._exchange is not None else ()
         warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
         if warnings:
@@ -289,6 +359,8 @@ class Flow:
     def _is_final(self) -> bool:
         """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
         error = self._exchange.error if self._exchange is not None else None
+        if is_own_limit(error):
+            return False
         return self._record.attempts > 1 or self._final or (error is not None and error.code == "upstream_auth")
 
     def _beat(self) -> None:
@@ -351,15 +423,39 @@ class Flow:
         """Count calls of tools nobody declared and arguments off their schema: how good a model is at calling."""
         if self._checks is None:
             book = ToolBook(self._request.tools)
-            self._checks = book, ArgumentCheck(book)
+            self._checks = book, ArgumentCheck(book, _AT_ONCE_ANSWER_STEPS)
         book, check = self._checks
-        reason = "" if book.declared(event.name) else "unknown_tool"
-        small = len(event.arguments) <= _COUNTED_CHARS
-        if not reason and small and event.kind == "function" and check.problem(event.name, event.arguments):
-            reason = "off_schema"
-        if reason:
-            self._record.bad_calls += 1
-            self._gateway.metrics.bad_calls.labels(self._record.upstream, self._gateway.model_label(self._record), reason).inc()
+        if not book.declared(event.name):
+            self._count_bad("unknown_tool")
+        elif event.kind != "function":
+            return
+        elif self._record.large or len(event.arguments) > _AT_ONCE_CHARS:
+            self._late.append(event)
+        else:
+            verdict = check.verdict(event.name, event.arguments, _AT_ONCE_STEPS)
+            if verdict.unchecked in ("steps", "answer_steps"):
+                self._late.append(event)
+            else:
+                self._judge(verdict)
+
+    async def _check_late(self) -> None:
+        """The checks that would have kept others waiting. The client has its answer."""
+        assert self._checks is not None
+        check, late = ArgumentCheck(self._checks[0]), self._late
+        verdicts = await asyncio.to_thread(lambda: [check.verdict(call.name, call.arguments, LATE_STEPS) for call in late])
+        for verdict in verdicts:
+            self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        if verdict.problem:
+            self._count_bad("off_schema")
+        if verdict.unchecked:
+            self._record.unchecked_calls += 1
+            self._gateway.note_unchecked(self._record, verdict.unchecked)
+
+    def _count_bad(self, reason: str) -> None:
+        self._record.bad_calls += 1
+        self._gateway.metrics.bad_calls.labels(self._record.upstream, self._gateway.model_label(self._record), reason).inc()
 
     def _settle(self) -> None:
         record, exchange = self._record, self._exchange
@@ -371,14 +467,40 @@ class Flow:
                 record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
             if exchange.error is not None:
                 record.error = exchange.error.code
+            if exchange.defect:
+                LOG.error("request %s failed inside the gateway\n%s", record.request_id, exchange.defect)
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
             record.answer_warnings = len(exchange.answer_losses)
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
+            record.echoes = exchange.echoes
+            if record.echoes:
+                self._tell_of_echoes(exchange)
         record.outcome = record.outcome or "error"
         self._gateway.settle(record, exchange)
 
+    def _tell_of_echoes(self, exchange: Exchange) -> None:
+        notes = [note for note in (*exchange.notes, exchange.error) if note is not None and note.code == "quoted_call"]
+        LOG.warning(
+            "request %s: %s; echo: %s; calls of this kind in the answer: %d",
+            self._record.request_id, notes[0].message if notes else "a call is quoted from the request",
+            exchange.echo_rule, exchange.echoes,
+        )  # fmt: skip
+
     def _drop_response(self) -> None:
+        """What is left at the upstream: the answer, the place there, and the word about it that nobody has said."""
         if self._response is not None:
             self._response.close()
             self._response = None
+        if self._place is not None:
+            self._place.give_back()
+            self._place = None
+        if self._visit is not None:
+            self._visit.abandoned()
+            self._visit = None
+
+
+def _warmed_up(build: Callable[[], Exchange]) -> Exchange:
+    exchange = build()
+    exchange.warm_up()
+    return exchange

@@ -1,35 +1,95 @@
-"""Which upstreams rest, and whether a retry is still affordable (`reliability.md` 7)."""
+"""Which upstreams are asked, and whether a retry is still affordable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
+from athena.errors import AthenaError
 from athena.shells.config.model import Health, Retries
+from athena.shells.gateway.breaker import Breaker, Pass, State
+from athena.shells.gateway.targets import Target
+
+OnChange = Callable[[str, State, str], None]
+"""Told of an upstream's new state, and why."""
+
+
+class Visit:
+    """One request at an upstream, until it is known what it says about it."""
+
+    __slots__ = ("_breaker", "_pass")
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+        self._pass: Pass | None = breaker.begin()
+
+    def answers(self) -> None:
+        """The upstream has begun to answer well."""
+        if self._pass is not None:
+            self._breaker.answers(self._pass)
+
+    def ended(self, *, ok: bool) -> None:
+        """The request is over; did the upstream do its part?"""
+        if self._pass is not None:
+            self._breaker.ended(self._pass, ok=ok)
+            self._pass = None
+
+    def abandoned(self) -> None:
+        """The request is over without a word about the upstream, unless that is known already."""
+        if self._pass is not None:
+            self._breaker.abandoned(self._pass)
+            self._pass = None
 
 
 class UpstreamHealth:
-    """Failures in a row put an upstream to rest for a while; one success wakes it."""
+    """The breakers of all upstreams."""
 
-    def __init__(self, settings: Health, clock: Callable[[], float]) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: Health, clock: Callable[[], float], on_change: OnChange = lambda upstream, state, why: None
+    ) -> None:
+        self.settings = settings
         self._clock = clock
-        self._failures: dict[str, int] = {}
-        self._until: dict[str, float] = {}
+        self._on_change = on_change
+        self._breakers: dict[str, Breaker] = {}
+
+    def breaker(self, upstream: str) -> Breaker:
+        """The breaker of an upstream."""
+        known = self._breakers.get(upstream)
+        if known is None:
+
+            def tell(state: State, why: str) -> None:
+                self._on_change(upstream, state, why)
+
+            known = self._breakers[upstream] = Breaker(self.settings, self._clock, tell)
+        return known
 
     def is_up(self, upstream: str) -> bool:
         """May a request go there while another target exists?"""
-        return self._clock() >= self._until.get(upstream, 0.0)
+        return self.breaker(upstream).is_up
 
-    def succeeded(self, upstream: str) -> None:
-        """It answered."""
-        self._failures.pop(upstream, None)
-        self._until.pop(upstream, None)
+    def visit(self, upstream: str) -> Visit:
+        """A request goes there."""
+        return Visit(self.breaker(upstream))
 
-    def failed(self, upstream: str) -> None:
-        """It did not."""
-        count = self._failures[upstream] = self._failures.get(upstream, 0) + 1
-        if self._settings.failures and count >= self._settings.failures:
-            self._until[upstream] = self._clock() + self._settings.cooldown_s
+    def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
+        """The targets to try, in their order: those that are up. None is: the first one, or with `fail_fast` an error."""
+        up = [target for target in targets if self.is_up(target.upstream)]
+        if up:
+            return up
+        if not self.settings.fail_fast:
+            return targets[:1]
+        names = ", ".join(dict.fromkeys(target.upstream for target in targets))
+        raise AthenaError(
+            f"no upstream for this model is up: {names} (health.fail_fast)",
+            kind="overloaded",
+            code="upstream_down",
+            retry_after=max(1.0, min(self.breaker(target.upstream).rests_for for target in targets)),
+        )
+
+    def keep(self, upstreams: Iterable[str]) -> None:
+        """The configuration was loaded anew: forget upstreams that are not in it."""
+        known = set(upstreams)
+        for name in [name for name in self._breakers if name not in known]:
+            del self._breakers[name]
 
 
 class RetryBudget:

@@ -6,6 +6,12 @@ is labelled only when a rule of the configuration maps to it, so nobody can grow
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from athena.shells.gateway.breaker import State
+from athena.shells.gateway.lane import Lane
 from athena.shells.gateway.numbers import Numbers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,6 +37,14 @@ class Metrics:
             "Calls that were invalid, unknown or off their schema",
             ("upstream", "model", "reason"),
         )
+        self.unchecked_calls = numbers.counter(
+            "athena_unchecked_calls",
+            "Calls not held against their whole schema, because that would take too much work",
+            ("upstream", "reason"),
+        )
+        self.echoes = numbers.counter(
+            "athena_echoes", "Calls in text that the model quoted from the request", ("upstream", "model", "policy")
+        )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
         self.answer_losses = numbers.counter(
@@ -49,6 +63,25 @@ class Metrics:
         self.upstream_up = numbers.gauge(
             "athena_upstream_up", "1 unless the upstream is cooling down", ("upstream",), lowest=True
         )
+        self.transitions = numbers.counter(
+            "athena_upstream_transitions", "Changes of the circuit breaker, by the new state", ("upstream", "state")
+        )
+        self.queue_refusals = numbers.counter(
+            "athena_upstream_queue_refusals", "Requests for which an upstream had no place", ("upstream", "reason")
+        )
+        self.refusals = numbers.counter(
+            "athena_refusals", "Requests and connections refused because a budget was used up", ("budget",)
+        )
+        self._circuit = numbers.gauge(
+            "athena_upstream_circuit", "Server processes whose circuit breaker is in that state", ("upstream", "state")
+        )
+        self._requests = numbers.gauge(
+            "athena_upstream_requests", "Requests in work at an upstream, or waiting for a place", ("upstream", "state")
+        )
+        self._places = numbers.gauge("athena_upstream_places", "Requests that may be in work at an upstream", ("upstream",))
+        self._queue = numbers.gauge("athena_upstream_queue", "Requests that may wait for a place", ("upstream",))
+        self._used = numbers.gauge("athena_budget_used", "What is used of each budget right now", ("budget",))
+        self._limit = numbers.gauge("athena_budget_limit", "The limit of each budget", ("budget",))
         self.first_byte = numbers.histogram(
             "athena_first_byte_seconds", "Time to the first byte for the client", by_route, buckets=_SECONDS
         )
@@ -61,6 +94,21 @@ class Metrics:
             by_route,
             buckets=_MICROSECONDS,
         )
+
+    def watch(self, budget: str, used: Callable[[], float], limit: Callable[[], float]) -> None:
+        """Show a budget: what is used of it, and its limit."""
+        self._used.set_function(used, budget)
+        self._limit.set_function(limit, budget)
+        self.refusals.labels(budget)
+
+    def watch_upstream(self, name: str, lane: Lane[Any], is_in: Callable[[State], float]) -> None:
+        """Show an upstream's places, its queue and the state of its breaker."""
+        self._requests.set_function(lambda: lane.in_work, name, "in_work")
+        self._requests.set_function(lambda: lane.waiting, name, "waiting")
+        self._places.set_function(lambda: lane.places, name)
+        self._queue.set_function(lambda: lane.queue, name)
+        for state in State:
+            self._circuit.set_function(partial(is_in, state), name, state.value)
 
     def render(self) -> bytes:
         """The exposition text, of all processes."""

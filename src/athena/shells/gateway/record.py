@@ -16,6 +16,8 @@ class Record(msgspec.Struct):
     request_id: str
     dialect: str = ""
     key: str = ""
+    origin: str = ""
+    """The origin of the web page that asked, where it is another site's and allowed."""
     model: str = ""
     upstream: str = ""
     upstream_dialect: str = ""
@@ -28,6 +30,9 @@ class Record(msgspec.Struct):
     text_calls: int = 0
     repairs: int = 0
     bad_calls: int = 0
+    unchecked_calls: int = 0
+    echoes: int = 0
+    """Calls in the model's text that it quoted from the request."""
     warnings: int = 0
     answer_warnings: int = 0
     bad_records: int = 0

@@ -18,9 +18,9 @@ from athena.errors import UpstreamError
 from athena.exchange import Exchange, Step
 from athena.model.events import Event
 from athena.shells.gateway.client import Client
+from athena.shells.gateway.holding import AnswerMemory, out_of_memory
 from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.gateway.silence import SilenceWatch, says_something
-from athena.shells.logs import log_body
 from athena.shells.upstream import Timeouts, UpstreamResponse
 
 _SLICE = 32 * 1024
@@ -43,7 +43,7 @@ class Relay:
         response: UpstreamResponse,
         client: Client,
         *,
-        request_id: str,
+        memory: AnswerMemory,
         recorder: StreamRecorder,
         show: Callable[[Step], None],
         note: Callable[[tuple[Event, ...]], None],
@@ -56,10 +56,10 @@ class Relay:
         self._exchange = exchange
         self._response = response
         self._client = client
+        self._memory = memory
         self._recorder = recorder
         self._show = show
         self._note = note
-        self._request_id = request_id
         self._silence: SilenceWatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._quiet = 0
@@ -68,6 +68,8 @@ class Relay:
         """Of a burst, for the next turn of the loop."""
         self._work: asyncio.Future[Step] | None = None
         """What a thread is doing with the exchange."""
+        self._failure: BaseException | None = None
+        """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
         self._over: asyncio.Future[Step | None] = loop.create_future()
 
     @property
@@ -89,7 +91,10 @@ class Relay:
         client.on_drained = self._drained
         try:
             self._response.deliver_to(self._on_data, self._on_end)
-            return await self._over
+            shown = await self._over
+            if self._failure is not None:
+                self._raise()
+            return shown
         except asyncio.CancelledError:
             if self._work is not None:
                 await asyncio.wait([self._work])
@@ -98,9 +103,19 @@ class Relay:
             client.on_drained = None
             self._silence.stop()
             self._silence = None
+            self._failure = None
+            self._memory.close()
             if self._timer is not None:
                 self._timer.cancel()
             self._recorder.close()
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        try:
+            raise failure
+        finally:
+            del failure  # it knows this frame: the frame must not know it
 
     # -- callbacks ---------------------------------------------------------------------------------------------------------
 
@@ -108,7 +123,6 @@ class Relay:
         if self._over.done():
             return
         self._recorder.write(data)
-        log_body("upstream answer", self._request_id, data)
         self.chunks += 1
         self._feed(data)
 
@@ -131,6 +145,14 @@ class Relay:
                     self._work_aside(partial(self._exchange.upstream_end, failure), b"")
                 else:
                     self._take(self._exchange.upstream_end(failure), self._loop.time())
+            except Exception as error:
+                self._fail(error)
+
+    def _give_up(self) -> None:
+        """There is no room for more of this answer. A thread that works on it will find that out again."""
+        if not self._over.done() and self._work is None:
+            try:
+                self._take(self._exchange.upstream_end(out_of_memory()), self._loop.time())
             except Exception as error:
                 self._fail(error)
 
@@ -168,6 +190,12 @@ class Relay:
 
     def _heed(self, data: bytes, step: Step, now: float) -> None:
         self._quiet = 0 if step.events else self._quiet + len(data)
+        if step.output:
+            if self._memory.held:
+                self._memory.shown()
+        elif not step.done and not self._memory.hold(len(data)):
+            self._response.pause()
+            self._loop.call_soon(self._give_up)
         if says_something(data, step.events) and self._silence is not None:
             self._silence.heard(now)
 
@@ -216,7 +244,7 @@ class Relay:
             if failure is None and work.result().done:
                 self._show(work.result())
         elif failure is not None:
-            self._over.set_exception(failure)
+            self._fail(failure)
         else:
             now = self._loop.time()
             try:
@@ -247,10 +275,11 @@ class Relay:
         if deadline is not None and self._timer is None:
             self._timer = self._loop.call_at(deadline, self._on_time)
 
-    def _fail(self, failure: Exception) -> None:
+    def _fail(self, failure: BaseException) -> None:
         """A fault of ours: the coroutine that waits has to deal with it."""
         if not self._over.done():
-            self._over.set_exception(failure)
+            self._failure = failure
+            self._over.set_result(None)
 
 
 def _joined(steps: list[Step]) -> Step:

@@ -14,11 +14,18 @@ from athena.model.events import Error
 # Statuses that say "not done": another attempt may help. Others are the client's or the operator's to mend.
 _RETRY_STATUSES = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _NEXT_TARGET_STATUSES = _RETRY_STATUSES | {401, 402, 403, 404}
+_NO_PLACE = frozenset(("queue_full", "queue_timeout"))
+_OWN_LIMITS = _NO_PLACE | {"memory_limit", "descriptor_limit"}
+
+
+def is_own_limit(error: Error | None) -> bool:
+    """Did the gateway itself run out of something? That says nothing about the upstream, and a client may ask again."""
+    return error is not None and error.status is None and error.code in _OWN_LIMITS
 
 
 def is_retryable(error: Error | None, *, request_sent: bool, after_timeout: bool) -> bool:
     """May the same target be asked again?"""
-    if error is None:
+    if error is None or is_own_limit(error):
         return False
     if error.status is not None:
         return error.status in _RETRY_STATUSES
@@ -31,12 +38,14 @@ def may_move_on(error: Error) -> bool:
     """May another target be asked?"""
     if error.status is not None:
         return error.status in _NEXT_TARGET_STATUSES
+    if is_own_limit(error):
+        return error.code in _NO_PLACE
     return error.kind not in ("invalid", "context_length", "content_policy", "too_large")
 
 
 def is_outage(error: Error | None) -> bool:
     """Does a failure speak against the upstream itself, rather than against the request?"""
-    if error is None:
+    if error is None or is_own_limit(error):
         return False
     if error.status is not None:
         return error.status in _RETRY_STATUSES and error.status != 429

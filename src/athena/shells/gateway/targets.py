@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
 
+from athena.bounded_cache import BoundedCache
+from athena.calls.names import check_model_name
 from athena.errors import ClientError, UnsupportedFeature
 from athena.exchange import Exchange, Route
 from athena.model.limits import Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.shells.config import ResolvedRoute, Router, Upstream, upstream_url
-from athena.shells.upstream import Origin, Timeouts, TlsSettings, parse_base_url
+from athena.shells.upstream import Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 
-_REMEMBERED = 4096
+_REMEMBERED_BYTES = 8 * 1024 * 1024
+_TARGET_BYTES = 4096
+"""About what one target takes in memory."""
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
 _FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
 _NEAR_LIMIT = 0.8
@@ -32,6 +37,7 @@ class Target(msgspec.Struct, frozen=True):
     tools: str
     origin: Origin
     timeouts: Timeouts
+    pool: PoolLimits
     base_url: str
     own_path: str | None
     fixed_headers: tuple[tuple[bytes, bytes], ...]
@@ -83,28 +89,39 @@ class KnownTargets:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: dict[str, tuple[Target, ...]] = {}
+        self._known: BoundedCache[str, tuple[Target, ...]] = BoundedCache(_REMEMBERED_BYTES)
 
     def of(self, model: str) -> tuple[Target, ...]:
-        """The targets of a model name. Raises UnknownModel."""
+        """The targets of a model name. Raises UnknownModel, and InvalidRequest for a name that can be no model's."""
         known = self._known.get(model)
         if known is None:
+            check_model_name(model)
             known = ready_targets(self._router, model)
-            if len(self._known) < _REMEMBERED:
-                self._known[model] = known
+            self._known.put(model, known, len(known) * _TARGET_BYTES + 4 * len(model))
         return known
+
+
+def upstream_origin(upstream: Upstream) -> Origin:
+    """Where an upstream's connections lead."""
+    tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
+    proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
+    origin, _ = parse_base_url(upstream.base_url.partition("?")[0], tls=tls, proxy=proxy)
+    return origin
+
+
+def upstream_headers(upstream: Upstream, profile: Profile) -> list[tuple[bytes, bytes]]:
+    """What every request to an upstream carries: its profile's headers, its key, the operator's headers."""
+    headers = [(name.encode(), value.encode()) for name, value in profile.headers.items()]
+    if upstream.api_key is not None and not upstream.forward_client_key:
+        headers.append(_credential(profile, upstream.api_key.reveal()))
+    headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
+    return headers
 
 
 def _ready(resolved: ResolvedRoute) -> Target:
     upstream, profile = resolved.upstream, resolved.profile
-    tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
-    proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
-    origin, _ = parse_base_url(upstream.base_url.partition("?")[0], tls=tls, proxy=proxy)
-    headers = [(b"content-type", b"application/json")]
-    headers += [(name.encode(), value.encode()) for name, value in profile.headers.items()]
-    if upstream.api_key is not None and not upstream.forward_client_key:
-        headers.append(_credential(profile, upstream.api_key.reveal()))
-    headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
+    origin = upstream_origin(upstream)
+    headers = [(b"content-type", b"application/json"), *upstream_headers(upstream, profile)]
     timeouts = resolved.timeouts
     route = Route(
         dialect=upstream.dialect,
@@ -125,6 +142,13 @@ def _ready(resolved: ResolvedRoute) -> Target:
         origin=origin,
         timeouts=Timeouts(
             connect=timeouts.connect_s, first_byte=timeouts.first_byte_s, idle=timeouts.idle_s, total=timeouts.total_s
+        ),
+        pool=PoolLimits(
+            name=resolved.upstream_name,
+            # The upstream's lane counts its requests, and each of them has one connection.
+            max_connections=sys.maxsize,
+            max_idle=upstream.max_idle_connections,
+            idle_lifetime=upstream.keep_idle_s,
         ),
         base_url=upstream.base_url,
         own_path=upstream.path,

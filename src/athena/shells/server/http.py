@@ -16,7 +16,21 @@ import httptools
 
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.client import Headers
-from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
+from athena.shells.server.admission import Standing
+from athena.shells.server.front import (
+    FRAMING,
+    LINGER_S,
+    PIPELINED,
+    REFUSED_S,
+    Front,
+    HalfClosed,
+    Refused,
+    check_head,
+    is_delivered,
+    refusal_bytes,
+    reset,
+    too_many_connections,
+)
 from athena.shells.server.http_request import HttpRequest, status_line
 
 LOG = logging.getLogger("athena.server")
@@ -31,11 +45,13 @@ class HttpConnection(asyncio.Protocol):
         self._gateway = gateway
         self._limits = front.limits
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._fields: Headers = []
         self._in_head = False
         self._head_bytes = 0
+        self._head_read = 0
+        """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
         """A head is told to a new parser; it has been acted on before."""
         self._receiving: HttpRequest | None = None
@@ -50,23 +66,37 @@ class HttpConnection(asyncio.Protocol):
         """More waits for the client than should; no further request is begun."""
         self._unsent = 0
         """How much that was when it was last looked at."""
+        self._waiting_room = front.memory.lease()
+        """For what came of requests that are not being served yet: a slow head, those sent before their turn."""
+        self._unsent_room = front.memory.lease(answer=True)
+        self._has_no_place = False
+        """There was no room for this connection: its request is refused."""
         self._refusal: tuple[int, str, str] | None = None
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._fresh = True
         """No request has come yet."""
+        self._half_closed: HalfClosed | None = None
+        """The client sends nothing more."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
         self._transport = cast(asyncio.Transport, transport)
-        self.front.entered(self)
+        standing = self.front.entered(self, transport)
+        self._has_no_place = standing is Standing.REFUSED
         self._since = self.loop.time()
         self._watch()
-        if self.front.draining:
+        if self.front.draining or standing is Standing.SHUT:
             self._transport.close()
+
+    @property
+    def peer(self) -> str:
+        """The client's address; empty when it is not known."""
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(address[0]) if isinstance(address, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -74,12 +104,34 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._half_closed is not None:
+            self._half_closed.stop()
+            self._half_closed = None  # it knows how to end this connection
         self._disconnect_all()
+        self._waiting_room.close()
+        self._unsent_room.close()
         self.front.left(self)
+        self._parser = None  # the two know each other; nobody else could part them
+        if self._task is None or self._task.done():
+            self._running = None
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
+        transport, running = self._transport, self._running
+        assert transport is not None
+        if self._deaf or running is None or self._receiving is not None or self._in_head:
+            return False
+        if not HalfClosed.can_be_told(transport):
+            return False
+        self._half_closed = HalfClosed(transport, self.loop, self.abort)
+        running.probe()
+        return True
 
     def pause_writing(self) -> None:
         """The client does not take its bytes."""
         self._writing_paused = True
+        if self._transport is not None:
+            self._unsent_room.hold(self._transport.get_write_buffer_size())
         if self._running is not None:
             self._running.blocked = True
         else:
@@ -88,6 +140,7 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client took them."""
         self._writing_paused = False
+        self._unsent_room.close()
         if self._running is None:
             self._next()
         elif self._running.blocked:
@@ -106,16 +159,26 @@ class HttpConnection(asyncio.Protocol):
         if self._in_head:
             if was_in_head:
                 self._head_bytes += len(data)
+                self._head_read += len(data)
             else:
+                self._head_read = len(data)
                 self._since = self.loop.time()
             if self._head_bytes > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
                 return
             self._watch()
+        if self._in_head or self._pipeline or self._waiting_room.size:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        waiting = sum(request.waiting_bytes for request in self._pipeline)
+        if not self._waiting_room.resize(waiting + self._head_read if self._in_head else waiting):
+            self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
 
     def _feed(self, data: bytes) -> None:
         while True:
             try:
+                assert self._parser is not None
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
@@ -136,6 +199,7 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         if not self._repeating:
+            self.front.admission.busy(self)
             self._in_head = True
             self._head_bytes = 0
             self._url = b""
@@ -164,6 +228,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._in_head = self._fresh = False
         parser = self._parser
+        assert parser is not None
         version = parser.get_http_version()
         problem = check_head(version, self._url, self._fields)
         if problem is not None:
@@ -171,7 +236,9 @@ class HttpConnection(asyncio.Protocol):
         if len(self._pipeline) >= PIPELINED:
             self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
         method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
+        keep_alive = keep_alive and not self._has_no_place
         request = HttpRequest(self, method, self._url, self._fields, keep_alive=keep_alive, version=version)
+        request.waiting_bytes = self._head_bytes
         self._receiving = request
         self._pipeline.append(request)
         if self._running is None and not self._writing_paused:
@@ -184,6 +251,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        assert self._parser is not None
         if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
             return  # the parser takes the body for another protocol; see _stay_plain
         request, self._receiving = self._receiving, None
@@ -204,7 +272,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _run(self, request: HttpRequest) -> None:
         self._running = request
-        task = self._task = self.loop.create_task(self._gateway.serve(request))
+        refusal = too_many_connections() if self._has_no_place else None
+        task = self._task = self.loop.create_task(self._gateway.serve(request, refusal))
         self.front.tasks.add(task)
         task.add_done_callback(self._served)
 
@@ -213,9 +282,12 @@ class HttpConnection(asyncio.Protocol):
         running = self._running
         if not task.cancelled() and (failure := task.exception()) is not None:
             LOG.error("a request failed outside the gateway's own care", exc_info=failure)
-        if running is not None and task is self._task and not running.complete and not self._deaf:
-            # Nobody will say another word to this client: it must not take what it has for the whole.
-            self.abort()
+        if running is not None and task is self._task and not running.complete:
+            if self._deaf:
+                self._running = None
+            else:
+                # Nobody will say another word to this client: it must not take what it has for the whole.
+                self.abort()
 
     def answered(self, request: HttpRequest) -> None:
         """The answer to a request is written in full."""
@@ -227,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
         if not request.wholly_read:
             # Answered before the whole body came: the rest is no request.
             self._linger()
-        elif not request.keep_alive or self.front.draining:
+        elif not request.keep_alive or self.front.draining or (self._half_closed is not None and not self._pipeline):
             self._deaf = True
             transport.close()
         else:
@@ -243,9 +315,13 @@ class HttpConnection(asyncio.Protocol):
             self.read_no_more()
         elif self._pipeline:
             self._run(self._pipeline.popleft())
+            if self._waiting_room.size:
+                self._count_waiting()
             return
         else:
             self.read_on()
+            if not self._in_head:
+                self.front.rests(self)
         self._since = self.loop.time()
         self._watch()
 
@@ -273,6 +349,12 @@ class HttpConnection(asyncio.Protocol):
         if self._running is None and not self._pipeline and self._transport is not None:
             self._transport.close()
 
+    def give_way(self) -> None:
+        """Another client needs the place of this idle connection: it ends now."""
+        self._deaf = True
+        if self._transport is not None:
+            self._transport.close()
+
     def refuse(self, status: int, code: str, message: str) -> None:
         """Answer what is no usable request, and end the connection."""
         transport = self._transport
@@ -295,6 +377,10 @@ class HttpConnection(asyncio.Protocol):
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         elif self._transport is not None:
             self._transport.abort()
+
+    def is_delivered(self) -> bool:
+        """Is the connection closing, and has the client's machine taken every byte?"""
+        return self._transport is not None and is_delivered(self._transport)
 
     def abort(self) -> None:
         """End the connection at once, with everything that waits in it."""
@@ -327,7 +413,7 @@ class HttpConnection(asyncio.Protocol):
     def _limit(self) -> float:
         """Seconds that the client may take for what it is doing; 0: it waits for us."""
         if self._in_head or self._fresh:
-            return self._limits.headers_s
+            return REFUSED_S if self._has_no_place else self._limits.headers_s
         if self._running is not None:
             return 0.0
         return self._limits.write_s if self._writing_paused else self._limits.idle_s

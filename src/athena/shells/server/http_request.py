@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import httptools
 
 from athena.shells.gateway.client import ClientGone, Headers
+from athena.shells.server.front import CONTINUE
 
 if TYPE_CHECKING:
     from athena.shells.server.http import HttpConnection
@@ -20,7 +21,6 @@ _BODY_WAITING = 256 * 1024
 _JOIN_BYTES = 64 * 1024
 """An answer up to this size is copied behind its head: one segment and one system call less."""
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _CLOSE = (b"connection", b"close")
 
@@ -51,10 +51,12 @@ class HttpRequest:
         "headers",
         "keep_alive",
         "method",
+        "on_doubt",
         "on_drained",
         "on_gone",
         "path",
         "query",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -72,11 +74,14 @@ class HttpRequest:
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
         self.answered = False
         """The head of the answer is out, or about to."""
         self.complete = False
         """The last byte of the answer is written."""
         self.gone = False
+        self.waiting_bytes = 0
+        """What came of it: its head, and all of its body."""
         self._connection = connection
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -109,12 +114,17 @@ class HttpRequest:
             return
         if self._expects_continue:
             self._expects_continue = False
-            self._connection.write(_CONTINUE)
+            self._connection.write(CONTINUE)
         self._waiter = self._connection.loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end of the connection."""
+        return self._connection.peer
 
     @property
     def wholly_read(self) -> bool:
@@ -127,6 +137,7 @@ class HttpRequest:
             return
         self._body.append(data)
         self._body_bytes += len(data)
+        self.waiting_bytes += len(data)
         if self._body_bytes > _BODY_WAITING:
             self._connection.read_no_more()
         if self._body_bytes > self._enough:
@@ -144,6 +155,14 @@ class HttpRequest:
         if not self.complete and self.on_gone is not None:
             on_gone, self.on_gone = self.on_gone, None
             on_gone()
+
+    def probe(self) -> None:
+        """Send the client something that it passes over while it waits: it may have left."""
+        if self.answered:
+            if self.on_doubt is not None:
+                self.on_doubt()
+        elif self._takes_chunks:
+            self._connection.write(CONTINUE)
 
     def drained(self) -> None:
         """The client took what waited for it."""

@@ -24,7 +24,8 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     def url(self) -> str:
         """Where a client on this machine finds it."""
         host = self.host if is_loopback(self.host) or self.host not in ("", "0.0.0.0", "::") else "127.0.0.1"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.config.tls.cert else "http"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,27 +18,29 @@ from email.utils import formatdate
 from functools import partial
 
 from athena.errors import AthenaError, ConfigError
-from athena.formats.recognizer import recognizer
-from athena.shells import logs
-from athena.shells.config import Config, ConfigWatcher, Router, check_bind, needs_restart
+from athena.shells import logs, machine
+from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.targets import ready_targets
+from athena.shells.gateway.recorder import check_recordings
+from athena.shells.server.accept import Acceptor
+from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
-from athena.shells.server.memory import settle_objects
+from athena.shells.server.memory import FreedMemory, give_back, settle_objects
 from athena.shells.server.plan import Plan, Started, with_demo
+from athena.shells.server.ready import import_everything, warm_up
+from athena.shells.server.tls import ListenerTls
 
 LOG = logging.getLogger("athena.server")
 _TOLD = 5.0
 """Seconds in which clients may take the last word after the drain."""
 _TOLD_IN_HASTE = 0.5
+_SWEEP_S = 0.1
 _SWITCH_S = 0.001
 """After which a thread that works on a large request or answer lets the loop have its turn."""
-_READY_AT_ONCE = 8
-"""Formats whose tables are built before they are needed; nobody serves many more at once."""
 
 
 class ServerProcess:
@@ -53,7 +55,10 @@ class ServerProcess:
         parent: int | None = None,
         speaks: bool = True,
         numbers: Numbers | None = None,
+        tls: ListenerTls | None = None,
+        watcher: ConfigWatcher | None = None,
     ) -> None:
+        """`watcher` knows the files as they were when the plan was loaded, which may be long ago."""
         self._plan = plan
         self._slot = slot
         self._envelope_key = envelope_key
@@ -61,7 +66,8 @@ class ServerProcess:
         self._numbers = numbers
         self._speaks = logging.INFO if speaks else logging.DEBUG
         """Of several processes one tells what all of them do."""
-        self._watcher = ConfigWatcher(plan.sources, plan.loaded)
+        self._tls = tls
+        self._watcher = watcher or ConfigWatcher(plan.sources, plan.loaded)
         self._config = plan.loaded.config
         self._demo: DemoServer | None = None
 
@@ -75,13 +81,22 @@ class ServerProcess:
             await self._effective(self._config, forced=self._plan.wants_demo),
             envelope_key=self._envelope_key,
             numbers=self._numbers,
+            bound=(self._config.host, *(str(sock.getsockname()[0]) for sock in self._slot)),
         )
-        front = self._front = Front(front_limits(self._config))
+        front = self._front = Front(front_limits(self._config), self.gateway.memory)
+        front.on_refusal = lambda: self.gateway.metrics.refusals.labels("connections").inc()
+        self._descriptors = machine.raise_descriptor_limit(), machine.open_descriptors()
+        self._divide_descriptors(self._config)
         self._refresh_date()
         connect = (
             self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
         )
-        servers = [await loop.create_server(connect, sock=sock) for sock in self._slot]
+        if self._watcher.changed():
+            await self._reload()  # a process that takes the place of another must not begin with settings of long ago
+        secure = self._tls.server_arguments(self._config.timeouts) if self._tls is not None else {}
+        import_everything()
+        self.gateway.start()
+        acceptors = [Acceptor(loop, sock, front, connect, secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
@@ -90,8 +105,8 @@ class ServerProcess:
         tending = loop.create_task(self._tend())
         await self._stopping.wait()
         tending.cancel()
-        for server in servers:
-            server.close()
+        for acceptor in acceptors:
+            acceptor.close()
         for sock in self._slot:
             sock.close()
         await self._drain()
@@ -106,6 +121,23 @@ class ServerProcess:
         from athena.shells.server.protocol import uvicorn_protocol
 
         return uvicorn_protocol(self.gateway, self._front, loop)
+
+    def _divide_descriptors(self, config: Config) -> None:
+        """Who may have how many connections, by the configuration and by what the system allows."""
+        limit, in_use = self._descriptors
+        division = divide(config, limit, in_use)
+        admission, gateway = self._front.admission, self.gateway
+        admission.places, self._front.shares_loopback = division.places, division.shares_loopback
+        gateway.open_descriptors = division.upstreams
+        gateway.metrics.watch("connections", lambda: len(admission), lambda: admission.places.connections)
+        gateway.metrics.watch("upstream_connections", lambda: gateway.upstream_connections, lambda: gateway.open_descriptors)
+        if division.short:
+            LOG.warning(
+                "limits.connections is %d, but %d file descriptors (ulimit -n) are enough for %d only",
+                config.limits.connections,
+                limit,
+                division.places.connections,
+            )
 
     def _started(self) -> Started:
         port = self._slot[0].getsockname()[1]
@@ -137,13 +169,18 @@ class ServerProcess:
     # -- while it runs -----------------------------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        """Once a second: the date, the numbers that others read, the files, the parent."""
+        """Once a second: the date, the numbers that others read, freed memory, the files, the parent."""
+        loop = asyncio.get_running_loop()
+        freed = FreedMemory(self.gateway.memory, lambda: loop.run_in_executor(None, give_back))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._reload_wanted.wait()
             self._refresh_date()
             self.gateway.metrics.refresh()
+            if self._tls is not None:
+                self._front.end_delivered()
+            freed.look()
             if self._parent is not None and os.getppid() != self._parent:
                 LOG.error("the parent process is gone; draining")
                 self._stopping.set()
@@ -163,8 +200,11 @@ class ServerProcess:
                 raise ConfigError("no upstream is left")
             check_bind(bound.host, config.keys)
             effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
+            await asyncio.to_thread(check_recordings, config.log.sse_dir)
             await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
             await asyncio.to_thread(warm_up, effective)
+            if self._tls is not None and config.tls.cert:
+                await asyncio.to_thread(self._tls.use, config.tls)
             self.gateway.use(effective)
         except (AthenaError, OSError) as error:
             LOG.log(
@@ -177,6 +217,7 @@ class ServerProcess:
             return
         self._config = config
         self._front.limits = front_limits(config)
+        self._divide_descriptors(config)
         for key in needs_restart(bound, config):
             LOG.warning("%s changed; it takes effect at the next start", key)
         for warning in self._watcher.loaded.warnings:
@@ -220,6 +261,7 @@ class ServerProcess:
 
     async def _until_empty(self, seconds: float) -> bool:
         """Wait until all connections are gone. False: time is up, or somebody is in haste."""
+        sweeping = asyncio.ensure_future(self._end_delivered()) if self._tls is not None else None
         empty = asyncio.ensure_future(self._front.empty.wait())
         hasty = asyncio.ensure_future(self._hasty.wait())
         if self._hasty.is_set():
@@ -228,22 +270,15 @@ class ServerProcess:
         else:
             waiting = {empty, hasty}
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        empty.cancel()
-        hasty.cancel()
+        for task in (empty, hasty, sweeping):
+            if task is not None:
+                task.cancel()
         return self._front.empty.is_set()
 
-
-def warm_up(config: Config) -> None:
-    """Build the tables that the first answers would wait for: those of the first listed models, and that of any other model."""
-    recognizers = {recognizer("auto"): None}
-    router = Router(config)
-    for name in ("", *(entry.id for entry in router.listed_models())):
-        with contextlib.suppress(AthenaError):
-            for target in ready_targets(router, name):
-                if target.route.format is not None:
-                    recognizers[target.route.format.recognizer()] = None
-    for ready in tuple(recognizers)[:_READY_AT_ONCE]:
-        ready.compile()
+    async def _end_delivered(self) -> None:
+        while True:
+            self._front.end_delivered()
+            await asyncio.sleep(_SWEEP_S)
 
 
 def _reason(error: Exception) -> str:

@@ -16,16 +16,32 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.asgi_client import CUT
-from athena.shells.server.front import FRAMING, LINGER_S, PIPELINED, Front, Refused, check_head, refusal_bytes, reset
+from athena.shells.server.admission import Standing
+from athena.shells.server.front import (
+    CONTINUE,
+    FRAMING,
+    LINGER_S,
+    PIPELINED,
+    REFUSED_S,
+    Front,
+    HalfClosed,
+    Refused,
+    check_head,
+    is_delivered,
+    refusal_bytes,
+    reset,
+    too_many_connections,
+)
 
 LOG = logging.getLogger("athena.server")
 
 
-def uvicorn_protocol(app: Any, front: Front, loop: asyncio.AbstractEventLoop) -> Callable[[], FrontProtocol]:
+def uvicorn_protocol(gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> Callable[[], FrontProtocol]:
     """What makes the protocol of a new connection."""
     settings = uvicorn.Config(
-        app,
+        gateway,
         http=FrontProtocol,
         ws="none",
         interface="asgi3",
@@ -37,21 +53,34 @@ def uvicorn_protocol(app: Any, front: Front, loop: asyncio.AbstractEventLoop) ->
         proxy_headers=False,
     )
     settings.load()
-    return partial(FrontProtocol, front, settings, ServerState(), loop)
+    return partial(FrontProtocol, gateway, front, settings, ServerState(), loop)
 
 
 class FrontProtocol(HttpToolsProtocol):
     """One client connection."""
 
     def __init__(
-        self, front: Front, config: uvicorn.Config, server_state: ServerState, loop: asyncio.AbstractEventLoop
+        self,
+        gateway: Gateway,
+        front: Front,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(config, server_state, {}, loop)
+        self._gateway = gateway
         self.front = front
+        self._waiting_room = front.memory.lease()
+        """For a head that comes slowly. Of requests that wait for their turn uvicorn reads no more than one piece."""
+        self._unsent_room = front.memory.lease(answer=True)
+        self._has_no_place = False
+        """There was no room for this connection: its request is refused."""
         self._limits = self.front.limits
         self.timeout_keep_alive = self._limits.idle_s
         self._in_head = False
         self._head_bytes = 0
+        self._head_read = 0
+        """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._deaf = False
         """Further bytes are read and dropped."""
@@ -59,22 +88,54 @@ class FrontProtocol(HttpToolsProtocol):
         """A head is told to a new parser; it has been acted on before."""
         self._refusal: tuple[int, str, str] | None = None
         self._running: RequestResponseCycle | None = None
+        self._extension: dict[str, Callable[[], None]] = {}
+        """What the running request's application and this connection tell each other, beside ASGI."""
+        self._half_closed: HalfClosed | None = None
+        """The client sends nothing more."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self.front.entered(self)
+        standing = self.front.entered(self, transport)
+        self._has_no_place = standing is Standing.REFUSED
         self._await_head()
-        if self.front.draining:
+        if self.front.draining or standing is Standing.SHUT:
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        if self._half_closed is not None:
+            self._half_closed.stop()
+            self._half_closed = None  # it knows how to end this connection
         self._disconnect_all()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        self._waiting_room.close()
+        self._unsent_room.close()
         self.front.left(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent_room.hold(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unsent_room.close()
+        super().resume_writing()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own always lets the connection close
+        """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
+        running = self._running
+        if self._deaf or running is None or running.response_complete or self._in_head or self.cycle.more_body:
+            return False
+        if not HalfClosed.can_be_told(self.transport):
+            return False
+        self._half_closed = HalfClosed(self.transport, self.loop, self._cut_off)
+        if running.response_started:
+            self._extension.get("doubt", self._extension["now"])()
+        elif running.scope["http_version"] == "1.1":
+            self.transport.write(CONTINUE)
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -86,6 +147,7 @@ class FrontProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.refuse(*(self._refusal or (400, "bad_request", "this is not a valid request in HTTP/1.1")))
         else:
+            self._head_read = self._head_read + len(data) if was_in_head else len(data)
             self._judge_head(len(data) if was_in_head else 0)
 
     def _feed(self, data: bytes) -> None:
@@ -103,6 +165,9 @@ class FrontProtocol(HttpToolsProtocol):
             self._head_bytes += more
             if self._head_bytes > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+                return
+            if not self._waiting_room.resize(self._head_read):
+                self.refuse(503, "memory_limit", "the gateway holds as much in memory as it may; ask again in a moment")
                 return
         elif self.cycle is not None and not self.cycle.response_complete:
             return
@@ -122,6 +187,7 @@ class FrontProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._repeating:
             return
+        self.front.admission.busy(self)
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
@@ -146,6 +212,7 @@ class FrontProtocol(HttpToolsProtocol):
         if self._repeating:
             return
         self._in_head = False
+        self._waiting_room.close()
         self._stop_head_timer()
         problem = check_head(self.parser.get_http_version(), self.url, self.headers)
         if problem is not None:
@@ -171,8 +238,12 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        cycle.scope["extensions"] = {CUT: {"now": self._cut_off}}
+        self._extension = {"now": self._cut_off}
+        cycle.scope["extensions"] = {CUT: self._extension}  # type: ignore[dict-item]  # of our own, known to our application
         self.server_state.default_headers = [(b"date", self.front.date_line[6:-2])]
+        if self._has_no_place:
+            cycle.keep_alive = False
+            app = partial(self._gateway.turn_away, too_many_connections())
         super()._start_asgi_task(cycle, app)
 
     def _cut_off(self) -> None:
@@ -187,9 +258,16 @@ class FrontProtocol(HttpToolsProtocol):
             self.server_state.total_requests += 1
             self._linger()
             return
-        if self.front.draining and not self.pipeline and not self.transport.is_closing():
+        if (self.front.draining or self._half_closed is not None) and not self.pipeline and not self.transport.is_closing():
             self.transport.close()
         super().on_response_complete()
+        if self._running is running and not self._in_head and not self.transport.is_closing():
+            self.front.rests(self)
+
+    def give_way(self) -> None:
+        """Another client needs the place of this idle connection: it ends now."""
+        self._deaf = True
+        self.transport.close()
 
     # -- refusals ----------------------------------------------------------------------------------------------------------
 
@@ -214,6 +292,10 @@ class FrontProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
+    def is_delivered(self) -> bool:
+        """Is the connection closing, and has the client's machine taken every byte?"""
+        return is_delivered(self.transport)
+
     def _linger(self) -> None:
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
         self._deaf = True
@@ -237,7 +319,8 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         if self._head_timer is None and not self._deaf:
-            self._head_timer = self.loop.call_later(self._limits.headers_s, self._head_is_late)
+            limit = REFUSED_S if self._has_no_place else self._limits.headers_s
+            self._head_timer = self.loop.call_later(limit, self._head_is_late)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

@@ -3,59 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import os
 from collections.abc import Callable
 
 import msgspec
 
 from athena.errors import AthenaError
-from athena.shells import logs
-from athena.shells.config import check_bind
-from athena.shells.gateway.app import kept_envelope_key
+from athena.shells import logs, machine
+from athena.shells.config import ConfigWatcher, check_bind, is_loopback
+from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
+from athena.shells.gateway.recorder import check_recordings
 from athena.shells.server.listen import Slot, listen
 from athena.shells.server.memory import keep_freed_memory
 from athena.shells.server.plan import Plan, Started
 from athena.shells.server.process import ServerProcess
+from athena.shells.server.tls import ListenerTls
 from athena.shells.server.workers import Supervisor
 
-_DESCRIPTORS = 65536
+LOG = logging.getLogger("athena.server")
 
 
 def serve(plan: Plan) -> int:
     """Serve until a signal; the exit code. Raises AthenaError when it can not start."""
     config = plan.loaded.config
     check_bind(config.host, config.keys)
+    tls = ListenerTls(config.tls) if config.tls.cert else None
     keep_freed_memory()
     slots = listen(config.host, config.port, config.workers)
-    _raise_descriptor_limit()
+    machine.raise_descriptor_limit()
     several = len(slots) > 1
     try:
         logs.configure(config, threaded=not several, default_file=plan.default_log_file)
     except OSError as error:
         raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
-    # Once for all processes: state that one of them seals another must be able to open.
-    key = kept_envelope_key(config)
+    if config.keys and tls is None and not is_loopback(config.host):
+        LOG.warning(
+            "keys and conversations travel in clear: %s speaks plain HTTP to other machines (set tls.cert)", config.host
+        )
     try:
+        check_recordings(config.log.sse_dir)
+        # Once for all processes: state that one of them seals another must be able to open.
+        key = kept_envelope_key(config)
         if several:
-            return _supervise(plan, slots, key)
-        return _run(ServerProcess(plan, slots[0], key))
+            return _supervise(plan, slots, key, tls)
+        return _run(ServerProcess(plan, slots[0], key, tls=tls))
     finally:
         logs.shut_down()
 
 
-def _supervise(plan: Plan, slots: list[Slot], key: bytes) -> int:
+def _supervise(plan: Plan, slots: list[Slot], key: bytes, tls: ListenerTls | None) -> int:
     parent = os.getpid()
     config = plan.loaded.config
     quiet = msgspec.structs.replace(plan, on_started=lambda started: None)
     port = slots[0][0].getsockname()[1]
-    # Before any process is forked: all of them see all areas.
+    # Before any process is forked: all of them see all areas, and know which files have changed since the start.
     areas = [Area() for _ in slots]
+    watcher = ConfigWatcher(plan.sources, plan.loaded)
 
     def work(number: int, slot: Slot) -> int:
         logs.configure(config, default_file=plan.default_log_file)
-        return _run(ServerProcess(quiet, slot, key, parent=parent, speaks=number == 0, numbers=Numbers(areas, number)))
+        numbers = Numbers(areas, number)
+        process = ServerProcess(quiet, slot, key, parent=parent, speaks=number == 0, numbers=numbers, tls=tls, watcher=watcher)
+        return _run(process)
 
     def started() -> None:
         plan.on_started(Started(host=config.host, port=port, demo=plan.wants_demo, config=config))
@@ -74,14 +85,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
-
-
-def _raise_descriptor_limit() -> None:
-    """Each stream takes two descriptors; the usual soft limit of 1024 is a habit, not a bound."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

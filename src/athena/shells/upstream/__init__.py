@@ -20,11 +20,12 @@ Reading order: `settings`, `client`, `pool`, `dial` (with `proxy`, `tls`), `conn
 from athena.shells.upstream.client import UpstreamClient
 from athena.shells.upstream.pool import PoolStats
 from athena.shells.upstream.response import UpstreamResponse
-from athena.shells.upstream.settings import ClientSettings, Origin, Timeouts, TlsSettings, parse_base_url
+from athena.shells.upstream.settings import ClientSettings, Origin, PoolLimits, Timeouts, TlsSettings, parse_base_url
 
 __all__ = [
     "ClientSettings",
     "Origin",
+    "PoolLimits",
     "PoolStats",
     "Timeouts",
     "TlsSettings",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from athena.errors import UpstreamClosed, UpstreamTimeout, UsageError
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.dial import Dialer, Resolver, resolve
-from athena.shells.upstream.pool import Pool, PoolStats
+from athena.shells.upstream.pool import OpenConnections, Pool, PoolStats
 from athena.shells.upstream.request import render_head
 from athena.shells.upstream.response import UpstreamResponse
-from athena.shells.upstream.settings import DEFAULT_TIMEOUTS, ClientSettings, Origin, Timeouts
+from athena.shells.upstream.settings import DEFAULT_TIMEOUTS, ClientSettings, Origin, PoolLimits, Timeouts
 
 
 class UpstreamClient:
@@ -20,7 +20,13 @@ class UpstreamClient:
     def __init__(self, settings: ClientSettings | None = None, *, resolver: Resolver = resolve) -> None:
         self._settings = settings or ClientSettings()
         self._dialer = Dialer(self._settings.stagger, self._settings.receive_bytes, resolver)
-        self._pools: dict[Origin, Pool] = {}
+        self._pools: dict[tuple[Origin, str], Pool] = {}
+        self._open = OpenConnections(self._settings.max_open, self._pools)
+        self._limits = PoolLimits(
+            max_connections=self._settings.max_connections,
+            max_idle=self._settings.max_idle,
+            idle_lifetime=self._settings.idle_lifetime,
+        )
         self._closed = False
 
     async def send(
@@ -31,8 +37,11 @@ class UpstreamClient:
         headers: Sequence[tuple[bytes, bytes]] = (),
         body: bytes = b"",
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        limits: PoolLimits | None = None,
     ) -> UpstreamResponse:
         """Send one request; returns when the head of the answer has come.
+
+        `limits` are those of the upstream whose request it is; left out, those of the client's settings hold.
 
         Host, framing and accept-encoding headers are the client's own. An UpstreamError says in `request_sent` and
         `response_started` how far it got. If the connection closes before any byte of an answer, the request is sent once
@@ -40,9 +49,12 @@ class UpstreamClient:
         """
         if self._closed:
             raise UsageError("send() after close()")
-        pool = self._pools.get(origin)
+        limits = limits or self._limits
+        pool = self._pools.get((origin, limits.name))
         if pool is None:
-            pool = self._pools[origin] = Pool(origin, self._settings, self._dialer)
+            pool = self._pools[origin, limits.name] = Pool(origin, limits, self._dialer, self._open)
+        elif pool.limits is not limits:
+            pool.limits = limits  # the configuration was loaded anew
         head = render_head(method, path, pool.authority, headers, len(body))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeouts.total
@@ -52,11 +64,12 @@ class UpstreamClient:
         except UpstreamClosed as failure:
             if failure.response_started or self._closed or not (connection.uses > 1 or self._settings.resend_when_fresh):
                 raise
-            first = failure
+            # Only this of the failure is kept: a name for the failure itself would tie it to its own frames, body included.
+            request_sent = failure.request_sent
         try:
             connection = await self._acquire(pool, timeouts, deadline, fresh=True)
         except (UpstreamClosed, UpstreamTimeout) as failure:
-            failure.request_sent = first.request_sent
+            failure.request_sent = request_sent
             raise
         pool.count_resend()
         response = await self._exchange(connection, head, body, timeouts, deadline)
@@ -84,8 +97,13 @@ class UpstreamClient:
         return response
 
     def stats(self) -> dict[Origin, PoolStats]:
-        """Connections and counts by origin."""
-        return {origin: pool.stats() for origin, pool in self._pools.items()}
+        """Connections and counts by origin; of upstreams with limits of their own, the one asked last."""
+        return {origin: pool.stats() for (origin, _), pool in self._pools.items()}
+
+    @property
+    def open_connections(self) -> int:
+        """Connections to all upstreams."""
+        return self._open.count
 
     async def close(self) -> None:
         """Drop all connections; responses under way fail with UpstreamClosed."""

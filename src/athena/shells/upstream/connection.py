@@ -36,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self.dead = False
         self.uses = 0
+        self.idle_since = 0.0
         self.expires_at = 0.0
         self.server_lifetime: float | None = None
 
@@ -43,10 +44,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open, TLS included."""
-        self._transport = cast(asyncio.Transport, transport)
+        opened = cast(asyncio.Transport, transport)
         if self.dead:
-            self._transport.abort()
+            opened.abort()
             return
+        self._transport = opened
         sock = transport.get_extra_info("socket")
         if hasattr(select, "poll") and sock is not None:
             self._poll = select.poll()
@@ -73,8 +75,10 @@ class Connection(asyncio.Protocol):
             return
         self.dead = True
         self._poll = None
-        if self._transport is not None:
-            self._transport.abort()
+        # Parted: the transport knows its protocol for as long as it likes.
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
         self._owner.discard(self, stray=stray)
 
     # -- one response ------------------------------------------------------------------------------------------------------

@@ -95,6 +95,16 @@ class Dialer:
         return await self._race(addresses)
 
     async def _race(self, addresses: Sequence[Address]) -> socket.socket:
+        first = await self._first_connected(addresses)
+        if isinstance(first, socket.socket):
+            return first
+        try:
+            raise first
+        finally:
+            del first  # what is raised knows this frame: the frame must not know it
+
+    async def _first_connected(self, addresses: Sequence[Address]) -> socket.socket | BaseException:
+        """The socket of the first address that answers, or why the first one did not."""
         attempts: list[asyncio.Task[socket.socket]] = []
         running: set[asyncio.Task[socket.socket]] = set()
         failures: list[BaseException] = []
@@ -115,7 +125,7 @@ class Dialer:
                         winner = attempt
                         return attempt.result()
                     failures.append(failure)
-            raise failures[0]
+            return failures[0]
         finally:
             for attempt in attempts:
                 if attempt is not winner:
@@ -170,7 +180,15 @@ def _close_loser(attempt: asyncio.Task[socket.socket]) -> None:
 def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) -> UpstreamError:
     """What went wrong, in our words; nothing of the request has gone out."""
     place = f"the proxy for {origin}" if origin.proxy and stage != "tls" else str(origin)
+    failure: UpstreamError
     match cause:
+        case OSError() if cause.errno in (errno.EMFILE, errno.ENFILE):
+            failure = UpstreamError(
+                "the gateway has no file descriptor left for a connection",
+                kind="overloaded",
+                code="descriptor_limit",
+                retry_after=2,
+            )
         case UpstreamError():
             failure = type(cause)(f"{origin}: {cause.message}", code=cause.code)
         case TimeoutError() if stage == "tls":

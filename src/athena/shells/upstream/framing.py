@@ -115,6 +115,10 @@ class ResponseFraming:
             self._complete()
         return self.complete
 
+    def stop(self) -> None:
+        """No more will be fed. The parser and this object know each other: part them, or only the collector could."""
+        self._parser = None
+
     # -- the head ----------------------------------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> bytes:

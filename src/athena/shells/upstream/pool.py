@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from athena.errors import UpstreamClosed, UpstreamTimeout
+from athena.errors import UpstreamClosed, UpstreamError, UpstreamTimeout
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.dial import Dialer
-from athena.shells.upstream.settings import ClientSettings, Origin
+from athena.shells.upstream.settings import Origin, PoolLimits
 
 
 class PoolStats(msgspec.Struct):
@@ -32,18 +34,48 @@ class PoolStats(msgspec.Struct):
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    future: asyncio.Future[Connection]
+    future: asyncio.Future[Connection | None]
+    """None: nothing came in time, or the pool was closed. Not an exception, which would tie the waiter to its frames."""
     fresh: bool
+
+
+class OpenConnections:
+    """How many connections all pools of one client have."""
+
+    def __init__(self, most: int, pools: Mapping[Any, Pool]) -> None:
+        self.count = 0
+        self._most = most
+        self._pools = pools
+
+    def add(self) -> None:
+        """One more. Raises UpstreamError where that is one too many and none of the others is idle."""
+        if self._most and self.count >= self._most:
+            idle = [pool for pool in self._pools.values() if pool.idle_since is not None]
+            if not idle:
+                raise descriptor_limit()
+            min(idle, key=lambda pool: pool.idle_since or 0.0).drop_oldest()
+        self.count += 1
+
+
+def descriptor_limit() -> UpstreamError:
+    """The process has no descriptor left for a connection; that is nobody's fault but ours."""
+    return UpstreamError(
+        "the gateway has as many connections open as it may have; ask again in a moment",
+        kind="overloaded",
+        code="descriptor_limit",
+        retry_after=2,
+    )
 
 
 class Pool:
     """Hands out clean connections, the one used last first."""
 
-    def __init__(self, origin: Origin, settings: ClientSettings, dialer: Dialer) -> None:
+    def __init__(self, origin: Origin, limits: PoolLimits, dialer: Dialer, opened: OpenConnections) -> None:
         self.origin = origin
         self.authority = origin.authority
-        self._settings = settings
+        self.limits = limits
         self._dialer = dialer
+        self._opened = opened
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         self._waiters: deque[_Waiter] = deque()
@@ -72,9 +104,9 @@ class Pool:
             connection = None if fresh else self.take_idle()
             if connection is not None:
                 return connection
-            if fresh and self._idle and len(self._connections) >= self._settings.max_connections:
+            if fresh and self._idle and len(self._connections) >= self.limits.max_connections:
                 self._idle.pop(0).abort()
-            if len(self._connections) < self._settings.max_connections:
+            if len(self._connections) < self.limits.max_connections:
                 connection = self._add()
             else:
                 connection = await self._wait(fresh, wait_seconds)
@@ -86,6 +118,7 @@ class Pool:
             connection.abort()
 
     def _add(self) -> Connection:
+        self._opened.add()
         connection = Connection(self)
         self._connections.add(connection)
         return connection
@@ -105,23 +138,29 @@ class Pool:
         self._waiters.append(waiter)
         timer = loop.call_later(seconds, self._expire, waiter)
         try:
-            return await waiter.future
+            connection = await waiter.future
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             future = waiter.future
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if future.done() and not future.cancelled() and (given := future.result()) is not None:
                 # Its turn came in the very moment it left: the next one gets it.
-                self._put_back(future.result())
+                self._put_back(given)
             raise
         finally:
             timer.cancel()
+        if connection is not None:
+            return connection
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        if self._closed:
+            raise UpstreamClosed("the client was closed", code="client_closed")
+        limit = self.limits.max_connections
+        raise UpstreamTimeout(f"all {limit} connections to {self.origin} are busy", code="pool_timeout")
 
     def _expire(self, waiter: _Waiter) -> None:
         if not waiter.future.done():
-            limit = self._settings.max_connections
-            failure = UpstreamTimeout(f"all {limit} connections to {self.origin} are busy", code="pool_timeout")
-            waiter.future.set_exception(failure)
+            waiter.future.set_result(None)
 
     # -- giving back -------------------------------------------------------------------------------------------------------
 
@@ -135,21 +174,23 @@ class Pool:
         if waiter is not None or self._closed:
             connection.abort()
             return
-        lifetime = self._settings.idle_lifetime
+        lifetime = self.limits.idle_lifetime
         if connection.server_lifetime is not None:
             lifetime = min(lifetime, connection.server_lifetime)
-        connection.expires_at = asyncio.get_running_loop().time() + lifetime
+        now = asyncio.get_running_loop().time()
+        connection.idle_since, connection.expires_at = now, now + lifetime
         self._idle.append(connection)
-        if len(self._idle) > self._settings.max_idle:
+        if len(self._idle) > self.limits.max_idle:
             self._idle.pop(0).abort()
         if self._sweeper is None and self._idle:
-            self._sweeper = asyncio.get_running_loop().call_later(self._settings.idle_lifetime, self._sweep)
+            self._sweeper = asyncio.get_running_loop().call_later(self.limits.idle_lifetime, self._sweep)
 
     def discard(self, connection: Connection, *, stray: bool) -> None:
         """A connection that is gone; its place goes to whoever waits."""
         if connection not in self._connections:
             return
         self._connections.remove(connection)
+        self._opened.count -= 1
         if connection in self._idle:
             self._idle.remove(connection)
         self._counts.stray += stray
@@ -157,6 +198,15 @@ class Pool:
         if waiter is not None and not self._closed:
             self._waiters.popleft()
             waiter.future.set_result(self._add())
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when the idle connection that was not used for longest is idle; None: there is none."""
+        return self._idle[0].idle_since if self._idle else None
+
+    def drop_oldest(self) -> None:
+        """Close that connection."""
+        self._idle.pop(0).abort()
 
     def _put_back(self, connection: Connection) -> None:
         if connection.is_open:
@@ -191,7 +241,7 @@ class Pool:
             self._sweeper = None
         for waiter in self._waiters:
             if not waiter.future.done():
-                waiter.future.set_exception(UpstreamClosed("the client was closed", code="client_closed"))
+                waiter.future.set_result(None)
         for connection in list(self._connections):
             connection.shut_down()
 

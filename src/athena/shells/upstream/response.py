@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from copy import copy
+from typing import TypeVar
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, UsageError
 from athena.shells.upstream.connection import Connection
@@ -21,6 +23,7 @@ from athena.shells.upstream.settings import ClientSettings, Timeouts
 _NEXT_ROUND = 0.001
 PORTION = 64 * 1024
 """The most bytes of a body, decoded, that one callback gets."""
+ExceptionT = TypeVar("ExceptionT", bound=Exception)
 
 
 class UpstreamResponse:
@@ -112,7 +115,7 @@ class UpstreamResponse:
                 return data
             if self._is_over():
                 if self._failure is not None:
-                    raise self._failure
+                    raise copy(self._failure)
                 if self._closed:
                     raise UsageError("read() after close()")
                 return b""
@@ -176,7 +179,7 @@ class UpstreamResponse:
         while not self.status:
             # A failure behind the head is the reader's to learn, in its place, however fast it came.
             if self._failure is not None:
-                raise self._failure
+                raise copy(self._failure)
             await self._wait()
 
     # -- from the connection -----------------------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ class UpstreamResponse:
         try:
             framing.feed(data)
         except UpstreamProtocol as broken:
-            failure = broken
+            failure = without_frames(broken)
         if not self.status and framing.has_head:
             failure = self._take_head() or failure
         if failure is not None:
@@ -254,7 +257,7 @@ class UpstreamResponse:
                     step=PORTION,
                 )
             except UpstreamProtocol as failure:
-                return failure
+                return without_frames(failure)
             del headers["content-encoding"]
             headers.pop("content-length", None)
         self.status = framing.status
@@ -322,7 +325,7 @@ class UpstreamResponse:
             if not output and self._framing.complete:
                 decoder.finish()
         except UpstreamProtocol as failure:
-            self._fail(failure)
+            self._fail(without_frames(failure))
             return b""
         return output
 
@@ -375,13 +378,14 @@ class UpstreamResponse:
     def _closed_early(self, code: str, message: str, cause: Exception | None) -> UpstreamClosed:
         where = "in the middle of its answer" if self._framing.started else "without an answer"
         failure = UpstreamClosed(f"{message} {where}", code=code)
-        failure.__cause__ = cause
+        failure.__cause__ = without_frames(cause) if cause is not None else None
         return failure
 
     def _finish(self) -> None:
         """Nothing more will come; stop the clock."""
         if not self._finished:
             self._finished = True
+            self._framing.stop()
             self.ended_at = self._loop.time()
             if self._timer is not None:
                 self._timer.cancel()
@@ -429,3 +433,12 @@ class UpstreamResponse:
         if self._timer is not None:
             self._timer.cancel()
             self._watch()
+
+
+def without_frames(failure: ExceptionT) -> ExceptionT:
+    """An exception to be kept as a value: without the frames it came through, which hold the response and all it holds.
+
+    Where a kept exception is raised, a copy is: raising the kept one would tie it to the frames of whoever asked.
+    """
+    failure.__traceback__ = failure.__context__ = failure.__cause__ = None
+    return failure

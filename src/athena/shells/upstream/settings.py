@@ -43,13 +43,27 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     handshake_timeout: float = 5.0
 
 
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of the client. Those on connections hold per origin."""
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections one upstream may have, and how long unused ones are kept."""
 
+    name: str = ""
+    """Whose limits these are: two upstreams at one address do not share their connections."""
     max_connections: int = 4096
     max_idle: int = 128
     idle_lifetime: float = 20.0
     """Seconds an unused connection is kept; a shorter `Keep-Alive: timeout=` of the server wins."""
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the client. Those on connections hold per origin, where a request brings none of its own."""
+
+    max_connections: int = 4096
+    max_idle: int = 128
+    idle_lifetime: float = 20.0
+    """As in `PoolLimits`."""
+    max_open: int = 0
+    """Connections open at once over all origins: the process has only so many descriptors. For one more, the idle connection
+    that was not used for longest is closed. 0: no limit."""
     stagger: float = 0.25
     """Seconds before the next address is tried while the one before still hangs (RFC 8305)."""
     resend_when_fresh: bool = True

@@ -1,0 +1,176 @@
+"""Whether an upstream is asked: a circuit breaker by failures in a row and by error rate. Pure: the clock is handed in.
+
+    state      | event                                                   | next state
+    -----------|---------------------------------------------------------|----------------------------------------------
+    CLOSED     | `failures` failures in a row, or `error_rate` of at     | OPEN, for `cooldown_s`
+               | least `min_requests` requests in `window_s` seconds     |
+    CLOSED     | `down()`: the health check says so                      | OPEN, for `cooldown_s`
+    OPEN       | the time is over                                        | HALF_OPEN
+    OPEN       | a request that was sent in spite of it succeeds         | CLOSED
+    HALF_OPEN  | a request begins                                        | HALF_OPEN; it is the only one: the probe
+    HALF_OPEN  | the probe, or any request begun since, succeeds         | CLOSED
+    HALF_OPEN  | it fails                                                | OPEN, for twice as long, up to `cooldown_max_s`
+    HALF_OPEN  | the probe ends without a verdict (its client left)      | HALF_OPEN; the next request is the probe
+    OPEN, HALF | `up()`: the health check says so                        | CLOSED
+
+What a request says about an upstream counts only for the state in which it began: a stream that began before the upstream
+failed and ends well afterwards is no news.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from athena.shells.config.model import Health
+
+_BUCKETS = 10
+
+
+class State(Enum):
+    """Whether requests pass."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """A request on its way to an upstream, as its breaker knows it."""
+
+    state: State
+    number: int
+    """Of the state's turn: what is said later about an earlier turn does not count."""
+
+
+class Breaker:
+    """The breaker of one upstream. `on_change` is told of every new state."""
+
+    def __init__(
+        self, settings: Health, clock: Callable[[], float], on_change: Callable[[State, str], None] = lambda state, why: None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._on_change = on_change
+        self._state = State.CLOSED
+        self._turn = 0
+        self._probe: Pass | None = None
+        self._until = 0.0
+        self._cooldown = settings.cooldown_s
+        self._in_a_row = 0
+        self._window = _Window(settings.window_s)
+
+    @property
+    def state(self) -> State:
+        """The state now: time alone ends the rest of an upstream."""
+        if self._state is State.OPEN and self._clock() >= self._until:
+            self._go(State.HALF_OPEN, "its rest is over")
+        return self._state
+
+    @property
+    def is_up(self) -> bool:
+        """May a request go there while another target exists?"""
+        state = self.state
+        return state is State.CLOSED or (state is State.HALF_OPEN and self._probe is None)
+
+    @property
+    def rests_for(self) -> float:
+        """Seconds until a request may go there again; 0: now."""
+        return max(0.0, self._until - self._clock()) if self.state is State.OPEN else 0.0
+
+    def begin(self) -> Pass:
+        """A request goes there, be it that there is nowhere else to go."""
+        state = self.state
+        begun = Pass(state, self._turn)
+        if state is State.HALF_OPEN and self._probe is None:
+            self._probe = begun
+        return begun
+
+    def answers(self, begun: Pass) -> None:
+        """The upstream has begun to answer well: a probe need not be read to its end for that to be known."""
+        if begun.number == self._turn and self._state is not State.CLOSED:
+            self._go(State.CLOSED, "it answers")
+
+    def ended(self, begun: Pass, *, ok: bool) -> None:
+        """The request is over, and says something about the upstream."""
+        if begun.number != self._turn:
+            return
+        if self._state is State.CLOSED:
+            self._count(ok=ok)
+        elif ok:
+            self._go(State.CLOSED, "it answers")
+        elif self._state is State.HALF_OPEN:
+            self._cooldown = min(self._cooldown * 2, max(self._settings.cooldown_max_s, self._settings.cooldown_s))
+            self._go(State.OPEN, "it failed again")
+
+    def abandoned(self, begun: Pass) -> None:
+        """The request is over and says nothing about the upstream."""
+        if self._probe is begun:
+            self._probe = None
+
+    def down(self, why: str) -> None:
+        """The health check found it unable."""
+        if self.state is not State.OPEN:
+            self._go(State.OPEN, why)
+
+    def up(self) -> None:
+        """The health check found it able."""
+        if self.state is not State.CLOSED:
+            self._go(State.CLOSED, "its health check succeeds")
+
+    def _count(self, *, ok: bool) -> None:
+        settings = self._settings
+        self._in_a_row = 0 if ok else self._in_a_row + 1
+        total, failed = self._window.add(self._clock(), ok=ok)
+        if ok:
+            return
+        if settings.failures and self._in_a_row >= settings.failures:
+            self._go(State.OPEN, f"{self._in_a_row} failures in a row")
+        elif settings.error_rate and total >= settings.min_requests and failed >= settings.error_rate * total:
+            self._go(State.OPEN, f"{failed} of {total} requests failed in {settings.window_s:g} seconds")
+
+    def _go(self, state: State, why: str) -> None:
+        self._state = state
+        self._turn += 1
+        self._probe = None
+        self._in_a_row = 0
+        self._window.clear()
+        if state is State.OPEN:
+            self._until = self._clock() + self._cooldown
+        elif state is State.CLOSED:
+            self._cooldown = self._settings.cooldown_s
+        self._on_change(state, why)
+
+
+class _Window:
+    """Outcomes of the last seconds, in buckets: how many there were and how many failed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._width = seconds / _BUCKETS
+        self._buckets: deque[list[int]] = deque()
+        """Number of the bucket, requests, failures; the oldest first."""
+        self._total = self._failed = 0
+
+    def add(self, now: float, *, ok: bool) -> tuple[int, int]:
+        """One more outcome; requests and failures in the window, with it."""
+        buckets, number = self._buckets, int(now / self._width)
+        if not buckets or buckets[-1][0] != number:
+            while buckets and buckets[0][0] <= number - _BUCKETS:
+                _, total, failed = buckets.popleft()
+                self._total -= total
+                self._failed -= failed
+            buckets.append([number, 0, 0])
+        buckets[-1][1] += 1
+        self._total += 1
+        if not ok:
+            buckets[-1][2] += 1
+            self._failed += 1
+        return self._total, self._failed
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._buckets.clear()
+        self._total = self._failed = 0

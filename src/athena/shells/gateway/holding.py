@@ -1,0 +1,143 @@
+"""What one request and its answer hold of the memory budget, step by step. Pure.
+
+A request is let in by the length it announces, and has room for all its work from then on where its text is plain; only a body
+that inflates, or whose text turns out to be wide or full of tiny values, asks for more. What is no longer needed is given back:
+
+    announce / growing     the body is coming in, or being inflated
+    weighed                it is whole: room to decode it and to make the upstream's request of it
+    decoded, built         the body is gone; the decoded request and the upstream's request stay
+    answering              the upstream answers and nobody else will be asked: its request is gone too
+"""
+
+from __future__ import annotations
+
+from athena.errors import LimitExceeded, UpstreamError
+from athena.shells.config import Limits
+from athena.shells.gateway.budget import Budget
+from athena.shells.gateway.weight import READING, Weight
+
+_SHARE = 4
+"""Requests and answers may hold the memory of the machine divided by this."""
+RETRY_AFTER_S = 2.0
+"""What a client that is refused for want of room is told to wait."""
+_REQUEST = 32 * 1024
+"""What a request takes besides its body: its task, its objects, the buffers of two connections."""
+_FREE = 64 * 1024
+"""Bytes of an answer that are not counted: almost all answers are smaller, and none of those pays for the counting."""
+_STEP = 256 * 1024
+WHOLE = 6
+_STREAMED = 2
+"""For one byte of an answer that is held: collected to its end it is decoded and encoded in one go, at that many times its
+size; in a stream it is held back as it came and as text."""
+
+
+def out_of_memory() -> UpstreamError:
+    """The error that refuses a request, or breaks an answer off, because there is no room for it."""
+    return UpstreamError(
+        "the gateway holds as much in memory as it may (limits.memory_bytes); ask again in a moment",
+        kind="overloaded",
+        code="memory_limit",
+        retry_after=RETRY_AFTER_S,
+    )
+
+
+def memory_limit(limits: Limits, processes: int, available: int) -> int:
+    """What one of several server processes may hold, on a machine with that much memory (0: not known).
+
+    Where nothing is configured it is never so little that one request of the largest size does not fit.
+    """
+    if limits.memory_bytes:
+        return limits.memory_bytes // processes
+    return max(available // _SHARE // processes, (READING + 1) * limits.body_bytes)
+
+
+class RequestMemory:
+    """What one request holds. Every method that asks for more raises where it does not fit."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._lease = budget.lease()
+        self._budget = budget
+        self._weight = Weight(0, 0, 0)
+
+    @property
+    def is_short(self) -> bool:
+        """Is memory refused to others? Then a body that does not come is given up sooner."""
+        return self._budget.is_short
+
+    def announce(self, size: int) -> None:
+        """A body of that many bytes is going to be read."""
+        self._need(READING * size)
+
+    def growing(self, size: int, packed: int = 0) -> None:
+        """The body will have `size` bytes in a moment, beside the `packed` ones it is made of."""
+        if (wanted := _REQUEST + READING * size + packed) > self._lease.size:
+            self._need(wanted - _REQUEST)
+
+    def weighed(self, weight: Weight) -> None:
+        """The body is complete and is going to be worked on."""
+        self._weight = weight
+        self._need(weight.work)
+
+    def building(self) -> None:
+        """A request to an upstream is going to be made, perhaps once more."""
+        if self._lease.size < _REQUEST + self._weight.work:
+            self._need(self._weight.work)
+
+    def decoded(self, weight: Weight) -> None:
+        """It is decoded, and its weight is known better. What it has it keeps: the upstream's request is made next."""
+        self._weight = weight
+
+    def built(self) -> None:
+        """The upstream's request is made."""
+        self._lease.hold(_REQUEST + self._weight.text + self._weight.call)
+
+    def answering(self) -> None:
+        """The upstream's request is not needed any more."""
+        self._lease.hold(_REQUEST + self._weight.text)
+
+    def close(self) -> None:
+        """The request is over."""
+        self._lease.close()
+
+    def _need(self, size: int) -> None:
+        if self._lease.resize(_REQUEST + size):
+            return
+        if _REQUEST + size > self._lease.most:
+            raise LimitExceeded(
+                f"the request needs {size} bytes of memory; this gateway has {self._lease.most} for all (limits.memory_bytes)",
+                code="request_too_large",
+                status=413,
+            )
+        raise out_of_memory()
+
+
+class AnswerMemory:
+    """What is held of one answer: bytes that came from the upstream and of which the client has seen nothing yet."""
+
+    __slots__ = ("_factor", "_lease", "_paid", "held")
+
+    def __init__(self, budget: Budget, *, streamed: bool) -> None:
+        self._lease = budget.lease(answer=True)
+        self._factor = _STREAMED if streamed else WHOLE
+        self.held = 0
+        """Bytes that came and of which the client has seen nothing."""
+        self._paid = _FREE
+
+    def hold(self, size: int) -> bool:
+        """That many more. False: there is no room for them."""
+        self.held += size
+        if self.held <= self._paid:
+            return True
+        paid = -(-(self.held - _FREE) // _STEP) * _STEP
+        if not self._lease.resize(paid * self._factor):
+            return False
+        self._paid = _FREE + paid
+        return True
+
+    def shown(self) -> None:
+        """The client has got what there was."""
+        self.held = 0
+        self._paid = _FREE
+        self._lease.close()
+
+    close = shown

@@ -1,0 +1,66 @@
+"""What a request's body costs in memory, from its bytes alone. Pure.
+
+The factors are measured (`python -m benchmarks memory`): the peak of each step in bytes for one byte of the body, over all
+dialects. Plain ASCII text costs one byte for one, as the decoded string and again as the request to the upstream, whose buffer
+is up to half as large again. A string with one character beyond U+FFFF costs four bytes for every character of it. Each value
+of the JSON is an object or two besides.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+READING = 3
+"""For one byte that a client announces: the pieces that came and the body made of them; later, the body and its text; later,
+the text and the request to the upstream. A body of ASCII text needs no more than that at any time."""
+_WIDE = 9
+"""The same for text that is not ASCII, at its worst: the string, its copy in UTF-8 and the request's buffer while it grows."""
+_WIDE_TEXT = 5
+_CALL = 1.5
+_VALUE_WORK = 320
+_VALUE_TEXT = 192
+"""For one value of the JSON: while it is decoded and encoded, and for as long as the request lives."""
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """What one body costs while it is worked on, and what stays of it."""
+
+    work: int
+    """At the most, while it is decoded and while the request to the upstream is made of it."""
+    text: int
+    """What the decoded request holds."""
+    call: int
+    """What the request to the upstream holds."""
+
+
+def weigh(size: int, *, ascii_only: bool, values: int) -> Weight:
+    """The weight of a body of that many bytes and values."""
+    return Weight(
+        work=size * (READING if ascii_only else _WIDE) + values * _VALUE_WORK,
+        text=size * (1 if ascii_only else _WIDE_TEXT) + values * _VALUE_TEXT,
+        call=int(size * _CALL),
+    )
+
+
+def with_measured_text(weight: Weight, value: Any, size: int, values: int) -> Weight:
+    """The weight with what the strings of the decoded value really take: most text is far from the worst case."""
+    return msgspec.structs.replace(weight, text=text_bytes(value) + size + values * _VALUE_TEXT)
+
+
+def text_bytes(value: Any) -> int:
+    """The memory of all strings in a decoded value, without recursion: depth costs no stack."""
+    total = 0
+    waiting: list[Any] = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            total += sys.getsizeof(node)
+        elif isinstance(node, dict):
+            waiting.extend(node)
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+    return total
