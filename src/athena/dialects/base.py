@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -555,10 +555,21 @@ def told_status(error: Mapping[str, Any]) -> int | None:
 
 
 _OVERFLOWS = (
-    "prompt is too long", "maximum context length", "context window", "available context size", "input is too long",
-    "maximum prompt length", "reduce the length of the messages", "exceeds the maximum number of tokens", "input token count",
+    "prompt is too long", "prompt too long", "input is too long", "maximum context length", "context length exceeded",
+    "context_length_exceeded", "exceeds the context length", "greater than the context length", "the model's context length",
+    "max context length", "context window", "available context size", "context size has been exceeded", "maximum model length",
+    "maximum prompt length", "exceeded model token limit", "reduce the length of the messages", "prompt token count",
+    "exceeds the maximum number of tokens", "input token count", "range of input length should be",
+    "maximum allowed input length",
 )  # fmt: skip
-"""Wordings of Anthropic, OpenAI, llama.cpp, Bedrock, xAI, Groq and Gemini: there is no machine code for it outside OpenAI."""
+"""How Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq, Mistral, Kimi, Copilot, Together, DashScope, vLLM, llama.cpp, LM Studio
+and Ollama say that a conversation is too long. Outside of OpenAI there is no machine code for it."""
+_OVERFLOWS_OF_AGENTS = (
+    "prompt is too long", "input is too long for requested model", "exceeds the context window", "maximum context length is",
+    "exceeds the maximum number of tokens", "reduce the length of the messages", "exceeds the available context size",
+    "greater than the context length", "exceeded model token limit", "context_length_exceeded",
+)  # fmt: skip
+"""Those of them that the agents themselves look for: with any of them they compact their history."""
 
 
 def is_context_overflow(message: str, code: str) -> bool:
@@ -567,6 +578,15 @@ def is_context_overflow(message: str, code: str) -> bool:
         return code != "request_too_large"
     lowered = message.lower()
     return any(words in lowered for words in _OVERFLOWS)
+
+
+def overflow_message(error: Error, own_words: str, looked_for: Sequence[str] = _OVERFLOWS_OF_AGENTS) -> str:
+    """The message of an error; where a conversation is too long, begun with `own_words` of the dialect if it has none of those
+    that the dialect's agents look for."""
+    message = error.message
+    if error.kind != "context_length" or any(words in message.lower() for words in looked_for):
+        return message
+    return f"{own_words}: {message}"
 
 
 def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "") -> float | None:

@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, kind_of_status, loose_error, retry_after
+from athena.dialects.base import (
+    STATUS_OF,
+    HttpError,
+    is_context_overflow,
+    kind_of_status,
+    loose_error,
+    overflow_message,
+    retry_after,
+)
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -102,9 +110,7 @@ def error_body(error: Error, request_id: str = "") -> dict[str, Any]:
 
     `type` is always one of the API's own, because clients switch on it; our name for the cause is the extra `code`.
     """
-    message = error.message
-    if error.kind == "context_length" and not any(words in message.lower() for words in _OVERFLOWS):
-        message = f"{_OVERFLOWS[0]}: {message}"
+    message = overflow_message(error, _OVERFLOWS[0], _OVERFLOWS)
     inner: dict[str, Any] = {"type": _TYPE_OF_KIND[error.kind], "message": message, "code": error.code}
     if error.param:
         inner["param"] = error.param

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error
+from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -48,6 +48,9 @@ _KINDS: dict[str, ErrorKind] = {
 }
 
 
+_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
+
+
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     """An upstream's error body, whatever its shape. A body inside a stream has status 200 and says its own."""
     error = loose_error(status, headers, body)
@@ -78,7 +81,7 @@ def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
     return {
         "error": {
             "code": _code(error),
-            "message": error.message,
+            "message": overflow_message(error, _OVERFLOW),
             "status": _STATUS[error.kind],
             "details": details,
         }
