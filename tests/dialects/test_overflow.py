@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ SHARED = re.compile(
     re.IGNORECASE,
 )
 CLAUDE_CODE = re.compile(r"prompt is too long|maximum context length is", re.IGNORECASE)
-REQUESTS = {
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "anthropic_messages": ("/v1/messages", {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}),
     "openai_chat": ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}),
     "openai_responses": ("/v1/responses", {"model": "m", "input": "Hi"}),

@@ -49,6 +49,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Takes a user message right behind tool results; False: a short assistant message goes between."""
     text_content: bool = False
     """Message content must be a plain string."""
+    empty_content: bool = True
+    """Takes text that is empty. False: it is left out, and a word stands where nothing else is left."""
+    images: bool = True
+    """Takes images at all. False: a word stands in their place."""
     images_in_results: bool = False
     image_urls: bool = True
     """Takes images by web address; False: only as base64."""

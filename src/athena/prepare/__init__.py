@@ -20,6 +20,7 @@ from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
+from athena.prepare.refused import without_refused
 from athena.prepare.state import fit_state
 from athena.prepare.strangers import leave_strangers
 from athena.prepare.system import fit_system
@@ -148,6 +149,8 @@ def prepare(
         losses.extend(repairs)
     if not (same and profile.clean):
         turns = mend_broken_calls(turns, losses)
+    if not (profile.images and profile.empty_content):
+        turns = without_refused(turns, profile, losses)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
     request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)

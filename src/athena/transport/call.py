@@ -52,10 +52,11 @@ class Call:
         self._waiting = list(engine.targets(request.model))
         self._target = self._waiting.pop(0)
         self._refused: tuple[Exchange, Step] | None = None
-        """The answer of an upstream that took no tools, while it is asked again with them in its prompt."""
+        """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
         self._answer_headers: dict[str, str] = {}
         self._warnings: list[str] = []
-        self._open(engine.tool_modes.route(self._target))
+        self._trial = engine.learnt.trial(self._target, request)
+        self._open(self._trial.route)
 
     # -- what to send ------------------------------------------------------------------------------------------------------
 
@@ -114,19 +115,17 @@ class Call:
         if step.again is not None:
             return None
         error = self.exchange.error
-        modes, refused = self._engine.tool_modes, self._refused
-        if refused is not None:
-            self._refused = None
-            if error is None:
-                modes.confirm(self._target)
-            else:
-                # It was not the tools after all: the first error is the one to tell.
-                self.exchange, step = refused
-                error = self.exchange.error
-        elif second := modes.second_route(self._target, self.exchange.route, self._asked, error):
-            self._refused = (self.exchange, step)
-            self._open(second)
+        if error is None:
+            self._trial.answered()
+        elif self._trial.corrects(self.exchange):
+            self._refused = self._refused or (self.exchange, step)
+            self._open(self._trial.route)
             return None
+        elif self._refused is not None and self._trial.was_in_vain(self.exchange):
+            # It was not what was left out after all: the first error is the one to tell.
+            self.exchange, step = self._refused
+            error = self.exchange.error
+        self._refused = None
         if error is None or not may_move_on(error):
             return step
         return None if self._next_target() else step
@@ -140,7 +139,8 @@ class Call:
         while self._waiting:
             self._target = self._waiting.pop(0)
             try:
-                self._open(self._engine.tool_modes.route(self._target))
+                self._trial = self._engine.learnt.trial(self._target, self._asked)
+                self._open(self._trial.route)
             except ClientError:
                 # A fallback that can not be asked this is none; the failure that led here is the one to tell.
                 continue

@@ -291,6 +291,9 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
 class Learning(msgspec.Struct, frozen=True, kw_only=True):
     """What is learnt from the refusals of upstreams."""
 
+    correct: bool = True
+    """Ask again without what an upstream refused (images, late system messages, unknown parameters), and remember it. False:
+    clients get such refusals; `tools: auto` is not touched."""
     keep_s: Seconds = 3600
     """Seconds after which it is forgotten and tried again. A reload of the configuration forgets it at once."""
 

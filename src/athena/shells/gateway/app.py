@@ -37,14 +37,15 @@ from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.holding import RequestMemory, memory_limit
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
+from athena.shells.gateway.learning import Learnt
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import StreamRecorder, recorder
+from athena.shells.gateway.refusals import TOOLS
 from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door, hint
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
-from athena.shells.gateway.tool_modes import ToolModes
 from athena.shells.logs import log_body, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
@@ -103,10 +104,12 @@ class Gateway:
         if self._checks is not None:
             self._checks.use(config)
         self.budget = RetryBudget(config.retries)
-        self.tool_modes = ToolModes(
+        self.learnt = Learnt(
             time.monotonic,
-            lambda upstream: self.metrics.tool_switches.labels(upstream).inc(),
+            self._has_learnt,
+            lambda upstream, feature: self.metrics.corrected.labels(upstream, feature.partition(":")[0]).inc(),
             keep_s=config.learning.keep_s,
+            correct=config.learning.correct,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
@@ -116,6 +119,12 @@ class Gateway:
         """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
         self._checks = HealthChecks(lambda: self.client, lambda upstream: self.health.breaker(upstream))
         self._checks.use(self.config)
+
+    def _has_learnt(self, upstream: str, feature: str) -> None:
+        # Names of parameters are the clients': they would make series without end.
+        self.metrics.learnt.labels(upstream, feature.partition(":")[0]).inc()
+        if feature == TOOLS:
+            self.metrics.tool_switches.labels(upstream).inc()
 
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))
@@ -408,6 +417,7 @@ class Gateway:
         body: dict[str, Any] = {"status": "ok" if ready else "unavailable"}
         if self._may_know_upstreams(client):
             body["upstreams"] = {name: self.health.is_up(name) for name in self.config.upstreams}
+            body["learnt"] = self.learnt.lessons()
         self._reply(client, record, body, 200 if ready else 503)
 
     def _may_know_upstreams(self, client: Client) -> bool:

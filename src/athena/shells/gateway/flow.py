@@ -196,20 +196,18 @@ class Flow:
 
     async def _attempt(self, target: Target) -> Step | None:
         """One try at one target. None: the answer went out. A step: the failure to show if nothing else is tried."""
-        modes = self._gateway.tool_modes
-        route = modes.route(target)
-        step = await self._ask(target, route)
-        refused = self._exchange
-        error = refused.error if refused is not None else None
-        second = modes.second_route(target, route, self._request, error)
-        if step is None or self._head_sent or second is None:
-            return step
-        answered = await self._ask(target, second)
-        if answered is None:
-            modes.confirm(target)
-            return None
-        # It was not the tools after all: the first error is the one to tell.
-        self._exchange, self._record.tool_mode = refused, ""
+        trial = self._gateway.learnt.trial(target, self._request, self._record.key)
+        step = await self._ask(target, trial.route)
+        first, refusal = step, self._exchange
+        while step is not None and not self._head_sent and trial.corrects(self._exchange):
+            step = await self._ask(target, trial.route)
+        self._record.corrections = ",".join(trial.corrections)
+        if step is None:
+            trial.answered()
+        elif not self._head_sent and trial.was_in_vain(self._exchange):
+            # It was not what was left out after all: the first error is the one to tell.
+            self._exchange, self._record.tool_mode = refusal, ""
+            return first
         return step
 
     async def _ask(self, target: Target, route: Route) -> Step | None:

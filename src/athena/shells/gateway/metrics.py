@@ -55,6 +55,16 @@ class Metrics:
             "Models found to refuse tools and asked by prompt since",
             ("upstream",),
         )
+        self.learnt = numbers.counter(
+            "athena_learnt",
+            "Features that an upstream was found to refuse; requests go without them since",
+            ("upstream", "feature"),
+        )
+        self.corrected = numbers.counter(
+            "athena_corrected_requests",
+            "Requests that an upstream refused for a feature and answered without it",
+            ("upstream", "feature"),
+        )
         self.prompted = numbers.counter(
             "athena_prompted_requests", "Requests whose tools went into the prompt", ("upstream", "style")
         )

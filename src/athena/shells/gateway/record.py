@@ -26,6 +26,8 @@ class Record(msgspec.Struct):
     stream: bool = False
     tools: int = 0
     tool_mode: str = ""
+    corrections: str = ""
+    """What was left out of the request because the upstream refuses it."""
     calls: int = 0
     text_calls: int = 0
     repairs: int = 0

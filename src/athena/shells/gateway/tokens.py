@@ -218,4 +218,4 @@ def _features(turns: Sequence[Turn]) -> tuple[float, ...]:
 
 
 def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(map(operator.mul, one, other))
+    return float(sum(map(operator.mul, one, other)))
