@@ -314,7 +314,8 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
     except msgspec.DecodeError:
         return name, payload
     if kind or not name:
-        return kind, payload
+        # A name is one line: what follows a line break in it would be read as a line of the stream.
+        return " ".join(kind.splitlines()), payload
     members = payload.strip()[1:]
     separator = b"" if members.lstrip().startswith(b"}") else b","
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
