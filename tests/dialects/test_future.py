@@ -281,6 +281,19 @@ def test_streams(source: str, case: dict[str, Any]) -> None:
         assert _is_told(shown, warnings, before), target
 
 
+@pytest.mark.parametrize("name", ["holo\ngram", "holo\r\n\r\ndata: 1", "", "h" * 101, "höl"], ids=repr)
+@pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_responses"])
+def test_names_of_events_that_are_none(dialect: str, name: str) -> None:
+    """Nothing that an upstream calls an event may begin a line of its own."""
+    events = [*STREAMS[dialect][:1], {"type": name, "beam": "tried"}, *STREAMS[dialect][1:]]
+    shown, warnings = _streamed(events, dialect, dialect)
+    lines = {line.partition(":")[0] for line in shown.split("\n") if line}
+    assert lines == {"event", "data"}
+    assert "tried" not in shown
+    assert warnings
+    assert TEXT in shown
+
+
 def _streamed(events: list[dict[str, Any]], source: str, target: str) -> tuple[str, tuple[Loss, ...]]:
     stream = StreamTranslator(source=source, target=target, profile=PROFILES[source], envelope_key=b"k")
     shown = stream.feed(b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)) + stream.close()

@@ -33,6 +33,7 @@ from athena.model.events import (
 )
 from athena.model.parts import Foreign, Opaque, OpaqueKind
 from athena.wire.json_span import is_json_object
+from athena.wire.sse import is_event_name
 from athena.wire.surrogates import without_lone_surrogates
 
 _NOTHING = msgspec.Raw(b"")
@@ -320,8 +321,8 @@ class MessagesStreamDecoder(StreamDecoder):
             self._stop(out)
         elif kind == "error" or record.error is not None:
             self.fail(out, error_of_object(record.error, raw=payload[:2000].decode("utf-8", "replace")))
-        elif self.context.keep_extras:
-            out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
+        elif self.context.keep_extras and is_event_name(kind):
+            out.append(Extra({UNKNOWN_EVENT: {"type": kind, **_read_any(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None:
             self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 

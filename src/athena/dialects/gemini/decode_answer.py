@@ -315,14 +315,14 @@ class AnswerReader:
 
     def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
         index = max(candidate.index or 0, 0)
+        if 0 < self._context.choices <= index and 0 not in self._choices:
+            self._odd_first = index
         if index == self._odd_first:
             index = 0
         choice = self._choices.get(index)
         if choice is None:
             if 0 < self._context.choices <= index:
-                if 0 in self._choices:
-                    return
-                self._odd_first, index = index, 0
+                return
             choice = self._choices[index] = _Choice()
         content = candidate.content
         if content is not None and content.parts:
@@ -346,16 +346,14 @@ class AnswerReader:
         if candidate.finish_reason and not candidate.finish_reason.upper().endswith("UNSPECIFIED"):
             choice.finish = candidate.finish_reason.upper()
         choice.token = candidate.continuation_token or choice.token
-        if len(candidate.finish_message) and _kind(choice) == "malformed":
-            message = msgspec.json.decode(candidate.finish_message)
-            choice.message = message if isinstance(message, str) else None
+        if len(candidate.finish_message):
+            self._finish_message(candidate.finish_message, choice)
         if self._context.keep_extras:
             self._extras(candidate, index, out)
-        else:
-            if len(candidate.grounding_metadata) or len(candidate.citation_metadata):
-                self._citations(candidate, index, choice, out)
-            if len(candidate.logprobs_result) or len(candidate.url_context_metadata) or len(candidate.finish_message):
-                self._note_rare(candidate, _kind(choice))
+        elif len(candidate.grounding_metadata) or len(candidate.citation_metadata):
+            self._citations(candidate, index, choice, out)
+        if len(candidate.logprobs_result) or len(candidate.url_context_metadata):
+            self._note_rare(candidate)
 
     def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
         text = part.text or ""
@@ -490,10 +488,17 @@ class AnswerReader:
         if fields:
             out.append(Extra(fields, index))
 
-    def _note_rare(self, candidate: _Candidate, kind: FinishKind) -> None:
-        losses = self._context.losses
-        if losses is not None and _given(candidate.finish_message) and kind != "malformed":
+    def _finish_message(self, raw: msgspec.Raw, choice: _Choice) -> None:
+        """What the upstream says about the finish: it is told where the finish is an error."""
+        losses = None if self._context.keep_extras else self._context.losses
+        if _kind(choice) == "malformed":
+            message = msgspec.json.decode(raw)
+            choice.message = message if isinstance(message, str) else None
+        elif losses is not None and _given(raw):
             losses.drop("finishMessage", "a field that only the upstream's dialect has", minor=True)
+
+    def _note_rare(self, candidate: _Candidate) -> None:
+        losses = None if self._context.keep_extras else self._context.losses
         if losses is not None and _given(candidate.logprobs_result):
             losses.drop("logprobs", "log probabilities have no counterpart here")
         if losses is not None and _given(candidate.url_context_metadata):

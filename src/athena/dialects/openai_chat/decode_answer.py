@@ -139,13 +139,9 @@ class AnswerReader:
             index = entry.index
             if type(index) is not int or index < 0 or index == self._odd_first or self._merge:
                 index = 0
-            choice = self._choices.get(index)
+            choice = self._choices.get(index) or self._new_choice(index)
             if choice is None:
-                if 0 < self._wanted <= index:
-                    if 0 in self._choices:
-                        continue
-                    self._odd_first, index = index, 0
-                choice = self._choices[index] = _Choice(index)
+                continue
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
                 if delta.tool_calls:
@@ -158,6 +154,15 @@ class AnswerReader:
             if self.failed:
                 return None
         return None
+
+    def _new_choice(self, index: int) -> _Choice | None:
+        """A choice that begins; None for one more than was asked for."""
+        if 0 < self._wanted <= index:
+            if 0 in self._choices:
+                return None
+            self._odd_first, index = index, 0
+        choice = self._choices[index] = _Choice(index)
+        return choice
 
     def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
         self._started = True

@@ -37,6 +37,7 @@ from athena.model.events import (
     WholePart,
 )
 from athena.model.parts import Foreign, Opaque
+from athena.wire.sse import is_event_name
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _INCOMPLETE: dict[str, FinishKind] = {
@@ -402,8 +403,8 @@ class ResponsesStreamDecoder(StreamDecoder):
 
     def _other(self, kind: str, payload: bytes, out: list[Event]) -> None:
         """Progress of a tool that the provider runs, or an event that nobody knows: handed on at home, noted elsewhere."""
-        if self.context.keep_extras:
-            out.append(Extra({OTHER_EVENT: msgspec.json.decode(payload)}, choice=0, delta=True))
+        if self.context.keep_extras and is_event_name(kind):
+            out.append(Extra({OTHER_EVENT: {"type": kind, **msgspec.json.decode(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None and not kind.startswith(_TOLD_BY_ITEMS):
             self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 
