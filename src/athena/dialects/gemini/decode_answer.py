@@ -315,10 +315,8 @@ class AnswerReader:
 
     def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
         index = max(candidate.index or 0, 0)
-        if 0 < self._context.choices <= index and 0 not in self._choices:
-            self._odd_first = index
-        if index == self._odd_first:
-            index = 0
+        if index == self._odd_first or (0 < self._context.choices <= index and 0 not in self._choices):
+            self._odd_first, index = index, 0
         choice = self._choices.get(index)
         if choice is None:
             if 0 < self._context.choices <= index:
