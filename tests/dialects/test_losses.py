@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from athena import translate_request
-from athena.exchange import warnings_header
+from athena.dialects import dialect_names, get_dialect
+from athena.exchange import Exchange, Options, Route, warnings_header
 from athena.model.parts import Opaque
 from athena.model.profile import Profile
 from athena.model.request import Loss
 from athena.opaque import Envelope
+from athena.profiles import default_profiles
 from athena.restore import UNSIGNED
 
 KEY = b"k"
@@ -97,3 +99,19 @@ def test_a_turn_of_which_nothing_is_left_is_never_sent_empty(target: str, messag
         said = message.get("content") or message.get("tool_calls") or message.get("parts") or message.get("output")
         assert said or message.get("type") == "function_call", message
     assert translated.warnings, "what was left out is told"
+
+
+@pytest.mark.parametrize("dialect", dialect_names())
+def test_a_model_that_the_path_names_is_no_loss(dialect: str) -> None:
+    """Deployments are named in the path, and SDKs write the name into the body, too."""
+    bodies: dict[str, dict[str, Any]] = {
+        "anthropic_messages": {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
+        "openai_chat": {"messages": [{"role": "user", "content": "Hi"}]},
+        "openai_responses": {"input": "Hi"},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    }
+    request = get_dialect(dialect).decode_request({"model": "m", **bodies[dialect]}, model="m", stream=False)
+    for target in dialect_names():
+        if target != dialect:
+            route = Route(dialect=target, model="x", profile=default_profiles().for_dialect(target, "x"))
+            assert [loss.path for loss in Exchange(request, route, Options()).losses if "model" in loss.path] == []

@@ -28,7 +28,7 @@ def read_controls(fields: Fields, *, model: str | None = None, stream: bool | No
     include_usage = options.flag("include_usage") if options is not None else None
     return Request(
         dialect=NAME,
-        model=model or fields.needed_text("model", allow_empty=False),
+        model=_model(fields, model),
         stream=bool(stream if stream is not None else fields.flag("stream")),
         include_usage=include_usage,
         tool_choice=_tool_choice(fields),
@@ -78,6 +78,14 @@ def _choices(fields: Fields) -> int:
 def _logprobs(fields: Fields) -> int | None:
     wanted, count = fields.flag("logprobs"), fields.integer("top_logprobs")
     return (count or 0) if wanted else None
+
+
+def _model(fields: Fields, named: str | None) -> str:
+    """The path's model, where it names one: then the body need not, and what it says is no loss."""
+    if named:
+        fields.any("model")
+        return named
+    return fields.needed_text("model", allow_empty=False)
 
 
 def _tool_choice(fields: Fields) -> ToolChoice | None:
