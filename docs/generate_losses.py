@@ -56,6 +56,7 @@ def page() -> str:
     for title, sweep, direction in (
         ("Requests", sweep_requests.outcomes, "to"),
         ("Answers", sweep_answers.whole_outcomes, "to a client of"),
+        ("Streams", _only_in_streams, "to a client of"),
     ):
         lines += [f"## {title}", ""]
         for source in dialect_names():
@@ -81,11 +82,21 @@ def _table(source: str, sweep: Sweep, direction: str) -> list[str]:
     for path, words in fates.items():
         if not _is_told_above(path, words, fates):
             rows.setdefault(tuple(words.get(target, "") for target in others), []).append(path)
+    if not rows:
+        return ["The same as of whole answers." if sweep is _only_in_streams else "Nothing.", ""]
     head = ["what", *(f"{direction} {TITLES[target]}" for target in others)]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for cells, paths in rows.items():
         lines.append(f"| {', '.join(f'`{path}`' for path in paths)} | {' | '.join(cells)} |")
     return [*lines, ""]
+
+
+def _only_in_streams(source: str, target: str) -> Iterator[tuple[Variant, Outcome]]:
+    """What is told of events and not of whole answers."""
+    whole = {loss.path for _, outcome in sweep_answers.whole_outcomes(source, target) for loss in outcome.losses}
+    for variant, outcome in sweep_answers.stream_outcomes(source, target):
+        if any(loss.path not in whole for loss in outcome.losses):
+            yield variant, outcome
 
 
 def _words(variant: Variant, outcome: Outcome) -> str:
