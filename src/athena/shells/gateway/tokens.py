@@ -44,9 +44,16 @@ _Value = TypeVar("_Value")
 
 def measured_tokens(request: Request) -> int:
     """A request's size in tokens of an average tokenizer: instructions, turns, tools, images and thinking."""
+    return _around(request) + _turns(request.turns)
+
+
+def _turns(turns: Sequence[Turn]) -> int:
+    return sum(_PER_TURN + sum(map(_part, turn.parts)) for turn in turns)
+
+
+def _around(request: Request) -> int:
+    """All but the turns."""
     total = sum(map(_part, request.system))
-    for turn in request.turns:
-        total += _PER_TURN + sum(map(_part, turn.parts))
     for tool in request.tools:
         total += _PER_TOOL + _text(tool.name) + _text(tool.description or "")
         if tool.schema:
@@ -106,6 +113,13 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     measured: int
     actual: int
 
+    def is_beginning(self, request: Request, measured: int) -> bool:
+        """Is `request` this one with turns added to it? `measured` is the part of it that should be this one.
+
+        Clients also shorten their history and compact it.
+        """
+        return len(request.turns) >= self.turns and abs(measured - self.measured) <= self.measured // 100
+
 
 class TokenCounter:
     """Measures requests and learns from what upstreams count. Bounded: what was not seen for longest is forgotten.
@@ -125,26 +139,29 @@ class TokenCounter:
     def count(self, request: Request, model: str) -> int:
         """The estimate for an upstream model, rounded up."""
         known = self._conversations.get(_conversation(request, model))
-        if known is not None and _begins_with(request, known):
-            tokens = known.actual + _product(self._costs.get(model, _USUAL_COSTS), _features(request.turns[known.turns :]))
-        elif known is not None:
-            tokens = known.actual * measured_tokens(request) / known.measured
+        turns = known.turns if known is not None else 0
+        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        if known is None:
+            tokens = (before + _turns(new)) * self._ratio.get(model, 1.0)
+        elif known.is_beginning(request, before):
+            tokens = known.actual + _product(self._costs.get(model, _USUAL_COSTS), _features(new))
         else:
-            tokens = measured_tokens(request) * self._ratio.get(model, 1.0)
+            tokens = known.actual * (before + _turns(new)) / known.measured
         return max(1, int(tokens + 0.999))
 
     def learn(self, request: Request, model: str, actual: int) -> None:
         """An upstream said how many tokens a request was."""
-        measured = measured_tokens(request)
+        conversation = _conversation(request, model)
+        known = self._conversations.get(conversation)
+        turns = known.turns if known is not None else 0
+        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        measured = before + _turns(new)
         if measured < _LEAST or actual < _LEAST:
             return
         ratio = min(4.0, max(0.25, actual / measured))
-        before = self._ratio.get(model, ratio)
-        _keep(self._ratio, model, before * 0.8 + ratio * 0.2, _LEARNED_MODELS)
-        conversation = _conversation(request, model)
-        known = self._conversations.get(conversation)
-        if known is not None and actual > known.actual and _begins_with(request, known):
-            self._learn_costs(model, _features(request.turns[known.turns :]), actual - known.actual)
+        _keep(self._ratio, model, self._ratio.get(model, ratio) * 0.8 + ratio * 0.2, _LEARNED_MODELS)
+        if known is not None and actual > known.actual and known.is_beginning(request, before):
+            self._learn_costs(model, _features(new), actual - known.actual)
         _keep(self._conversations, conversation, _Known(len(request.turns), measured, actual), _CONVERSATIONS)
 
     def _learn_costs(self, model: str, features: tuple[float, ...], actual: int) -> None:
@@ -172,14 +189,6 @@ def _conversation(request: Request, model: str) -> int:
     system = tuple(part.text for part in request.system[-1:] if isinstance(part, Text))
     first = tuple(part.text for turn in request.turns[:1] for part in turn.parts if isinstance(part, Text))
     return hash((model, len(request.tools), system, first))
-
-
-def _begins_with(request: Request, known: _Known) -> bool:
-    """Is the request the known one with turns added to it? Clients also shorten and compact."""
-    if len(request.turns) < known.turns:
-        return False
-    before = msgspec.structs.replace(request, turns=request.turns[: known.turns])
-    return abs(measured_tokens(before) - known.measured) <= known.measured // 100
 
 
 _USUAL_COSTS = (0.23, 0.5, 0.6, 0.1, 0.35, 8.0, 1.0)
