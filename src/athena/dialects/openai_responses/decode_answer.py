@@ -350,7 +350,7 @@ class ItemReader:
 class _Record(msgspec.Struct, gc=False):
     """The fields of any stream event; what is not a scalar stays bytes until it is needed."""
 
-    type: str = ""
+    type: str | msgspec.UnsetType = msgspec.UNSET
     output_index: int | None = None
     item_id: str | None = None
     content_index: int | None = None
@@ -390,7 +390,8 @@ class ResponsesStreamDecoder(StreamDecoder):
         if payload == b"[DONE]":
             return
         record = _DECODER.decode(payload)
-        kind = record.type or name
+        kind = name if record.type is msgspec.UNSET else record.type
+        record.type = kind
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, record, out)
@@ -494,7 +495,7 @@ class ResponsesStreamDecoder(StreamDecoder):
 
     def _completed(self, record: _Record, out: list[Event]) -> None:
         response = msgspec.json.decode(record.response)
-        status = record.type.removeprefix("response.").replace("done", "completed")
+        status = str(record.type).removeprefix("response.").replace("done", "completed")
         self._reader.finish(response if isinstance(response, dict) else {}, status, out)
         self.ended = True
 
