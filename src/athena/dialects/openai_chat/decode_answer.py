@@ -59,6 +59,10 @@ from athena.model.events import (
 from athena.model.parts import Audio, Base64, Foreign, Opaque
 
 
+_LOOKS = 8
+"""How many records that seem to begin a call are looked at for unknown fields; some servers repeat the id in every piece."""
+
+
 class _CallIds:
     """Makes ids for calls without one, of the answer's own id as soon as that is known."""
 
@@ -97,6 +101,7 @@ class AnswerReader:
         self._wanted = context.choices
         self._keep_extras = context.keep_extras
         self._losses = None if context.keep_extras else context.losses
+        self._looks = _LOOKS
         self._call_losses = context.losses
         """Unknown fields of a call have no place in any event: clients of this dialect do not get them either."""
         self._constant: dict[str, Any] = {}
@@ -195,8 +200,9 @@ class AnswerReader:
 
     def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
         """Fields that nobody reads in entries that begin calls."""
-        if self._call_losses is None or not calls[0].id:
+        if self._call_losses is None or not calls[0].id or not self._looks:
             return
+        self._looks -= 1
         for entry in decode_value(payload).get("choices") or ():
             for call in (entry.get("delta") or entry.get("message") or {}).get("tool_calls") or ():
                 self._call_losses.unknown(call, CALL_KEYS, "tool_call")
