@@ -58,7 +58,6 @@ from athena.model.events import (
 )  # fmt: skip
 from athena.model.parts import Audio, Base64, Foreign, Opaque
 
-
 _LOOKS = 8
 """How many records that seem to begin a call are looked at for unknown fields; some servers repeat the id in every piece."""
 
