@@ -12,12 +12,20 @@ import msgspec
 
 from athena.calls.pairing import Pairing
 from athena.dialects import get_dialect
-from athena.dialects.base import AnswerDecoder, AnswerEncoder, DecodeContext, Dialect, EncodeContext, StreamDecoder
+from athena.dialects.base import (
+    AnswerDecoder,
+    AnswerEncoder,
+    AnswerLosses,
+    DecodeContext,
+    Dialect,
+    EncodeContext,
+    StreamDecoder,
+)
 from athena.formats.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
-from athena.model.request import Request, Tool
+from athena.model.request import Loss, Request, Tool
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare import Prepared
 from athena.prompted.options import PromptedOptions
@@ -98,6 +106,9 @@ class AnswerPath:
             store=options.store,
             tenant=options.tenant,
             seed=options.seed,
+            native_ends=same,
+            history=request.turns,
+            keeps_text=route.profile.reasoning_replay != "never",
         )
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
         # The model knows the tools by the names it was given; `restore` turns them back.
@@ -119,6 +130,7 @@ class AnswerPath:
             and not options.array
             and not (request.stream and client.usage_on_request and not request.include_usage)
         )
+        self._losses = AnswerLosses()
         self._visible = visible
         self._accepted: list[Record] | None = [] if clean else None
         self._junk: list[Record] | None = [] if options.pass_junk and same and request.stream and upstream_stream else None
@@ -131,6 +143,7 @@ class AnswerPath:
             keep_extras=same and not clean,
             accepted=self._accepted,
             junk=self._junk,
+            losses=None if clean else self._losses,
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -143,6 +156,7 @@ class AnswerPath:
             stream_error_stop=options.stream_error_stop,
             reasoning_fields=options.reasoning_fields,
             array=options.array,
+            losses=self._losses,
         )
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
         self._ended = False
@@ -154,6 +168,11 @@ class AnswerPath:
     def passes_through(self) -> bool:
         """Are the upstream's records handed on untouched?"""
         return self._accepted is not None
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What of the answer so far the client does not get."""
+        return self._losses.found
 
     @property
     def finished(self) -> bool:

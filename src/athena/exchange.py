@@ -28,7 +28,7 @@ from athena.dialects.base import UNREADABLE, Target, kind_of_status, protocol_er
 from athena.errors import AthenaError, UsageError
 from athena.formats.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, by_weight
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
@@ -79,6 +79,7 @@ NOTHING = Step()
 _BOM = b"\xef\xbb\xbf"
 _SNIFF_LIMIT = 64 * 1024
 _WARNINGS_LIMIT = 4096
+_PATHS_SHOWN = 3
 
 
 class Exchange:
@@ -106,13 +107,12 @@ class Exchange:
             prompted=route.prompted,
         )
         encoded = self._upstream.encode_request(self.prepared.request, target)
-        self.losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
+        self.request_losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
         self._target = target
         self._correction: Correction | None = None
         self._path: AnswerPath | None = None
         self._headed = False
-        self._kind = ""
         self._first = bytearray()
         self._failed_body = bytearray()
         self._failed_status = 0
@@ -141,16 +141,13 @@ class Exchange:
         if status >= 300:
             self._failed_status, self._failed_headers = status, headers
             return NOTHING
-        self._kind = headers.get("content-type", "")
         return NOTHING
 
     def _open(self) -> AnswerPath:
         """Whole or streamed, as the first byte says: some servers answer in the other form, some label it wrongly."""
         streamed = self.request.stream
         start = bytes(self._first[:64]).removeprefix(_BOM).lstrip()[:1]
-        if "ndjson" in self._kind:
-            pass
-        elif start == b"{":
+        if start == b"{":
             streamed = False
         elif start and start in b"de:ir":
             streamed = True
@@ -228,6 +225,17 @@ class Exchange:
     def finished(self) -> bool:
         """Has the upstream said why it ended? Then there is nothing left to wait for but its end."""
         return self._path is not None and self._path.finished
+
+    @property
+    def answer_losses(self) -> tuple[Loss, ...]:
+        """What of the answer so far the client does not get."""
+        path = self._path
+        return path.losses + quotation_losses(self.notes) if path is not None else ()
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What of request and answer did not survive as it was, as far as is known."""
+        return self.request_losses + self.answer_losses
 
     @property
     def bad_records(self) -> int:
@@ -309,7 +317,7 @@ class Exchange:
         request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
         encoded = self._upstream.encode_request(request, self._target)
         self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
-        self.losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
+        self.request_losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
         self._correction, self._path, self._headed = correction, None, False
         self._headed = False
         self._held.clear()
@@ -365,10 +373,11 @@ class Exchange:
 
     def _take_head(self) -> Head:
         self._head_sent = True
-        self.losses += quotation_losses(self.notes)
         if self.prompted is not None:
             self.prompted.forbid_reask()
-        headers = {"content-type": self._client.stream_type if self.request.stream else "application/json"}
+        # A stream that is one JSON array is JSON, and nothing a reader of events could take apart.
+        events = self.request.stream and not self._options.array
+        headers = {"content-type": self._client.stream_type if events else "application/json"}
         if self.request.stream:
             headers["cache-control"] = "no-cache"
             headers["x-accel-buffering"] = "no"
@@ -401,6 +410,7 @@ def _shown_error(options: Options, error: Error) -> Error:
         code=_without(error.code, options.secrets),
         param=_without(error.param, options.secrets) if error.param else error.param,
         raw=_without(error.raw, options.secrets),
+        details=None if any(secret in repr(error.details) for secret in options.secrets) else error.details,
         retry_after=wait if wait is None else min(wait, options.retry_after_max),
     )
 
@@ -417,11 +427,23 @@ def quotation_losses(notes: Iterable[Error]) -> tuple[Loss, ...]:
     return tuple(Loss("answer", f"{note.message}; it stays text") for note in notes if note.code == "quoted_call")
 
 
-def warnings_header(losses: tuple[Loss, ...], limit: int = 20) -> str:
-    """The losses as one header value: path and what was done, no values of the client."""
-    shown = [f"{loss.path or 'request'} {loss.action}: {loss.reason}" for loss in losses[:limit]]
-    if len(losses) > limit:
-        shown.append(f"and {len(losses) - limit} more")
+def warnings_header(losses: Iterable[Loss], limit: int = 20) -> str:
+    """The losses as one header value: path and what was done, no values of the client.
+
+    The most important come first, and those of one kind stand together: twenty turns that lost the same are one entry.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for loss in by_weight(losses):
+        groups.setdefault((loss.action, loss.reason), []).append(loss.path or "request")
+    shown = [f"{_some(paths)} {action}: {reason}" for (action, reason), paths in list(groups.items())[:limit]]
+    if len(groups) > limit:
+        shown.append(f"and {len(groups) - limit} more")
     text = "; ".join(shown).encode("ascii", "replace").decode()
     # Paths hold the client's own field names, whatever is in them.
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:_WARNINGS_LIMIT]
+
+
+def _some(paths: list[str]) -> str:
+    """The first paths, and how many others there are."""
+    named = ", ".join(paths[:_PATHS_SHOWN])
+    return named if len(paths) <= _PATHS_SHOWN else f"{named} and {len(paths) - _PATHS_SHOWN} more"

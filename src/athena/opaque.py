@@ -79,7 +79,7 @@ class OpaqueStore:
         self._chars = 0
 
     def put(self, tenant: str, call_id: str, memory: Memory) -> None:
-        """Remember the state that belongs to a call."""
+        """Remember what belongs to a call."""
         key = (tenant, call_id)
         before = self._items.pop(key, None)
         self._chars += _size(key, memory) - (_size(key, before) if before is not None else 0)

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from athena.calls.builder import AnswerBuilder
+from athena.calls.ids import hashed
 from athena.errors import InvalidRequest, UsageError
 from athena.formats import get_format
 from athena.formats.detect import detect_format
@@ -20,6 +21,7 @@ from athena.formats.echo import EchoGuard, Passage
 from athena.formats.engine import TextParser
 from athena.formats.policies import EchoRule, Policies, RepairLevel
 from athena.formats.value_types import ToolBook
+from athena.formats.writer import Seed
 from athena.model.events import Done, Error, Event, Finish
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult
@@ -59,7 +61,7 @@ class Parser:
         repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
         policies: What becomes of malformed calls and unknown tools; left out: the defaults.
         limits: Bounds of what is held and of what a call may be.
-        seed: Goes into the ids of calls that have none, so that answers differ.
+        seed: Goes into the ids of calls that have none: give each answer another.
         untrusted: The texts that the model was given and did not write: tool results, documents, what users say. A call that
             stands in one of them is a quotation.
         echo: What becomes of a quotation: it stays `text`, is an `error`, or is a call like any other (`allow`).
@@ -89,7 +91,7 @@ class Parser:
         repair: RepairLevel = "syntax",
         policies: Policies | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        seed: str = "",
+        seed: Seed = "",
         untrusted: Sequence[str] = (),
         echo: EchoRule = "text",
     ) -> None:
@@ -151,6 +153,7 @@ def parse(
     channel: Literal["text", "reasoning"] = "text",
     untrusted: Sequence[str] = (),
     echo: EchoRule = "text",
+    seed: str | None = None,
 ) -> Parsed:
     """Everything in a model's text at once; the same as feeding it to a `Parser` in any pieces.
 
@@ -164,6 +167,8 @@ def parse(
         channel: `reasoning` when the text came from a reasoning field.
         untrusted: The texts that the model was given and did not write; a call that stands in one of them is a quotation.
         echo: What becomes of a quotation: it stays `text`, is an `error`, or is a call (`allow`).
+        seed: Goes into the ids of calls that have none. Left out, the text itself does, so that the calls of two answers have
+            the same ids only where the answers are the same.
 
     Raises:
         UsageError: There is no such format.
@@ -188,12 +193,19 @@ def parse(
         channel=channel,
         untrusted=untrusted,
         echo=echo,
+        seed=seed,
     )
 
 
-def parse_pieces(pieces: Iterable[str], **options: Any) -> Parsed:
+def content_seed(pieces: Sequence[str], *more: str) -> Callable[[], str]:
+    """A seed that depends on all of a text, however it was cut; reckoned only when a call needs an id."""
+    return lambda: hashed("\0".join((*filter(None, more), "".join(pieces))))
+
+
+def parse_pieces(pieces: Iterable[str], *, seed: str | None = None, **options: Any) -> Parsed:
     """Text that came in pieces, folded into one result; `options` are those of `Parser`."""
-    parser = Parser(**options)
+    pieces = tuple(pieces)
+    parser = Parser(**options, seed=content_seed(pieces) if seed is None else seed)
     builder = AnswerBuilder()
     for piece in pieces:
         builder.feed(parser.feed(piece))

@@ -1,7 +1,8 @@
 """Upstream profiles: the rows of `profiles.toml` as `Profile` values.
 
 A row is a table `[name]` with fields of `Profile`. `inherits = "other"` starts from that row, its model rows included;
-`default = true` makes it the row for its dialect when nobody names one. `[[name.models]]` rows override fields for the models
+`default = true` makes it the row for its dialect when nobody names one, and `elsewhere = "other"` beside it names the row for
+servers that speak the dialect and are not its vendor's. `[[name.models]]` rows override fields for the models
 whose name matches `match`: one pattern or a list of them, where `*` stands for any text and `?` for one character, whatever the
 case. The longest matching pattern wins, of equally long ones the later row, and only that one row applies.
 
@@ -68,11 +69,12 @@ class _Rows(msgspec.Struct, frozen=True):
 class ProfileTable:
     """All profiles by name."""
 
-    __slots__ = ("_defaults", "_rows")
+    __slots__ = ("_defaults", "_elsewhere", "_rows")
 
-    def __init__(self, rows: dict[str, _Rows], defaults: dict[str, str]) -> None:
+    def __init__(self, rows: dict[str, _Rows], defaults: dict[str, str], elsewhere: dict[str, str]) -> None:
         self._rows = rows
         self._defaults = defaults
+        self._elsewhere = elsewhere
 
     def names(self) -> tuple[str, ...]:
         """Every profile's name, sorted."""
@@ -83,16 +85,31 @@ class ProfileTable:
         rows = self._rows.get(name)
         if rows is None:
             raise ConfigError(f"unknown profile {name!r}; known: {', '.join(self.names())}", path="profile")
-        lowered = model.lower()
-        for row in rows.models:
-            if row.pattern.matches(lowered):
-                return row.profile
-        return rows.base
+        return _named(rows, model) or rows.base
 
     def for_dialect(self, dialect: str, model: str = "") -> Profile:
-        """The profile for an upstream of which only the dialect is known."""
+        """The profile for the dialect itself, as its vendor serves it."""
         name = self._defaults.get(dialect)
         return Profile(dialect=dialect) if name is None else self.get(name, model)
+
+    def for_unknown_host(self, dialect: str, model: str = "") -> Profile:
+        """The profile for a server at an address that nobody knows.
+
+        A model that the vendor's row knows by name has the vendor's limits wherever it is served. Any other model is somebody
+        else's behind an imitation of the dialect, and must not be held to the limits of the vendor's newest.
+        """
+        name = self._elsewhere.get(dialect)
+        if name is None:
+            return self.for_dialect(dialect, model)
+        known = _named(self._rows[self._defaults[dialect]], model)
+        # Nobody vouches for the server's streams.
+        return self.get(name, model) if known is None else msgspec.structs.replace(known, clean=False)
+
+
+def _named(rows: _Rows, model: str) -> Profile | None:
+    """The profile of the row that names the model."""
+    lowered = model.lower()
+    return next((row.profile for row in rows.models if row.pattern.matches(lowered)), None)
 
 
 def parse_profiles(text: str) -> ProfileTable:
@@ -104,13 +121,22 @@ def parse_profiles(text: str) -> ProfileTable:
     sources = {name: _Source(name, table) for name, table in tables.items()}
     rows = {name: _rows(name, sources) for name in sources}
     defaults: dict[str, str] = {}
+    elsewhere: dict[str, str] = {}
     for name, source in sources.items():
-        first = defaults.setdefault(rows[name].base.dialect, name) if source.default else name
+        dialect = rows[name].base.dialect
+        first = defaults.setdefault(dialect, name) if source.default else name
         if first != name:
             raise ConfigError(
                 f"profiles: {name}.default: {first} is already the default of its dialect", path=f"{name}.default"
             )
-    return ProfileTable(rows, defaults)
+        if source.elsewhere is not None:
+            if not source.default or source.elsewhere not in rows or rows[source.elsewhere].base.dialect != dialect:
+                raise ConfigError(
+                    f"profiles: {name}.elsewhere must name another profile of the dialect whose default this is",
+                    path=f"{name}.elsewhere",
+                )
+            elsewhere[dialect] = source.elsewhere
+    return ProfileTable(rows, defaults, elsewhere)
 
 
 @cache
@@ -122,7 +148,7 @@ def default_profiles() -> ProfileTable:
 class _Source:
     """One `[name]` table, its parts told apart and each checked on its own."""
 
-    __slots__ = ("default", "fields", "inherits", "models")
+    __slots__ = ("default", "elsewhere", "fields", "inherits", "models")
 
     def __init__(self, name: str, table: object) -> None:
         if not isinstance(table, dict):
@@ -133,7 +159,11 @@ class _Source:
         self.default = table.get("default", False)
         if not isinstance(self.default, bool):
             raise ConfigError(f"profiles: {name}.default must be true or false", path=f"{name}.default")
-        self.fields = {key: value for key, value in table.items() if key not in ("default", "inherits", "models")}
+        self.elsewhere = table.get("elsewhere")
+        if self.elsewhere is not None and not isinstance(self.elsewhere, str):
+            raise ConfigError(f"profiles: {name}.elsewhere must be the name of a profile", path=f"{name}.elsewhere")
+        own = ("default", "elsewhere", "inherits", "models")
+        self.fields = {key: value for key, value in table.items() if key not in own}
         _convert(self.fields, name)
         models = table.get("models", [])
         if not isinstance(models, list):

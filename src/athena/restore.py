@@ -1,8 +1,9 @@
 """Answers in the client's own terms: the mirror of `prepare`, on events.
 
 Tool names come back as the client wrote them, free-form tools as free text, call ids in a form the client's dialect takes and
-unique within the answer. Reasoning state of another family is sealed for the client's opaque slot and remembered for clients
-that will drop it. Stop sequences the upstream does not know are matched here.
+unique within the conversation. Reasoning state of another family is sealed for the client's opaque slot and remembered for
+clients that will drop it, and so is the text of reasoning that the model wants back with its calls. Stop sequences the upstream
+does not know are matched here.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from athena.model.events import (
     ToolCallDelta,
     ToolCallStart,
 )
-from athena.model.parts import Opaque, Thinking
+from athena.model.parts import Opaque, Thinking, ToolCall
 from athena.model.profile import IdStyle
+from athena.model.request import Turn
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.prepare.tools import INPUT_KEY, CustomTools
 
@@ -52,7 +54,16 @@ class Restore:
         store: OpaqueStore | None = None,
         tenant: str = "",
         seed: str = "",
+        native_ends: bool = True,
+        history: tuple[Turn, ...] = (),
+        keeps_text: bool = False,
     ) -> None:
+        self._keeps_text = keeps_text
+        """The model wants the text of its reasoning back, signed or not."""
+        self._history = history
+        self._used: frozenset[str] | None = None
+        self._native_ends = native_ends
+        """The client knows every ending of the upstream's dialect."""
         self._names = names or None
         self._custom = custom.names if custom is not None else frozenset()
         self._id_style = id_style
@@ -197,17 +208,29 @@ class Restore:
         if fresh != call_id:
             # Ids like functions.get_time:0 come again in the next answer: the client must be able to tell the two apart.
             fresh = fitting_id(f"{self._seed}\0{call_id}", self._id_style)
-        while fresh in self._taken:
-            # Some servers give two calls of one answer the same id; two results could then not be told apart.
-            fresh = fitting_id(f"call_{hashed(f'{call_id}/{call}/{fresh}')}", self._id_style)
+        while fresh in self._taken or fresh in self._used_before():
+            # Some servers give two calls of one answer the same id, and some, as models that number their calls, begin anew
+            # with each answer; two results could then not be told apart.
+            fresh = fitting_id(f"call_{hashed(f'{self._seed}/{call_id}/{call}/{fresh}')}", self._id_style)
         self._taken.add(fresh)
         self._ids[call] = fresh
         return fresh
+
+    def _used_before(self) -> frozenset[str]:
+        """Ids of the calls that the client's own history holds; looked for when the answer has a call."""
+        if self._used is None:
+            parts = (part for turn in self._history for part in turn.parts)
+            self._used = frozenset(part.id for part in parts if isinstance(part, ToolCall))
+            self._history = ()
+        return self._used
 
     def _remember_call(self, event: ToolCallStart, call_id: str) -> None:
         if self._store is None:
             return
         thoughts = tuple(self._thoughts.pop(event.choice, ()))
+        unsigned = "".join(self._texts.pop(event.choice, ()))
+        if unsigned and self._keeps_text:
+            thoughts += (Thinking(text=unsigned),)
         if thoughts or event.signature is not None:
             self._store.put(self._tenant, call_id, Memory(thinking=thoughts, signature=event.signature))
 
@@ -231,6 +254,13 @@ class Restore:
         matcher = self._matchers.get(event.choice)
         if matcher is not None and (rest := matcher.close()):
             out.append(TextDelta(rest, event.choice))
+        if event.finish.kind == "malformed" and not self._native_ends:
+            # The model meant to call and failed. No other dialect has a word for that, and as a plain end it would pass for a
+            # whole answer.
+            told = f": {event.finish.details}" if isinstance(event.finish.details, str) else ""
+            out.append(Error(f"the upstream ended the answer with {event.finish.raw}{told}", code="malformed_answer"))
+            self.stopped = True
+            return
         out.append(event)
 
 

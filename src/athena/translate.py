@@ -21,7 +21,7 @@ from athena.formats.stage import FormatOptions
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
 from athena.prepare import Prepared, prepare
 from athena.profiles import default_profiles
@@ -37,7 +37,7 @@ class Translated(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     """The body in the target's dialect."""
     warnings: tuple[Loss, ...] = ()
-    """What was dropped, emulated or repaired: each has `action`, `path` and `reason`."""
+    """What was dropped, emulated or repaired, the most important first: each has `action`, `path` and `reason`."""
     path: str = ""
     """Requests: the path below the upstream's base URL."""
     headers: dict[str, str] = {}
@@ -84,7 +84,7 @@ def translate_request(
     prepared, encoded = _encoded(request, target, model or request.model, profile, strict, envelope_key)
     return Translated(
         body=encoded.body,
-        warnings=prepared.losses + encoded.losses,
+        warnings=by_weight(prepared.losses + encoded.losses),
         path=encoded.path,
         headers=encoded.headers,
     )
@@ -138,7 +138,7 @@ def translate_response(
             raise _status_error(event)
     try:
         warnings = quotation_losses(path.formats.notes) if path.formats is not None else ()
-        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]), warnings=warnings)
+        return Translated(body=msgspec.json.decode(output + rest, type=dict[str, Any]), warnings=path.losses + warnings)
     except msgspec.DecodeError as error:  # pragma: no cover - our own encoder writes JSON
         raise UpstreamProtocol(f"the answer could not be written: {error}") from error
 
@@ -191,17 +191,21 @@ class StreamTranslator:
         self.done: Done | None = None
         """The end, with its reason and the usage, once it came."""
 
-    @property
-    def warnings(self) -> tuple[Loss, ...]:
-        """What to warn of so far: calls in the text that are quoted from the request and stay text."""
-        return quotation_losses(self._path.formats.notes) if self._path.formats is not None else ()
-
     def feed(self, data: bytes) -> bytes:
         """Bytes for the client, made of `data`, the upstream's next bytes. Raises `UsageError` after `close()`."""
         if self._closed:
             raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
         events, output = self._path.feed(data)
         return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
+
+    @property
+    def warnings(self) -> tuple[Loss, ...]:
+        """What of the answer so far the client does not get, and calls in its text that are quoted from the request.
+
+        Each has `action`, `path` and `reason`.
+        """
+        quoted = quotation_losses(self._path.formats.notes) if self._path.formats is not None else ()
+        return self._path.losses + quoted
 
     def close(self) -> bytes:
         """The upstream ended: the rest, with an error frame if it ended too early. Idempotent."""

@@ -117,6 +117,7 @@ def run_the_rest() -> None:
     from athena.formats.detect import detect_format
     from athena.formats.echo import EchoGuard, Passage
     from athena.profiles import default_profiles
+    from athena.serving.refusals import known_refusals
     from athena.shells.config.check import build
     from athena.shells.config.model import GatewayKey
     from athena.shells.config.places import Layout, Report
@@ -129,6 +130,7 @@ def run_the_rest() -> None:
     markup = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     EchoGuard(lambda: [Passage(markup)]).quotes("f", "{}", "f[ARGS]{}")
     default_profiles()
+    known_refusals()
     Redactor(["not-a-secret"])
     StreamMask(["not-a-secret"])
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))

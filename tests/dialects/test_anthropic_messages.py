@@ -570,6 +570,8 @@ def test_errors_as_http_answers(kind: ErrorKind, status: int, name: str, raised:
 def test_overflow_is_worded_so_that_agents_compact() -> None:
     wanted = json.loads(DIALECT.encode_error(Error("input too big", kind="context_length")).body)["error"]["message"]
     assert wanted == "prompt is too long: input too big"
+    other = DIALECT.encode_error(Error("Your input exceeds the context window of this model.", kind="context_length")).body
+    assert json.loads(other)["error"]["message"].startswith("prompt is too long: Your input")
     for message in ("prompt is too long: 9 tokens > 8 maximum", "This model's maximum context length is 8 tokens"):
         assert json.loads(DIALECT.encode_error(Error(message, kind="context_length")).body)["error"]["message"] == message
 
@@ -583,6 +585,10 @@ def test_overflow_is_worded_so_that_agents_compact() -> None:
             "context_length",
         ),
         (400, b'{"error":{"message":"bad","code":"context_length_exceeded"}}', "context_length"),
+        (400, b'{"error":{"message":"request (9 tokens) exceeds the available context size (8 tokens)"}}', "context_length"),
+        (400, b'{"message":"Input is too long for requested model."}', "context_length"),
+        (400, b'{"error":"This model\'s maximum prompt length is 8 but the request contains 9 tokens."}', "context_length"),
+        (400, b'{"error":{"message":"Please reduce the length of the messages or completion."}}', "context_length"),
         (529, b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "overloaded"),
         (500, b"<html>nginx</html>", "upstream"),
         (503, b"", "overloaded"),

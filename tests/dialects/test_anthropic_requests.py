@@ -41,6 +41,7 @@ from athena.model.parts import (
 )
 from athena.model.profile import Profile
 from athena.model.request import Cache, Output, Reasoning, Request, Tool, ToolChoice, Turn
+from athena.prepare import prepare
 from athena.schemas import for_anthropic
 from support.sdk_types import check_body
 
@@ -514,8 +515,7 @@ TYPED = [
 def test_typed_client_tools_have_a_function_form(kind: str, name: str, family: str, fields: set[str]) -> None:
     tool = home(tools=[{"type": kind, "name": name, "cache_control": {"type": "ephemeral"}}]).tools[0]
     assert (tool.kind, tool.hosted, tool.name) == ("hosted", family, name)
-    function = DIALECT.portable_tool(tool)
-    assert function is not None
+    (function,) = DIALECT.portable(home(tools=[tool.raw])).tools
     assert (function.kind, function.name, function.hosted, function.raw) == ("function", name, None, None)
     assert function.description
     assert function.schema is not None
@@ -633,7 +633,12 @@ def test_what_can_be_left_out_is_reported_and_refused_by_strict_targets(fields: 
 
 def test_fields_of_no_meaning_elsewhere_are_dropped_even_by_strict_targets() -> None:
     request = foreign(metadata={"a": "b"}, store=True, cache=Cache(key="k"), extras={"novel": 1})
-    assert {loss.path for loss in encode(request, strict=True).losses} == {"metadata", "store", "prompt_cache_key", "novel"}
+    assert {loss.path for loss in encode(request, strict=True).losses} == {"metadata", "prompt_cache_key", "novel"}
+    target = Target("claude", strict=True)
+    told = prepare(request, target, get_dialect(request.dialect), DIALECT).losses
+    assert {(loss.path, loss.minor) for loss in told} == {("store", True)}, (
+        "nothing is stored at any upstream of another dialect"
+    )
 
 
 def test_profile_fields() -> None:

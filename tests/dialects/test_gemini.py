@@ -19,7 +19,7 @@ from athena.dialects.gemini import DIALECT
 from athena.dialects.gemini.encode_answer import DECLINED
 from athena.dialects.gemini.partial_arguments import steps_of
 from athena.dialects.gemini.signatures import PLACEHOLDER, ThinkingState, digest_of, read_slot
-from athena.errors import InvalidRequest, UpstreamProtocol
+from athena.errors import InvalidRequest, UpstreamProtocol, UpstreamStatus
 from athena.model.events import (
     Done,
     Error,
@@ -46,6 +46,7 @@ from athena.model.parts import (
 )
 from athena.model.profile import Profile
 from athena.opaque import Envelope
+from athena.translate import StreamTranslator, translate_response
 from support.gemini_values import REQUEST, Stage, decode, encoded
 from support.grammar import check_grammar
 
@@ -403,6 +404,25 @@ def test_finish_reasons(reason: str, kind: str) -> None:
     assert done.finish.kind == kind
     assert done.finish.raw == reason.upper()
     assert done.finish.details == ("dG9r" if kind == "continuation" else None)
+
+
+@pytest.mark.parametrize(
+    "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"]
+)
+@pytest.mark.parametrize("parts", [[], [{"text": "Let me see."}]])
+@pytest.mark.parametrize("client", ["anthropic_messages", "openai_chat", "openai_responses"])
+def test_a_model_that_failed_to_call_is_an_error_abroad(client: str, parts: list[dict[str, Any]], reason: str) -> None:
+    answer = candidate(*parts, finishReason=reason, finishMessage="print(x)")
+    with pytest.raises(UpstreamStatus, match=rf"{reason}: print\(x\)") as caught:
+        translate_response(answer, source="gemini", target=client)
+    assert caught.value.code == "malformed_answer"
+    stream = StreamTranslator(source="gemini", target=client)
+    stream.feed(b"data: " + json.dumps(answer).encode() + b"\r\n\r\n")
+    stream.close()
+    assert stream.error is not None
+    assert stream.done is None
+    home = translate_response(answer, source="gemini", target="gemini").body["candidates"][0]
+    assert home["finishReason"] == reason
 
 
 def test_a_signature_behind_calls_signs_the_first() -> None:

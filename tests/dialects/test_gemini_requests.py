@@ -347,7 +347,8 @@ def test_a_tool_loop() -> None:
     assert body["systemInstruction"] == {"parts": [{"text": "One"}, {"text": "Two"}]}
     contents = body["contents"]
     assert [content["role"] for content in contents] == ["user", "model"] * 4 + ["user"]
-    assert contents[1]["parts"] == [{"functionCall": {"id": "0", "name": "f", "args": {}}}], "an old turn needs no signature"
+    old = {"functionCall": {"id": "0", "name": "f", "args": {}}, "thoughtSignature": PLACEHOLDER}
+    assert contents[1]["parts"] == [old], "what was sent when this turn was the newest is sent again"
     assert contents[4]["parts"] == [{"text": "New"}, {"text": "er"}]
     assert contents[5]["parts"] == [
         {"functionCall": {"id": "1", "name": "f", "args": {"a": 1}}, "thoughtSignature": PLACEHOLDER},

@@ -23,6 +23,7 @@ from athena.model.events import (
     Event,
     Extra,
     Finish,
+    FinishKind,
     KeepAlive,
     Start,
     TextDelta,
@@ -44,6 +45,7 @@ from athena.model.parts import (
 )
 from athena.model.profile import Profile
 from athena.model.request import Request
+from athena.translate import translate_request
 
 USAGE = Usage(input_total=20, output_total=9, cache_read=4, cache_write=2, reasoning=3)
 STATE = Opaque(family="openai", kind="encrypted", payload="gAAAA")
@@ -688,3 +690,61 @@ def test_models_and_counts() -> None:
     assert (request.model, len(request.turns), len(request.tools)) == ("", 1, 1)
     with pytest.raises(InvalidRequest):
         DIALECT.decode_count_request({"input": 5})
+
+
+def test_item_ids_have_their_types_shape_for_clients_too() -> None:
+    """A look-alike's item ids would be refused by the vendor after a change of servers; the ids of calls stay."""
+    events: list[Event] = [
+        ToolCallStart(0, "call_1", "f", item_id="call_1"),
+        ToolCallComplete(0, "call_1", "f", "{}", item_id="call_1"),
+        ToolCallStart(1, "call_2", "f", item_id="fc_2"),
+        ToolCallComplete(1, "call_2", "f", "{}", item_id="fc_2"),
+        Done(Finish("tool")),
+    ]
+    output = frames(encode(events, same_dialect=True))[-1]["response"]["output"]
+    assert [item["call_id"] for item in output] == ["call_1", "call_2"]
+    assert output[0]["id"].startswith("fc_")
+    assert output[1]["id"] == "fc_2"
+
+
+# -- the Open Responses standard ----------------------------------------------------------------------------------------------
+
+NUMBERS = {
+    "temperature": 1.0, "top_p": 1.0, "top_logprobs": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}  # fmt: skip
+
+
+def answered(request: dict[str, Any], finish: Finish) -> list[dict[str, Any]]:
+    asked = DIALECT.decode_request({"model": "m", "input": "Hi", **request}, stream=True)
+    context = EncodeContext(request=asked, seed="s", created=1)
+    encoder = DIALECT.encoder(context, stream=True)
+    return frames(encoder.feed([Start("u", "m"), TextDelta("Hel"), Done(finish)]))
+
+
+def test_every_lifecycle_event_says_what_was_used() -> None:
+    tool = {"type": "function", "name": "f"}
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    told = answered({"tools": [tool], "text": {"format": form}, "temperature": 0.25, "presence_penalty": 0.5}, Finish("stop"))
+    lifecycle = [frame["response"] for frame in told if "response" in frame]
+    assert [response["status"] for response in lifecycle] == ["in_progress", "in_progress", "completed"]
+    for response in lifecycle:
+        assert {key: response[key] for key in NUMBERS} == {**NUMBERS, "temperature": 0.25, "presence_penalty": 0.5}
+        assert response["tools"] == [{**tool, "description": None, "parameters": None, "strict": False}]
+        assert response["text"]["format"] == {**form, "description": None, "strict": False}
+        Response.model_validate(response)
+
+
+@pytest.mark.parametrize(
+    ("finish", "status"), [("length", "incomplete"), ("filter", "incomplete"), ("stop", "completed"), ("tool", "completed")]
+)
+def test_an_item_that_was_cut_says_so(finish: FinishKind, status: str) -> None:
+    told = answered({}, Finish(finish))
+    (done,) = [frame["item"] for frame in told if frame["type"] == "response.output_item.done"]
+    assert done["status"] == told[-1]["response"]["output"][0]["status"] == told[-1]["response"]["status"] == status
+
+
+def test_penalties_reach_a_chat_upstream() -> None:
+    body = {"model": "m", "input": "Hi", "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    sent_body = translate_request(body, source="openai_responses", target="openai_chat")
+    assert (sent_body.body["presence_penalty"], sent_body.body["frequency_penalty"]) == (0.5, 0.25)
+    assert sent_body.warnings == ()

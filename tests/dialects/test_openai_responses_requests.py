@@ -34,6 +34,7 @@ from athena.model.parts import (
 )
 from athena.model.profile import Profile
 from athena.model.request import Loss, Output, Reasoning, Request, Tool, ToolChoice, Turn
+from athena.translate import translate_request
 from support.sdk_types import check_body
 
 STATE = Opaque(family="openai", kind="encrypted", payload="gAAAA")
@@ -130,7 +131,7 @@ def test_hosted_tools_of_others() -> None:
             "user_location": {"type": "approximate", "country": "FR"},
         }
     ]
-    assert [loss.path for loss in losses] == ["tools[1]"]
+    assert [loss.path for loss in losses] == ["tools[0].max_uses", "tools[1]"]
     assert "tools" not in send(neutral(tools=(code,), tool_choice=ToolChoice("auto")))[0]
     with pytest.raises(UnsupportedFeature):
         send(neutral(tools=(code,), tool_choice=ToolChoice("named", ("code",), "hosted")))
@@ -547,3 +548,20 @@ def test_a_string_input_survives_a_change_elsewhere_and_its_own() -> None:
 def test_model_and_stream_of_the_url_win() -> None:
     request = DIALECT.decode_request({"model": "a", "input": "Hi", "stream": True}, model="b", stream=False)
     assert (request.model, request.stream) == ("b", False)
+
+
+def test_ids_that_another_server_gave_are_not_sent_to_one_that_refuses_them() -> None:
+    """After a fallback the history holds items of look-alikes; the vendor takes ids of its own shape only."""
+    items: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hi"},
+        {"type": "message", "id": "gen-1", "role": "assistant", "status": "completed", "content": []},
+        {"type": "function_call", "id": "call_x", "call_id": "call_1", "name": "f", "arguments": "{}"},
+        {"type": "custom_tool_call", "id": "fc_y", "call_id": "call_2", "name": "g", "input": "x"},
+        {"type": "function_call", "id": "fc_z", "call_id": "call_3", "name": "f", "arguments": "{}"},
+    ]
+    body = {"model": "gpt-5.1", "input": items}
+    sent_items = translate_request(body, source="openai_responses", target="openai_responses").body["input"]
+    assert [item.get("id") for item in sent_items] == [None, None, None, None, "fc_z"]
+    functions = {"model": "m", "input": [item for item in items if item.get("type") != "custom_tool_call"]}
+    kept = translate_request(functions, source="openai_responses", target="openai_responses", profile="vllm_responses").body
+    assert kept == functions

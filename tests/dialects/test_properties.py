@@ -326,10 +326,13 @@ def test_requests_survive_the_way_abroad(dialect: str, target: str, data: st.Dat
     body = msgspec.json.decode(msgspec.json.encode(encoded.body))
     check_body(target, body)
     back = abroad.decode_request(body, model="m" if target == "gemini" else None)
-    expected = msgspec.structs.replace(request, turns=pair_results(unique_history_ids(request.turns))[0])
+    expected = request
+    if dialect != target:
+        # At home the history is the upstream's to judge.
+        expected = msgspec.structs.replace(request, turns=pair_results(unique_history_ids(request.turns))[0])
     assert conversation(back, prepared.names) == conversation(expected)
     ids = [part.id for turn in back.turns for part in turn.parts if isinstance(part, ToolCall)]
-    assert len(set(ids)) == len(ids)
+    assert dialect == target or len(set(ids)) == len(ids)
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from support.code_blocks import ROOT
 from support.patience import PATIENCE
 
 
-@pytest.mark.parametrize("generator", ["generate_reference.py", "generate_errors.py"])
+@pytest.mark.parametrize("generator", ["generate_reference.py", "generate_errors.py", "generate_losses.py"])
 def test_the_pages_are_current(generator: str) -> None:
     """If this fails: python docs/<generator>"""
     command = [sys.executable, str(ROOT / "docs" / generator), "--check"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from athena.formats.policies import Policies
 from athena.formats.stage import FormatOptions, FormatStage
@@ -192,6 +193,20 @@ def test_limits_are_typed_errors() -> None:
     out = run([TextDelta(KIMI), done()], limits=Limits(argument_chars=5))
     assert isinstance(out[-1], Error)
     assert (out[-1].code, out[-1].fatal) == ("arguments_too_large", True)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_signature_of_reasoning_that_held_a_call_goes(together: bool) -> None:
+    """Its maker signed the text with the call in it, and would refuse what is left with that signature."""
+    signature = Opaque(family="anthropic", kind="signature", payload="p")
+    later = Opaque(family="anthropic", kind="signature", payload="q")
+    first = [ThinkingDelta(f"Hm. {KIMI}", signature=signature)]
+    if not together:
+        first = [ThinkingDelta(f"Hm. {KIMI}"), ThinkingDelta("", signature=signature)]
+    out = run([*first, ThinkingDelta("More."), ThinkingDelta("", signature=later), done()])
+    assert [event.signature for event in out if isinstance(event, ThinkingDelta) and event.signature] == [later]
+    assert "".join(event.text for event in out if isinstance(event, ThinkingDelta)).startswith("Hm. ")
+    assert any(isinstance(event, ToolCallComplete) for event in out)
 
 
 def test_signatures_and_refusals_keep_their_place() -> None:

@@ -70,11 +70,17 @@ INJECTIONS: dict[str, tuple[Request, bool, list[str], int]] = {
     "first user message": (ask(turn("user", "Hi")), False, ["user"], 0),
     "new system message": (ask(turn("user", "Hi")), True, ["user"], -1),
     "system text": (ask(turn("user", "Hi"), system=(Text(text="Be brief."),)), False, ["user"], -1),
-    "last system message": (
+    "last of the leading instructions": (
+        ask(turn("user", "Hi"), system=(Text(text="One."), Text(text="Two."))),
+        False,
+        ["user"],
+        -1,
+    ),
+    "never instructions in mid-conversation": (
         ask(turn("user", "a"), turn("system", "One."), turn("user", "b"), turn("system", "Two."), turn("user", "c")),
         False,
         ["user", "system", "user", "system", "user"],
-        3,
+        0,
     ),
     "no messages": (ask(), False, ["user"], 0),
     "only assistant messages": (ask(turn("assistant", "Hello")), False, ["user", "assistant"], 0),

@@ -180,7 +180,7 @@ def test_a_refusal_of_tools_is_answered_with_tools_in_the_prompt() -> None:
     assert b'"tools"' not in send.body
     assert b"Hello" in accept(serving)
     assert (serving.record.tool_mode, serving.record.attempts) == ("prompted", 2)
-    assert house.shared.tool_modes.refusing == 0, "one request is no evidence"
+    assert house.shared.learnt.lessons() == [], "one request is no evidence"
 
 
 def test_where_it_was_not_the_tools_the_first_error_is_told() -> None:

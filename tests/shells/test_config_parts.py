@@ -45,7 +45,7 @@ from athena.shells.config import (
     show,
     verify,
 )
-from athena.shells.config.addresses import clean_base_url, known_hosts, start
+from athena.shells.config.addresses import clean_base_url, known_host, known_hosts, start
 from athena.shells.config.check import struct_fields
 from athena.shells.config.model import FlatKeys
 from athena.shells.config.schema import render_schema
@@ -544,3 +544,22 @@ def test_a_large_file_is_read_in_linear_time(tmp_path: Path) -> None:
     loaded = load(sources(tmp_path, "upstreams:\n" + upstreams, environment={"ATHENA_PORT": "1"}))
     assert len(loaded.config.upstreams) == 2000
     assert str(loaded.layout.origin(("upstreams", "u1999", "base_url"))) == "athena.yml:2001"
+
+
+# -- servers at known and unknown addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1", "bedrock-runtime.*.amazonaws.com"),
+        ("https://bedrock-mantle.eu-west-2.api.aws/anthropic", "bedrock-mantle.*.api.aws"),
+        ("https://my.openai.azure.com", "openai.azure.com"),
+        ("https://api.openai.com.evil.test", None),
+        ("https://bedrock-runtime.amazonaws.com", None),
+        ("https://openai.com", None),
+    ],
+)
+def test_a_host_is_known_by_its_labels(address: str, host: str | None) -> None:
+    found = known_host(address)
+    assert (found.host if found is not None else None) == host

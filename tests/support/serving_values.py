@@ -12,12 +12,12 @@ from athena.serving.budget import Budget
 from athena.serving.clock import ClientLimits
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
+from athena.serving.learning import Learnt
 from athena.serving.record import Record
 from athena.serving.serving import Build, Send, Serving, Tell
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Watcher
 from athena.serving.tokens import TokenCounter
-from athena.serving.tool_modes import ToolModes
 from athena.shells.config import Router
 from athena.shells.config.ready import KnownTargets
 from support.gateway_process import load_config
@@ -35,7 +35,7 @@ class House:
         self.targets = KnownTargets(Router(self.config))
         self.shared = Shared(
             retries=self.config.retries,
-            tool_modes=ToolModes(lambda: self.now, keep_s=self.config.learning.keep_s),
+            learnt=Learnt(lambda: self.now, keep_s=self.config.learning.keep_s),
             tokens=TokenCounter(),
             envelope=Envelope(b"k" * 32),
             store=None,

@@ -104,6 +104,7 @@ def translating() -> bytes:
     assert_type(translator.warnings, tuple[Loss, ...])
     written = translator.feed(CHUNK) + translator.close()
     assert_type(translator.error, athena.Error | None)
+    assert_type(translator.warnings, tuple[Loss, ...])
     try:
         athena.translate_response({"error": {"message": "no"}}, source="openai_chat", target="gemini")
     except AthenaError as error:

@@ -219,6 +219,26 @@ def test_an_upstream_that_refuses_tools_is_taught_them(client: str, upstream: Fa
     assert [bool(visit.body.get("tools")) for visit in upstream.of(name)] == [True, False, True, False, False]
 
 
+async def strict_template(talk: Talk) -> None:
+    """Takes system messages at the beginning only."""
+    roles = [message["role"] for message in talk.visit.body["messages"]]
+    if "system" in roles[1:]:
+        await talk.whole(encode(error_value(talk.dialect, 400, "System message must be at the beginning.")), "400 Bad")
+        return
+    await talk.say(chat_stream([{"content": "Hello"}], "stop"), chat_whole({"content": "Hello"}, "stop"))
+
+
+def test_a_strict_template_gets_late_instructions_as_user_text(upstream: FaultyUpstream) -> None:
+    upstream.scripts["strict-template"] = strict_template
+    messages: list[Any] = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Wait."}]
+    with sdk_clients(Transport(**routed(upstream, {"use": "openai_chat/strict-template"}))) as clients:
+        for _ in range(3):
+            answer = clients.openai.chat.completions.create(model="any", messages=messages)
+            assert answer.choices[0].message.content == "Hello"
+    roles = [[message["role"] for message in visit.body["messages"]] for visit in upstream.of("strict-template")]
+    assert roles == [["user", "system"], ["user", "user"]] * 2 + [["user", "user"]]
+
+
 async def mends_its_call(talk: Talk) -> None:
     """Writes a call that is none, and a good one when it is told so."""
     call = '[{"name": "get_weather", "parameters": {"city": '

@@ -15,7 +15,7 @@ from athena.calls.names import (
     OPENAI_NAMES,
     NameMap,
     NameRule,
-    names_of,
+    fitted_names,
     rename,
 )
 from athena.model.parts import ToolCall, ToolResult
@@ -142,7 +142,7 @@ def _request() -> Request:
 
 def test_every_place_of_a_name_is_renamed_alike() -> None:
     request = _request()
-    names = NameMap(names_of(request), OPENAI_NAMES)
+    names = fitted_names(request, OPENAI_NAMES)
     renamed = rename(request, names)
     bad, run, old = names.target("bad name"), "ns__run", names.target("old tool")
     assert [tool.name for tool in renamed.tools] == ["plain", bad, run, "web search"]
@@ -157,19 +157,33 @@ def test_every_place_of_a_name_is_renamed_alike() -> None:
 
 
 def test_history_names_are_part_of_the_map() -> None:
-    assert (None, "old tool") in names_of(_request())
-    assert (None, "web search") not in names_of(_request())
+    names = fitted_names(_request(), OPENAI_NAMES)
+    assert names.holds("old tool", None)
+    assert not names.holds("web search", None)
+
+
+@_RULES
+@given(keys=st.lists(_KEYS, max_size=5), called=st.lists(_KEYS, max_size=5), later=st.lists(_KEYS, max_size=5))
+def test_a_later_call_changes_no_earlier_name(
+    rule: NameRule,
+    keys: list[tuple[str | None, str]],
+    called: list[tuple[str | None, str]],
+    later: list[tuple[str | None, str]],
+) -> None:
+    before, after = NameMap(keys, rule, called), NameMap(keys, rule, [*called, *later])
+    known = [*keys, *called]
+    assert [after.target(name, space) for space, name in known] == [before.target(name, space) for space, name in known]
 
 
 def test_request_that_fits_is_the_same_object() -> None:
     request = Request(dialect="d", model="m", tools=(Tool(name="ok"),))
-    assert rename(request, NameMap(names_of(request), OPENAI_NAMES)) is request
+    assert rename(request, fitted_names(request, OPENAI_NAMES)) is request
 
 
 @_RULES
 def test_renaming_twice_changes_nothing(rule: NameRule) -> None:
     request = _request()
-    once = rename(request, NameMap(names_of(request), rule))
-    names = NameMap(names_of(once), rule)
+    once = rename(request, fitted_names(request, rule))
+    names = fitted_names(once, rule)
     assert not names
     assert rename(once, names) is once

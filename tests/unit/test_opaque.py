@@ -88,3 +88,14 @@ def test_store_forgets_the_oldest_first() -> None:
     store.put("t", "4", _memory("4"))
     assert store.get("t", "2") is None
     assert [name for name in "1234" if store.get("t", name) is not None] == ["1", "3", "4"]
+
+
+def test_store_is_bounded_in_size_too() -> None:
+    store = OpaqueStore(most_chars=102)
+    for name in "1234":
+        store.put("t", name, Memory(thinking=(Thinking(text="x" * 40),)))
+    assert [name for name in "1234" if store.get("t", name) is not None] == ["3", "4"]
+    store.put("t", "4", Memory(thinking=(Thinking(text="y" * 60),)))
+    assert [name for name in "1234" if store.get("t", name) is not None] == ["3", "4"]
+    store.put("t", "5", Memory(thinking=(Thinking(text="z" * 102),)))
+    assert [name for name in "12345" if store.get("t", name) is not None] == []

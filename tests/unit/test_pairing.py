@@ -149,6 +149,18 @@ def test_a_result_without_its_call(orphan: str, turns: tuple[Turn, ...]) -> None
     assert pair_results(paired)[0] == paired
 
 
+def test_a_late_result_is_told_where_it_arrives() -> None:
+    """Functions that run in the background: the call's place says the same before and after the result came."""
+    early = (asks(call("a")), says("go on"), asks("ok"), says("and?"))
+    before, _ = pair_results(early)
+    after, losses = pair_results((*early[:3], says(result("a", "42"))))
+    assert shape(after)[:3] == shape(before)[:3] == ["a: call a", "u: result a missing", "u: go on"]
+    assert shape(after)[3:] == ["a: ok", "u: [result of tool call a]\n42"]
+    assert ["came behind later turns" in loss.reason for loss in losses] == [False, True]
+    with pytest.raises(InvalidRequest, match="no matching tool call"):
+        pair_results((*early[:3], says(result("a"), result("a"))))
+
+
 _PARTS = st.sampled_from("abc").flatmap(lambda name: st.sampled_from([name, f"call {name}", f"result {name}"]))
 _TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.lists(_PARTS, max_size=4)), max_size=8)
 

@@ -63,6 +63,27 @@ def test_only_first_party_bases_are_clean() -> None:
     assert {name for name in table.names() if table.get(name).clean} == _CLEAN
 
 
+@pytest.mark.parametrize(
+    ("dialect", "model", "name", "expected"),
+    [
+        ("anthropic_messages", "glm-5", "anthropic_compatible", {"forced_choice": True, "prefill": True, "clean": False}),
+        ("anthropic_messages", "claude-opus-5-5", "anthropic", {"forced_choice": False, "clean": False}),
+        ("openai_responses", "gpt-oss-120b", "responses_compatible", {"reasoning_control": "effort", "clean": False}),
+        ("openai_responses", "gpt-5.1", "openai_responses", {"custom_tools": True, "clean": False}),
+        ("gemini", "kimi-k2", "gemini_compatible", {"signed_calls": False, "clean": False}),
+        ("gemini", "gemini-3-pro", "gemini", {"signed_calls": True, "clean": False}),
+        ("openai_chat", "anything", "generic", {"clean": False}),
+    ],
+)
+def test_a_server_nobody_knows_is_not_held_to_its_dialects_strictest_limits(
+    dialect: str, model: str, name: str, expected: dict[str, Any]
+) -> None:
+    """Only a model that the vendor's own table knows by name keeps the vendor's limits at a strange address."""
+    profile = default_profiles().for_unknown_host(dialect, model)
+    assert profile.name == name
+    assert {key: getattr(profile, key) for key in expected} == expected
+
+
 def test_names_and_dialects() -> None:
     table = default_profiles()
     for name in table.names():

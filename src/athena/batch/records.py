@@ -18,7 +18,7 @@ from athena.formats.policies import EchoRule, RepairLevel
 from athena.formats.value_types import ToolBook
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
 from athena.model.request import Tool
-from athena.parsing import Parser, Tools, quotations, read_tools
+from athena.parsing import Parser, Tools, content_seed, quotations, read_tools
 from athena.wire.surrogates import without_lone_surrogates
 
 BAD_RECORD = "bad_record"
@@ -92,6 +92,7 @@ def parse_batch(
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
     echo: EchoRule = "text",
+    seed: str = "",
 ) -> Iterator[Outcome]:
     """Parse the records of a dataset or a log, one after another, as they are asked for.
 
@@ -110,6 +111,7 @@ def parse_batch(
         tools: The tools of records that do not say, in any API's shape.
         repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
         echo: What becomes of quotations, in all records: they stay `text`, are an `error`, or are calls (`allow`).
+        seed: Goes, with each record's text, into the ids of calls that have none.
 
     Returns:
         One outcome for each record, in order.
@@ -128,14 +130,14 @@ def parse_batch(
         1 Look. ['get_time'] []
         2  [] [{'code': 'bad_record', 'message': 'record 2: there is neither "text" nor "chunks"'}]
     """
-    parser = RecordParser(format=format, model=model, tools=tools, repair=repair, echo=echo)
+    parser = RecordParser(format=format, model=model, tools=tools, repair=repair, echo=echo, seed=seed)
     return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))
 
 
 class RecordParser:
     """Parses records one by one; what they do not say is given here. Holds nothing of any record."""
 
-    __slots__ = ("_echo", "_format", "_model", "_repair", "_tools")
+    __slots__ = ("_echo", "_format", "_model", "_repair", "_seed", "_tools")
 
     def __init__(
         self,
@@ -145,7 +147,9 @@ class RecordParser:
         tools: Tools | None = None,
         repair: RepairLevel = "syntax",
         echo: EchoRule = "text",
+        seed: str = "",
     ) -> None:
+        self._seed = seed
         self._format = format if format in ("auto", "standard") else get_format(format).id
         self._model = model
         self._tools = tool_book(tools)
@@ -181,6 +185,7 @@ class RecordParser:
         if record.chunks is None and record.text is None:
             raise AthenaError('there is neither "text" nor "chunks"')
         tools = tool_book(record.tools)
+        pieces = record.chunks if record.chunks is not None else [record.text or ""]
         parser = Parser(
             record.format or self._format,
             model=record.model or self._model,
@@ -190,11 +195,9 @@ class RecordParser:
             repair=self._repair,
             untrusted=record.untrusted or (),
             echo=self._echo,
+            seed=content_seed(pieces, self._seed),
         )
-        if record.chunks is None:
-            events = parser.feed(record.text or "")
-        else:
-            events = [event for piece in record.chunks for event in parser.feed(piece)]
+        events = [event for piece in pieces for event in parser.feed(piece)]
         events += parser.close()
         return parser, events
 

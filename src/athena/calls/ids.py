@@ -105,7 +105,7 @@ def fit_history_ids(turns: Iterable[Turn], style: IdStyle) -> tuple[Turn, ...]:
                 if fresh != part.id:
                     part = changed(part, id=fresh)
                     dirty = True
-            elif isinstance(part, ToolResult):
+            elif isinstance(part, ToolResult) and part.call_id:
                 fresh = kimi.get(part.call_id, part.call_id) if style == "kimi" else fitting_id(part.call_id, style)
                 if fresh != part.call_id:
                     part = changed(part, call_id=fresh)

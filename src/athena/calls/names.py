@@ -1,7 +1,8 @@
 """Tool names that fit the target and come back as the client wrote them (`dialects.md` 3.4).
 
-Stateless: the map is computed from the request's own names, so every turn of a conversation gets the same spelling. Valid names
-are reserved first, then each invalid one is cleaned, cut and given eight hex digits of its own hash.
+Stateless: the map is computed from the request's own names, so every turn of a conversation gets the same spelling. The valid
+names of declared tools are reserved first, then each invalid one is cleaned, cut and given eight hex digits of its own hash.
+Names that only the history calls follow in its order: what a later turn calls changes no name of an earlier one.
 """
 
 from __future__ import annotations
@@ -45,20 +46,23 @@ class NameMap:
 
     __slots__ = ("_back", "_forth")
 
-    def __init__(self, names: Iterable[tuple[str | None, str]], rule: NameRule) -> None:
-        wanted = list(dict.fromkeys(names))
+    def __init__(
+        self, names: Iterable[tuple[str | None, str]], rule: NameRule, called: Iterable[tuple[str | None, str]] = ()
+    ) -> None:
         whole = re.compile(rule.legal + "+")
-        taken: set[str] = set()
         self._forth: dict[tuple[str | None, str], str] = {}
-        late: list[tuple[str | None, str]] = []
-        for key in wanted:
+        late: dict[tuple[str | None, str], None] = {}
+        for key in names:
             namespace, name = key
-            if namespace is None and _fits(name, rule, whole) and name not in taken:
+            if namespace is None and _fits(name, rule, whole):
                 self._forth[key] = name
-                taken.add(name)
             else:
-                late.append(key)
+                late[key] = None
+        late.update(dict.fromkeys(called))
+        taken = set(self._forth.values())
         for key in late:
+            if key in self._forth:
+                continue
             namespace, name = key
             flat = name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
             target, salt = flat, ""
@@ -136,15 +140,17 @@ def _too_long(path: str, length: int, most: int) -> InvalidRequest:
     return InvalidRequest(message, path=path.partition(":")[0], code="name_too_long")
 
 
-def names_of(request: Request, *, flat: bool = True) -> list[tuple[str | None, str]]:
-    """Every tool name a request holds: definitions first, then the calls of its history.
+def fitted_names(request: Request, rule: NameRule, *, flat: bool = True) -> NameMap:
+    """The map for every tool name a request holds: of its tools, and of the calls of its history.
 
     Without `flat`, names inside a namespace are left out: the target knows namespaces.
     """
-    names: list[tuple[str | None, str]] = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
-    for turn in request.turns:
-        names.extend((part.namespace, part.name) for part in turn.parts if isinstance(part, ToolCall))
-    return names if flat else [key for key in names if key[0] is None]
+    declared = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
+    called = [(part.namespace, part.name) for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)]
+    if not flat:
+        declared = [key for key in declared if key[0] is None]
+        called = [key for key in called if key[0] is None]
+    return NameMap(declared, rule, called)
 
 
 def rename(request: Request, names: NameMap) -> Request:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,7 +18,7 @@ from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
-from athena.model.request import Loss, Request, Tool
+from athena.model.request import Loss, Request, Tool, by_weight
 from athena.opaque import Envelope
 from athena.wire.sse import Record, SseDecoder
 from athena.wire.surrogates import without_lone_surrogates
@@ -42,6 +42,51 @@ class Encoded(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
+def searches_web(tool: Tool) -> bool:
+    """Is this a hosted web search, by whatever name a dialect has for it?"""
+    word = (tool.hosted or "").lower().replace("_", "")
+    return tool.kind == "hosted" and word.startswith(("websearch", "googlesearch"))
+
+
+class AnswerLosses:
+    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, told once each.
+
+    Only what stands in few places is looked for. Nothing is searched in the pieces of text and arguments that streams are made
+    of.
+    """
+
+    __slots__ = ("_found",)
+
+    _MOST = 100
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Loss] = {}
+
+    def drop(self, path: str, reason: str, *, minor: bool = False) -> None:
+        """Something is left out."""
+        self._note(Loss(f"answer.{path}", reason, minor=minor))
+
+    def emulate(self, path: str, reason: str) -> None:
+        """Something is said in another way."""
+        self._note(Loss(f"answer.{path}", reason, "emulated"))
+
+    def unknown(self, value: object, known: Collection[str], path: str = "") -> None:
+        """The fields of an object that nobody reads. They mean something to the upstream's own clients only."""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if key not in known and item not in (None, [], {}, ""):
+                    self.drop(f"{path}.{key}" if path else str(key), "a field that only the upstream's dialect has", minor=True)
+
+    def _note(self, loss: Loss) -> None:
+        if len(self._found) < self._MOST:
+            self._found.setdefault((loss.path, loss.reason), loss)
+
+    @property
+    def found(self) -> tuple[Loss, ...]:
+        """All of them, the most important first."""
+        return by_weight(self._found.values())
+
+
 class DecodeContext(msgspec.Struct, frozen=True):
     """What a decoder of answers is told about the exchange."""
 
@@ -58,6 +103,8 @@ class DecodeContext(msgspec.Struct, frozen=True):
     answer is one record."""
     junk: list[Record] | None = None
     """Where to put records that are not JSON, for a client that asked to see them."""
+    losses: AnswerLosses | None = None
+    """Where to note what no event carries; None where the upstream's records pass untouched."""
 
 
 class EncodeContext(msgspec.Struct, frozen=True):
@@ -80,6 +127,8 @@ class EncodeContext(msgspec.Struct, frozen=True):
     """Anthropic: a `message_stop` after an error event."""
     array: bool = False
     """Gemini: the stream is one JSON array, because the client did not ask for alt=sse."""
+    losses: AnswerLosses = msgspec.field(default_factory=AnswerLosses)
+    """Where to note what the client's dialect has no place for."""
     passed: tuple[bytes, bytes] | None = None
     """The first and the last record that already went out untouched: what is written now follows them."""
 
@@ -140,8 +189,9 @@ class Dialect(Protocol):
     usage_on_request: bool
     """Streams report usage only to clients that asked for it."""
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """A hosted tool that the client runs itself, as a plain function; None for any other."""
+    def portable(self, request: Request) -> Request:
+        """A request of this dialect for a target of another, or for a model that is taught tools in its prompt: what the client
+        runs itself as functions, and what only this dialect has said in plain words. What had to go is among its losses."""
         ...
 
     def decode_request(
@@ -504,15 +554,39 @@ def told_status(error: Mapping[str, Any]) -> int | None:
     return number if type(number) is int and 400 <= number < 600 else None
 
 
-def is_context_overflow(message: str, code: str) -> bool:
-    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2).
+_OVERFLOWS = (
+    "prompt is too long", "prompt too long", "input is too long", "maximum context length", "context length exceeded",
+    "context_length_exceeded", "exceeds the context length", "greater than the context length", "the model's context length",
+    "max context length", "context window", "available context size", "context size has been exceeded", "maximum model length",
+    "maximum prompt length", "exceeded model token limit", "reduce the length of the messages", "prompt token count",
+    "exceeds the maximum number of tokens", "input token count", "range of input length should be",
+    "maximum allowed input length",
+)  # fmt: skip
+"""How Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq, Mistral, Kimi, Copilot, Together, DashScope, vLLM, llama.cpp, LM Studio
+and Ollama say that a conversation is too long. Outside of OpenAI there is no machine code for it."""
+_OVERFLOWS_OF_AGENTS = (
+    "prompt is too long", "input is too long for requested model", "exceeds the context window", "maximum context length is",
+    "exceeds the maximum number of tokens", "reduce the length of the messages", "exceeds the available context size",
+    "greater than the context length", "exceeded model token limit", "context_length_exceeded",
+)  # fmt: skip
+"""Those of them that the agents themselves look for: with any of them they compact their history."""
 
-    There is no machine code for it outside OpenAI: the wordings are those agents themselves look for.
-    """
+
+def is_context_overflow(message: str, code: str) -> bool:
+    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2)."""
     if code in ("context_length_exceeded", "request_too_large", "exceed_context_size_error"):
         return code != "request_too_large"
     lowered = message.lower()
-    return "prompt is too long" in lowered or "maximum context length" in lowered or "context window" in lowered
+    return any(words in lowered for words in _OVERFLOWS)
+
+
+def overflow_message(error: Error, own_words: str, looked_for: Sequence[str] = _OVERFLOWS_OF_AGENTS) -> str:
+    """The message of an error; where a conversation is too long, begun with `own_words` of the dialect if it has none of those
+    that the dialect's agents look for."""
+    message = error.message
+    if error.kind != "context_length" or any(words in message.lower() for words in looked_for):
+        return message
+    return f"{own_words}: {message}"
 
 
 def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "") -> float | None:

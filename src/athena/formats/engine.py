@@ -18,7 +18,7 @@ from athena.formats.recognizer import Candidate, Meaning, Recognizer, Search, re
 from athena.formats.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.speech import Channel, Speech
 from athena.formats.value_types import ToolBook
-from athena.formats.writer import CallWriter, Guard, Output
+from athena.formats.writer import CallWriter, Guard, Output, Seed
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
@@ -40,7 +40,7 @@ class TextParser:
         starts_in_thinking: bool = False,
         policies: Policies = Policies(),  # noqa: B008 - frozen
         limits: Limits = DEFAULT_LIMITS,
-        seed: str = "",
+        seed: Seed = "",
         choice: int = 0,
         recognise_others: bool = False,
         guard: Guard | None = None,

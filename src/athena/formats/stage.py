@@ -75,7 +75,9 @@ def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[st
 class _Choice:
     """One choice of the answer."""
 
-    __slots__ = ("found", "has_native", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown")
+    __slots__ = (
+        "found", "has_native", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown", "signed",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parsers: dict[Channel, TextParser] = {}
@@ -90,6 +92,8 @@ class _Choice:
         self.queue: list[tuple[Channel, Event]] = []
         """What parsers said while it is open whether a call is a double."""
         self.shown: dict[tuple[Channel, int], int] = {}
+        self.signed = 0
+        """Calls found in reasoning when it was last signed."""
         self.has_native = False
         """Did the upstream send a call in its own form?"""
 
@@ -201,13 +205,25 @@ class FormatStage:
         aside = event.refusal if isinstance(event, TextDelta) else event.summary
         text = event.text
         if aside or (not choice.queue and len(text) <= _PIECE and parser.is_plain(text)):
+            if event.signature is not None and self._has_changed(choice, channel):
+                event = msgspec.structs.replace(event, signature=None)
+                if not text:
+                    return
             out.append(event)
             return
         for at in range(0, len(text) or 1, _PIECE):
             self._show(choice, channel, parser.feed(text[at : at + _PIECE]), out)
         if event.signature is not None:
             self._show(choice, channel, parser.release(), out)
-            out.append(msgspec.structs.replace(event, text=""))
+            if not self._has_changed(choice, channel):
+                out.append(msgspec.structs.replace(event, text=""))
+
+    def _has_changed(self, choice: _Choice, channel: Channel) -> bool:
+        """Were calls taken out of the reasoning that is signed now? Its maker would refuse the rest with that signature."""
+        if channel != "reasoning":
+            return False
+        before, choice.signed = choice.signed, choice.parsers[channel].counts.calls
+        return choice.signed != before
 
     def _new_parser(self, choice: _Choice, index: int, channel: Channel) -> TextParser:
         parser = TextParser(

@@ -130,6 +130,10 @@ class Output:
         return events
 
 
+Seed = str | Callable[[], str]
+"""What makes the ids of calls without one differ between answers; a function where it costs something to know."""
+
+
 class CallWriter:
     """The calls of one parser."""
 
@@ -141,7 +145,7 @@ class CallWriter:
         book: ToolBook,
         policies: Policies,
         limits: Limits,
-        seed: str,
+        seed: Seed,
         guard: Guard | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -508,7 +512,7 @@ class CallWriter:
             return
         self._started = True
         if not self._id or self._id in self._ids:
-            self._id = self.new_id(self._seed, self._number)
+            self._id = self.new_id(self._seed if isinstance(self._seed, str) else self._seed(), self._number)
         self._ids.add(self._id)
         self.commits += 1
         self._scanner.forget()

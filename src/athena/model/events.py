@@ -213,6 +213,8 @@ class Error(_Event, frozen=True):
     """The field of the request that is at fault."""
     raw: str = ""
     """The beginning of what the upstream sent."""
+    details: dict[str, Any] | None = None
+    """Anthropic: the machine-readable details of the error, by which its SDKs recover; for clients of that dialect."""
 
 
 class WholePart(_Event, frozen=True):

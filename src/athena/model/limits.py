@@ -9,7 +9,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Sizes are in bytes on the wire side and in characters on the text side."""
 
     event_bytes: int = 32 * 1024 * 1024
-    """One server-sent event or one NDJSON line."""
+    """One server-sent event."""
     answer_bytes: int = 64 * 1024 * 1024
     """One whole (not streamed) answer."""
     calls: int = 1024

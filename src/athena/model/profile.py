@@ -32,6 +32,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """False: the model has no system role; instructions are put before the first user text."""
     mid_system: bool = False
     """Anthropic: takes `role: system` inside messages."""
+    system_turns: Literal["anywhere", "first_only"] = "anywhere"
+    """Where a system message may stand, in dialects that have such messages. `first_only`: strict chat templates refuse any
+    but the very first message; later ones become user text in a tag, several leading ones become one."""
     prefill: bool = True
     """A trailing assistant message is continued; False: it is refused."""
     prefill_flag: str | None = None
@@ -46,6 +49,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Takes a user message right behind tool results; False: a short assistant message goes between."""
     text_content: bool = False
     """Message content must be a plain string."""
+    empty_content: bool = True
+    """Takes text that is empty. False: it is left out, and a word stands where nothing else is left."""
+    images: bool = True
+    """Takes images at all. False: a word stands in their place."""
     images_in_results: bool = False
     image_urls: bool = True
     """Takes images by web address; False: only as base64."""
@@ -124,6 +131,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Anthropic: takes `enabled` with a budget. Gemini: takes `thinkingBudget`; False: `thinkingLevel`."""
     thinking_adaptive: bool = False
     thinking_off: Literal["disabled", "between_tools", "effort"] = "disabled"
+    typed_item_ids: bool = False
+    """Responses: refuses items whose ids do not begin as ids of their type do (`fc_`, `ctc_`, `msg_`)."""
     signed_calls: bool = False
     """Gemini 3: the first call of a step must carry its thought signature."""
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +22,13 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
     path: str
     reason: str
     action: Literal["dropped", "emulated", "repaired"] = "dropped"
+    minor: bool = False
+    """The answer means the same without it: a label, a cache mark, state that only its maker can read."""
+
+
+def by_weight(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """The losses with those that change the meaning first: what was dropped, what was said otherwise, what hardly matters."""
+    return tuple(sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped")))
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -52,6 +60,8 @@ class Tool(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     config: dict[str, Any] | None = None
     """Hosted and typed tools: their own settings."""
     deferred: bool = False
+    inline: bool = False
+    """Declared inside the conversation and not in the request's list: at home it stands where it was declared."""
     cache: CacheMark | None = None
     raw: Any = None
     extras: dict[str, Any] | None = None
@@ -147,4 +157,6 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     """Known settings bound to the provider's own services (containers, context_management, safety settings, routing)."""
     raw: dict[str, Any] | None = None
     extras: dict[str, Any] | None = None
+    unread: tuple[str, ...] = ()
+    """Paths of fields inside nested objects that nobody understood: at home they go along, anywhere else they are lost."""
     losses: tuple[Loss, ...] = ()

@@ -10,18 +10,21 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.ids import fit_history_ids, unique_history_ids
-from athena.calls.names import OPENAI_NAMES, NameMap, names_of, rename
+from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Foreign
+from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
+from athena.prepare.refused import without_refused
 from athena.prepare.state import fit_state
+from athena.prepare.strangers import leave_strangers
 from athena.prepare.system import fit_system
-from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice, portable_tools
+from athena.prepare.tools import CustomTools, emulate_custom_tools, fit_choice
 from athena.prompted.options import PromptedOptions
 from athena.prompted.render import Rendered, render_request
 
@@ -43,7 +46,9 @@ class Prepared(msgspec.Struct, frozen=True):
 
 # Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
 _BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
-_BOUND_PARTS = frozenset({"compaction"})
+_BOUND_PARTS = ("compaction",)
+_PORTABLE_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logprobs")
+"""What a client may ask to be included that has nothing to do with one provider: reasoning state travels sealed."""
 
 
 def _refuse_bound_features(request: Request) -> None:
@@ -57,13 +62,48 @@ def _refuse_bound_features(request: Request) -> None:
             raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
     for position, turn in enumerate(request.turns):
         for part in turn.parts:
-            if isinstance(part, Foreign) and part.kind in _BOUND_PARTS:
-                raise UnsupportedFeature(
-                    f"turns[{position}]: a compacted history can only be read by the provider that made it",
-                    path=f"turns[{position}]",
-                )
+            if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
+                asked = part.kind == "compaction_trigger"
+                why = "this upstream compacts no history" if asked else "only its maker can read a compacted history"
+                raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
     if request.max_output == 0:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
+
+
+def _refuse_threads(request: Request) -> None:
+    """A thread is a conversation that Anthropic keeps. With this very refusal its SDKs send the whole history by themselves."""
+    if request.server and request.server.get("thread"):
+        raise UnsupportedFeature(
+            "thread: this upstream keeps no conversations; send the whole history without thread",
+            path="thread",
+            code="thread_unsupported_request",
+        )
+
+
+def _unread(request: Request, target: Target) -> list[Loss]:
+    if request.unread and target.strict:
+        raise UnsupportedFeature(f"{request.unread[0]}: unknown to this upstream", path=request.unread[0])
+    return [Loss(path, "unknown to this upstream") for path in request.unread]
+
+
+def _labels(request: Request, profile: Profile) -> list[Loss]:
+    """Settings of the client's dialect that mean nothing to the answer of another."""
+    losses: list[Loss] = []
+    if request.cache.options is not None:
+        losses.append(Loss("prompt_cache_options", "settings of another dialect's cache", minor=True))
+    losses += [
+        Loss("include", f"{entry} belongs to another provider's services", minor=True)
+        for entry in request.include
+        if entry not in _PORTABLE_INCLUDES
+    ]
+    if request.store and not profile.store:
+        losses.append(Loss("store", "nothing is stored at this upstream", minor=True))
+    return losses
+
+
+def _has_state(request: Request) -> bool:
+    """Does the provider hold the beginning of this conversation, and with it the calls that these results answer?"""
+    return request.previous_id is not None or bool(request.server and request.server.get("conversation"))
 
 
 def prepare(
@@ -80,29 +120,43 @@ def prepare(
 ) -> Prepared:
     """Fit `request`, written in dialect `home`, to a target of dialect `abroad`; `prompted`: its model has no tools."""
     profile = target.profile
-    losses: list[Loss] = list(request.losses)
     same = home.name == abroad.name
+    abroad_or_taught = not same or prompted is not None
+    if abroad_or_taught:
+        request = home.portable(request)
+    losses: list[Loss] = list(request.losses)
+    if profile.family != "anthropic":
+        # A server that only imitates the dialect would pass over the field and answer without the conversation.
+        _refuse_threads(request)
     if not same:
         _refuse_bound_features(request)
+        losses += _unread(request, target)
+        request = leave_strangers(request, target, losses)
+        losses += _labels(request, profile)
         losses += [
-            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message")
+            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)
             for position, turn in enumerate(request.turns)
             if turn.phase is not None
         ]
-    turns = unique_history_ids(request.turns)
-    turns, repairs = pair_results(turns, pairing)
-    losses.extend(repairs)
+    turns = request.turns
+    if abroad_or_taught or profile.ids == "kimi":
+        # Kimi's ids are numbers of calls: two calls that share an id would share a number.
+        turns = unique_history_ids(turns)
+    if abroad_or_taught:
+        # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
+        # response, a thread), and calls may be pending by design.
+        turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
+        losses.extend(repairs)
     if not (same and profile.clean):
         turns = mend_broken_calls(turns, losses)
+    if not (profile.images and profile.empty_content):
+        turns = without_refused(turns, profile, losses)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
-    request = fit_system(request, profile, inline=abroad.system_turns, losses=losses)
-    if not same or prompted is not None:
-        request = portable_tools(request, home)
+    request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)
     request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them at home. A prompt has none.
-    flat = not same or prompted is not None
-    names = NameMap(names_of(request, flat=flat), OPENAI_NAMES if prompted is not None else abroad.names)
+    names = fitted_names(request, OPENAI_NAMES if prompted is not None else abroad.names, flat=abroad_or_taught)
     request = rename(request, names)
     rendered = None
     if prompted is not None:

@@ -50,6 +50,13 @@ def fit_controls(request: Request, target: Target, *, same: bool, losses: list[L
     reasoning = _fit_effort(request.reasoning, profile)
     if reasoning is not request.reasoning:
         changes["reasoning"] = reasoning
+        losses.append(
+            Loss(
+                "reasoning.effort",
+                f"{request.reasoning.effort} is sent as {reasoning.effort}, the nearest it knows",
+                "repaired",
+            )
+        )
     stops = request.stop[profile.stop_limit :]
     if stops:
         changes["stop"] = request.stop[: profile.stop_limit]

@@ -1,7 +1,8 @@
 """Opaque reasoning state goes back to the family that minted it and to nobody else (`dialects.md` 2.4, 3.9).
 
 Envelopes are opened here. A part whose state belongs to somebody else loses the state and keeps its readable text; a part that
-was nothing but state goes. Where a client dropped what it did not know, the store fills it in again.
+was nothing but state goes. Where a client dropped what it did not know, the store fills it in again: state for the family that
+minted it, and the text of reasoning for a model that wants it back.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def fit_state(
             continue
         parts: list[Part] = []
         for part in turn.parts:
-            kept = _fit_part(part, profile, same, envelope)
-            if kept is None or (kept is not part and getattr(kept, "signature", None) is None):
-                losses.append(Loss(f"turns[{position}]", "reasoning state of another provider"))
+            kept, lost = _fit_part(part, profile, same, envelope)
+            if lost:
+                losses.append(Loss(f"turns[{position}]", "reasoning state of another provider", minor=True))
             if kept is not None:
                 parts.append(kept)
         parts = _on_their_calls(parts)
@@ -47,27 +48,39 @@ def fit_state(
     return tuple(fitted)
 
 
-def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> Part | None:
+def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:
+    """The part with state that the target can read, or without, or nothing; and whether state was lost."""
     if not isinstance(part, Thinking | Text | ToolCall) or part.signature is None:
-        return part
+        return part, False
     state: Opaque | None = part.signature
+    empty = False
     if is_envelope(part.signature.payload):
         state = envelope.open(part.signature.payload) if envelope is not None else None
+        # Our own mark for "nobody signed this" holds nothing that could be lost.
+        empty = state is not None and not state.payload
         if state is not None and not (_reads(profile, state) and state.payload):
             state = None
     elif not _reads(profile, part.signature) and not (same and "unknown" in (part.signature.family, profile.family)):
         # At home, with a server nobody knows, the client's own value is taken for that server's.
         state = None
     if state is part.signature:
-        return part
+        return part, False
+    lost = state is None and not empty
     if state is None and isinstance(part, Thinking) and not part.text:
-        return None
-    return changed(part, signature=state)
+        return None, lost
+    return changed(part, signature=state), lost
 
 
 def _reads(profile: Profile, state: Opaque) -> bool:
     """Did this upstream, or one of its family, mint the state?"""
     return state.family == profile.state_family or state.family == profile.family
+
+
+def _wants(profile: Profile, block: Thinking) -> bool:
+    """Is this thinking of use to the target: state that it can read, or text that it asks for?"""
+    if block.signature is not None:
+        return _reads(profile, block.signature)
+    return profile.reasoning_replay != "never"
 
 
 def _on_their_calls(parts: list[Part]) -> list[Part]:
@@ -101,9 +114,7 @@ def _remembered(parts: list[Part], profile: Profile, store: OpaqueStore, tenant:
             if memory is not None:
                 has_thinking = any(isinstance(other, Thinking) for other in parts)
                 if first and not has_thinking:
-                    restored[:0] = [
-                        block for block in memory.thinking if block.signature is not None and _reads(profile, block.signature)
-                    ]
+                    restored[:0] = [block for block in memory.thinking if _wants(profile, block)]
                 if part.signature is None and memory.signature is not None and _reads(profile, memory.signature):
                     part = changed(part, signature=memory.signature)
             first = False

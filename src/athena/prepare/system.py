@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.model.parts import Text, changed, joined_text
+from athena.model.parts import Refusal, Text, changed, joined_text
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Turn
 
 
-def fit_system(request: Request, profile: Profile, *, inline: bool, losses: list[Loss]) -> Request:
-    """`inline`: the dialect takes system turns anywhere. Else the profile may take them behind a user turn."""
+def fit_system(request: Request, profile: Profile, *, inline: bool, same: bool, losses: list[Loss]) -> Request:
+    """`inline`: the dialect takes system turns anywhere, unless the profile says otherwise. Else the profile may take them
+    behind a user turn; whether they stand right is at home (`same`) for the upstream to say."""
     turns = request.turns
+    inline = inline and profile.system_turns == "anywhere"
     if not inline and any(turn.role == "system" for turn in turns):
         fitted: list[Turn] = []
         for position, turn in enumerate(turns):
-            if turn.role == "system" and not (profile.mid_system and fitted and fitted[-1].role == "user"):
-                tagged = f"<system-reminder>\n{joined_text(turn.parts, chr(10))}\n</system-reminder>"
+            stands = same or (fitted and fitted[-1].role != "assistant")
+            if turn.role == "system" and not (profile.mid_system and stands):
+                parts = turn.parts
+                tagged = f"<system-reminder>\n{joined_text(parts, chr(10))}\n</system-reminder>"
                 turn = changed(turn, role="user", parts=(Text(text=tagged),), hint=None)
                 losses.append(
                     Loss(f"turns[{position}]", "instructions in mid-conversation are sent as tagged text", "emulated")
                 )
+                losses += [
+                    Loss(f"turns[{position}].parts[{index}]", "only the text of late instructions can be sent")
+                    for index, part in enumerate(parts)
+                    if not isinstance(part, Text | Refusal)
+                ]
             fitted.append(turn)
         turns = tuple(fitted)
     system = request.system

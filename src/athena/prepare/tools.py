@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.names import NAMESPACE_SEPARATOR, NameMap
-from athena.dialects.base import Dialect, Target
+from athena.dialects.base import Target
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Part, Text, ToolCall, ToolResult, changed
 from athena.model.profile import Profile
@@ -26,14 +26,6 @@ class CustomTools(msgspec.Struct, frozen=True):
 
     def renamed(self, names: NameMap) -> CustomTools:
         return CustomTools(frozenset(names.target(name, space) for space, name in self.keys), self.keys)
-
-
-def portable_tools(request: Request, home: Dialect) -> Request:
-    """Typed tools that the client itself runs, as plain functions: another family does not know the type."""
-    tools = tuple(home.portable_tool(tool) or tool if tool.kind == "hosted" else tool for tool in request.tools)
-    if all(new is old for new, old in zip(tools, request.tools, strict=True)):
-        return request
-    return msgspec.structs.replace(request, tools=tools)
 
 
 def emulate_custom_tools(

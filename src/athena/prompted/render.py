@@ -329,12 +329,12 @@ def _without_controls(request: Request) -> Request:
 
 
 def _injected(request: Request, prompt: str, *, system_messages: bool) -> Request:
-    """Behind the last system message; without one where the model reads first (requirement C4)."""
+    """Behind the last of the leading instructions; without any where the model reads first.
+
+    Never behind instructions in mid-conversation: the prompt would move with every new one, and with it everything that a
+    prompt cache knows of the conversation.
+    """
     turns = list(request.turns)
-    for position in range(len(turns) - 1, -1, -1):
-        if turns[position].role == "system":
-            turns[position] = _with_last_text(turns[position], prompt)
-            return msgspec.structs.replace(request, turns=tuple(turns))
     if request.system:
         last = request.system[-1]
         if isinstance(last, Text):
@@ -350,12 +350,6 @@ def _injected(request: Request, prompt: str, *, system_messages: bool) -> Reques
             return msgspec.structs.replace(request, turns=tuple(turns))
     turns.insert(0, Turn(role="user", parts=(Text(text=prompt),)))
     return msgspec.structs.replace(request, turns=tuple(turns))
-
-
-def _with_last_text(turn: Turn, text: str) -> Turn:
-    parts = list(turn.parts)
-    _append_text(parts, text)
-    return changed(turn, parts=tuple(parts))
 
 
 def _with_first_text(turn: Turn, text: str) -> Turn:

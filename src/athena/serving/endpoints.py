@@ -24,6 +24,8 @@ class Door(msgspec.Struct, frozen=True):
     stream: bool | None = None
     array: bool = False
     methods: tuple[str, ...] = ("POST",)
+    unknown_verb: str = ""
+    """A model's name that may also be a name and a verb that nobody serves: it depends on the HTTP method."""
 
 
 _FIXED: dict[str, Door] = {
@@ -70,7 +72,8 @@ def _model_door(rest: str, prefix: str, query: str, headers: Mapping[str, str]) 
     if colon and verb in _GEMINI_VERBS and model:
         action, streamed = _GEMINI_VERBS[verb]
         return Door(action, "gemini", unquote(model), streamed, array=streamed and "alt=sse" not in query)
-    return Door("model", _listing_dialect(prefix, query, headers), model=unquote(rest), methods=("GET",))
+    dialect = _listing_dialect(prefix, query, headers)
+    return Door("model", dialect, model=unquote(rest), methods=("GET",), unknown_verb=verb if colon and model else "")
 
 
 def _listing_dialect(prefix: str, query: str, headers: Mapping[str, str]) -> str:
@@ -81,13 +84,32 @@ def _listing_dialect(prefix: str, query: str, headers: Mapping[str, str]) -> str
     return "openai_chat"
 
 
-def dialect_of_error(path: str) -> str:
-    """Whose error shape a caller of an unknown path most likely reads."""
-    if path.startswith("/v1/messages"):
+def dialect_of_error(path: str, headers: Mapping[str, str]) -> str:
+    """Whose error shape a caller of an unknown path most likely reads: by the path, else by its headers."""
+    if "/messages" in path:
         return "anthropic_messages"
-    if path.startswith(("/v1beta", "/v1alpha")):
+    if path.startswith(("/v1beta", "/v1alpha")) or path.endswith(tuple(f":{verb}" for verb in _GEMINI_VERBS)):
         return "gemini"
-    return "openai_chat"
+    if path.endswith(("/chat/completions", "/responses")):
+        return "openai_chat"
+    if "anthropic-version" in headers or "x-api-key" in headers:
+        return "anthropic_messages"
+    return "gemini" if "x-goog-api-key" in headers else "openai_chat"
+
+
+_BASE_OF = {"/messages": "", "/chat/completions": "/v1", "/responses": "/v1", "/models": "/v1"}
+"""Where the base URL of a client ends that adds this to it."""
+
+
+def hint(path: str) -> str:
+    """What to set where a path looks like a known one behind a wrong base URL; empty for any other."""
+    for ending, base in _BASE_OF.items():
+        if path.rstrip("/").endswith(ending):
+            return f"; {ending} is served as /v1{ending}: let the client's base URL end in {base or 'the port'}"
+    for verb in _GEMINI_VERBS:
+        if path.endswith(f":{verb}"):
+            return f"; :{verb} is served as /v1beta/models/MODEL:{verb}: let the client's base URL end in the port"
+    return ""
 
 
 def credential(headers: Mapping[str, str], query: str) -> str | None:

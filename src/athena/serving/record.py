@@ -16,7 +16,8 @@ class Details(msgspec.Struct):
     unchecked_calls: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls by what was wrong with them, and by why they were not held against their whole schema."""
     losses: dict[str, int] = msgspec.field(default_factory=dict)
-    """By what was done: dropped, emulated, repaired."""
+    answer_losses: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of the request and of the answer, by what was done: dropped, emulated, repaired."""
     notes: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls in text that could not be used, by error code."""
     prompted_style: str = ""
@@ -42,6 +43,8 @@ class Record(msgspec.Struct):
     stream: bool = False
     tools: int = 0
     tool_mode: str = ""
+    corrections: str = ""
+    """What was left out of the request because the upstream refuses it."""
     calls: int = 0
     text_calls: int = 0
     repairs: int = 0
@@ -50,6 +53,7 @@ class Record(msgspec.Struct):
     echoes: int = 0
     """Calls in the model's text that it quoted from the request."""
     warnings: int = 0
+    answer_warnings: int = 0
     bad_records: int = 0
     large: bool = False
     """The request is handled in a thread."""

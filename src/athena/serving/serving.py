@@ -25,8 +25,8 @@ The rules, in the order in which they bite:
 
 - Until the client has a byte, a failed attempt may be repeated or the next target asked. After it, never.
 - The client's head waits for the first event that decides the answer, but only so long; then keep-alives begin.
-- An upstream that refuses tools as such is asked again with the tools in its prompt; where that fails too, the first error
-  is told.
+- An upstream that refuses what a request holds is asked again without it, tools in the prompt; where that fails too, the
+  first error is told.
 - A fallback that can not be asked this request is none: the failure that led to it is told.
 """
 
@@ -47,6 +47,7 @@ from athena.serving.call_checks import CallChecks
 from athena.serving.clock import Clock, Due, says_something, timeout_error
 from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
+from athena.serving.learning import Trial
 from athena.serving.record import Record
 from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
 from athena.serving.shared import Shared
@@ -165,9 +166,10 @@ class Serving:
         self._resume_at = 0.0
         self._exchange: Exchange | None = None
         self._route: Route | None = None
+        self._trial: Trial | None = None
         self._failure: _Failure | None = None
         self._refusal: _Failure | None = None
-        """The answer of an upstream that took no tools, while it is asked again with them in its prompt."""
+        """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
         self._request_sent = False
         self._retry_is_useless = False
         """The upstream said so."""
@@ -189,7 +191,7 @@ class Serving:
             case State.MOVING:
                 return self._move_on(now)
             case State.PAUSING:
-                return Pause(self._resume_at) if now < self._resume_at else self._ask(self._present_route())
+                return Pause(self._resume_at) if now < self._resume_at else self._try_target()
             case _:
                 raise UsageError(f"next() while {self.state.name}")
 
@@ -209,9 +211,13 @@ class Serving:
             self._tries = 0
             if self._position < last and not self._shared.health.is_up(self.target.upstream):
                 continue  # by now somebody else tries whether it is back
-            return self._ask(self._present_route())
+            return self._try_target()
         assert self._failure is not None
         return self._tell(self._failure, now)
+
+    def _try_target(self) -> Build:
+        self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
+        return self._ask(self._trial.route)
 
     def _ask(self, route: Route) -> Build:
         self._exchange, self._route = None, route
@@ -231,14 +237,17 @@ class Serving:
         """The attempt failed, and nobody has seen it."""
         failure = self._failure
         assert failure is not None
-        modes = self._shared.tool_modes
-        if self._refusal is not None:
-            # It was not the tools after all: the first error is the one to tell.
-            failure, self._failure, self._refusal = self._refusal, self._refusal, None
-            self.record.tool_mode = ""
-        elif second := modes.second_route(self.target, self._route_in_use(), self.request, failure.error):
-            self._refusal = failure
-            return self._ask(second)
+        trial = self._trial
+        if trial is not None:
+            if trial.corrects(failure.exchange):
+                self._refusal = self._refusal or failure
+                return self._ask(trial.route)
+            self.record.corrections = ",".join(trial.corrections)
+            if self._refusal is not None and trial.was_in_vain(failure.exchange):
+                # It was not what was left out after all: the first error is the one to tell.
+                failure = self._failure = self._refusal
+                self.record.tool_mode = ""
+            self._refusal = None
         error = failure.error
         if error is None:
             return self._tell(failure, now)
@@ -424,8 +433,9 @@ class Serving:
             self.state = State.FAILED
             return NOTHING
         if exchange.outcome == "ok":
-            if self._refusal is not None:
-                self._shared.tool_modes.confirm(self.target)
+            if self._trial is not None:
+                self._trial.answered()
+                self.record.corrections = ",".join(self._trial.corrections)
             if exchange.usage is not None and not exchange.usage.estimated:
                 self._shared.tokens.learn(self.request, self.target.model, exchange.usage.input_total)
         step = self._with_head(step, now)
@@ -570,8 +580,11 @@ class Serving:
                 details.echo_note = _quotation(exchange)
             if exchange.prompted is not None:
                 details.prompted_style = exchange.prompted.style
-            for loss in exchange.losses:
+            record.answer_warnings = len(exchange.answer_losses)
+            for loss in exchange.request_losses:
                 details.losses[loss.action] = details.losses.get(loss.action, 0) + 1
+            for loss in exchange.answer_losses:
+                details.answer_losses[loss.action] = details.answer_losses.get(loss.action, 0) + 1
             for note in exchange.notes:
                 details.notes[note.code] = details.notes.get(note.code, 0) + 1
         record.outcome = record.outcome or "error"
@@ -585,13 +598,6 @@ class Serving:
     def _present(self) -> Exchange:
         assert self._exchange is not None
         return self._exchange
-
-    def _present_route(self) -> Route:
-        return self._shared.tool_modes.route(self.target)
-
-    def _route_in_use(self) -> Route:
-        assert self._route is not None
-        return self._route
 
     def _with_head(self, step: Step, now: float) -> Step:
         """The step with everything that the client's head holds; a second head is left out."""

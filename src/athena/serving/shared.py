@@ -12,12 +12,12 @@ from athena.opaque import Envelope, OpaqueStore
 from athena.serving.budget import Budget
 from athena.serving.clock import ClientLimits
 from athena.serving.health import RetryBudget, UpstreamHealth
+from athena.serving.learning import Learnt
 from athena.serving.record import Record
 from athena.serving.settings import Retries
 from athena.serving.tap import Tap, Watcher
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
-from athena.serving.tool_modes import ToolModes
 
 
 class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Shared:
         self,
         *,
         retries: Retries,
-        tool_modes: ToolModes,
+        learnt: Learnt,
         tokens: TokenCounter,
         envelope: Envelope,
         store: OpaqueStore | None,
@@ -51,7 +51,7 @@ class Shared:
         wall_clock: Callable[[], float],
     ) -> None:
         self.retries = retries
-        self.tool_modes = tool_modes
+        self.learnt = learnt
         self.tokens = tokens
         self.memory = memory
         self.health = health

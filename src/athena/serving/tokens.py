@@ -1,12 +1,15 @@
 """How many tokens a request is, without asking anybody: an estimate that learns from what upstreams report.
 
 No tokenizer of the fifty models behind a gateway is at hand, and a count endpoint must never fail (`dialects.md` 3.14). So the
-text is measured, and the ratio between that measure and the upstream's own count is learned per model.
+text is measured, and what a model makes of that measure is learned from its upstream's own counts.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,19 +29,31 @@ from athena.model.parts import (
     ToolResult,
     Video,
 )
-from athena.model.request import Request
+from athena.model.request import Request, Turn
 
 _PER_TURN = 4
 _PER_TOOL = 12
 _PER_IMAGE = 1500
+_LEAST = 20
+"""Fewer tokens than this teach nothing: what is around every request weighs more."""
 _LEARNED_MODELS = 1024
+_CONVERSATIONS = 4096
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 
 
 def measured_tokens(request: Request) -> int:
     """A request's size in tokens of an average tokenizer: instructions, turns, tools, images and thinking."""
+    return _around(request) + _turns(request.turns)
+
+
+def _turns(turns: Sequence[Turn]) -> int:
+    return sum(_PER_TURN + sum(map(_part, turn.parts)) for turn in turns)
+
+
+def _around(request: Request) -> int:
+    """All but the turns."""
     total = sum(map(_part, request.system))
-    for turn in request.turns:
-        total += _PER_TURN + sum(map(_part, turn.parts))
     for tool in request.tools:
         total += _PER_TOOL + _text(tool.name) + _text(tool.description or "")
         if tool.schema:
@@ -91,24 +106,125 @@ def _bytes(size: int) -> int:
     return -(-size // 4)
 
 
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    """The newest request of a conversation that an upstream counted."""
+
+    turns: int
+    measured: int
+    actual: int
+
+    def is_beginning(self, request: Request, measured: int) -> bool:
+        """Is `request` this one with turns added to it? `measured` is the part of it that should be this one.
+
+        Clients also shorten their history and compact it.
+        """
+        return len(request.turns) >= self.turns and abs(measured - self.measured) <= self.measured // 100
+
+
 class TokenCounter:
-    """Measures requests and learns each model's ratio. Bounded: the model not seen for longest is forgotten."""
+    """Measures requests and learns from what upstreams count. Bounded: what was not seen for longest is forgotten.
+
+    The next request of a conversation is the last one and a few turns more. What the upstream counted for the last one is
+    known, so only the new turns have to be estimated. What letters, digits, signs and other scripts cost there is learnt for
+    each model. The first request of a conversation is estimated as a whole, with the model's usual ratio.
+    """
 
     def __init__(self) -> None:
         self._ratio: OrderedDict[str, float] = OrderedDict()
+        """Tokens that a model counts for one that is measured."""
+        self._costs: OrderedDict[str, tuple[float, ...]] = OrderedDict()
+        """What a model counts for one of each feature of new turns."""
+        self._conversations: OrderedDict[int, _Known] = OrderedDict()
 
     def count(self, request: Request, model: str) -> int:
         """The estimate for an upstream model, rounded up."""
-        return max(1, int(measured_tokens(request) * self._ratio.get(model, 1.0) + 0.999))
+        known = self._conversations.get(_conversation(request, model))
+        turns = known.turns if known is not None else 0
+        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        if known is None:
+            tokens = (before + _turns(new)) * self._ratio.get(model, 1.0)
+        elif known.is_beginning(request, before):
+            tokens = known.actual + _product(self._costs.get(model, _USUAL_COSTS), _features(new))
+        else:
+            tokens = known.actual * (before + _turns(new)) / known.measured
+        return max(1, int(tokens + 0.999))
 
     def learn(self, request: Request, model: str, actual: int) -> None:
         """An upstream said how many tokens a request was."""
-        measured = measured_tokens(request)
-        if measured < 20 or actual < 20:
+        conversation = _conversation(request, model)
+        known = self._conversations.get(conversation)
+        turns = known.turns if known is not None else 0
+        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        measured = before + _turns(new)
+        if measured < _LEAST or actual < _LEAST:
             return
         ratio = min(4.0, max(0.25, actual / measured))
-        known = self._ratio.get(model)
-        self._ratio[model] = ratio if known is None else known * 0.8 + ratio * 0.2
-        self._ratio.move_to_end(model)
-        while len(self._ratio) > _LEARNED_MODELS:
-            self._ratio.popitem(last=False)
+        _keep(self._ratio, model, self._ratio.get(model, ratio) * 0.8 + ratio * 0.2, _LEARNED_MODELS)
+        if known is not None and actual > known.actual and known.is_beginning(request, before):
+            self._learn_costs(model, _features(new), actual - known.actual)
+        _keep(self._conversations, conversation, _Known(len(request.turns), measured, actual), _CONVERSATIONS)
+
+    def _learn_costs(self, model: str, features: tuple[float, ...], actual: int) -> None:
+        """Each feature takes its share of the error: normalised least mean squares, half a step at a time."""
+        costs = self._costs.get(model, _USUAL_COSTS)
+        power = _product(features, features)
+        if power:
+            step = 0.5 * (actual - _product(costs, features)) / power
+            learnt = tuple(min(4.0, max(0.02, cost + step * x)) for cost, x in zip(costs, features, strict=True))
+            _keep(self._costs, model, learnt, _LEARNED_MODELS)
+
+
+def _keep(items: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    items[key] = value
+    items.move_to_end(key)
+    while len(items) > most:
+        items.popitem(last=False)
+
+
+def _conversation(request: Request, model: str) -> int:
+    """What tells one conversation from another, as far as a number of tokens is concerned: how it begins.
+
+    The first block of instructions is left out: agents put lines into it that change with every request.
+    """
+    system = tuple(part.text for part in request.system[-1:] if isinstance(part, Text))
+    first = tuple(part.text for turn in request.turns[:1] for part in turn.parts if isinstance(part, Text))
+    return hash((model, len(request.tools), system, first))
+
+
+_USUAL_COSTS = (0.23, 0.5, 0.6, 0.1, 0.35, 8.0, 1.0)
+"""Of a letter, a digit, a sign, a blank, a byte of another script, a part with what is around it, and a measured token of any
+other kind (an image, a document)."""
+_KINDS = (
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    b"0123456789",
+    bytes(code for code in range(33, 127) if not chr(code).isalnum()),
+    bytes(range(33)),
+)
+
+
+def _features(turns: Sequence[Turn]) -> tuple[float, ...]:
+    """How much of each kind is in these turns."""
+    texts: list[str] = []
+    parts, others = 0, 0
+    waiting: list[Part] = [part for turn in turns for part in turn.parts]
+    while waiting:
+        part = waiting.pop()
+        parts += 1
+        match part:
+            case Text() | Refusal():
+                texts.append(part.text)
+            case Thinking(text=str() as text) if text:
+                texts.append(text)
+            case ToolCall():
+                texts += (part.name, part.arguments)
+            case ToolResult():
+                waiting += part.parts
+            case _:
+                others += _part(part)
+    data = "".join(texts).encode("utf-8", "replace")
+    amounts = [len(data) - len(data.translate(None, kind)) for kind in _KINDS]
+    return (*amounts, len(data) - sum(amounts), parts, others)
+
+
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(sum(map(operator.mul, one, other)))

@@ -240,14 +240,18 @@ def log_ignored(loaded: Loaded) -> None:
         logging.getLogger("athena").warning("%s", problem)
 
 
-def log_refusal(upstream: str, model: str, keep_s: float) -> None:
-    """A model counts as one that takes no tools."""
+def log_refusal(upstream: str, model: str, feature: str, keep_s: float) -> None:
+    """Requests for a model go without what its upstream refuses."""
+    tools = feature == "tools"
     logging.getLogger("athena").warning(
-        "%s refuses tools for %s: they go into the prompt for %g seconds; `tools: prompted` says so for good",
+        "%s refuses %s for %s: %s for %g seconds; %s says so for good",
         upstream,
+        feature,
         model,
+        "they go into the prompt" if tools else "requests go without it",
         keep_s,
-        extra={"fields": {"upstream": upstream, "upstream_model": model, "tools": "prompted"}},
+        "`tools: prompted`" if tools else "a `profile` of the upstream",
+        extra={"fields": {"upstream": upstream, "upstream_model": model, "feature": feature}},
     )
 
 

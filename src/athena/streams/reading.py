@@ -65,6 +65,7 @@ def events_from(
     limits: Limits = DEFAULT_LIMITS,
     untrusted: Sequence[str] = (),
     echo: EchoRule = "text",
+    seed: str = "",
 ) -> EventStream:
     """The events of an answer, whoever gives it: iterate the result by `for`, or by `async for` where the source is async.
 
@@ -99,13 +100,14 @@ def events_from(
         untrusted: The texts that the model was given and did not write; a call in its text that stands in one of them is a
             quotation.
         echo: What becomes of a quotation: it stays `text`, is an `error`, or is a call (`allow`).
+        seed: Goes into the ids of calls that have none: give each answer another.
 
     Raises:
         UsageError: The source is none, or its dialect is not known.
     """
     if dialect is not None:
         get_dialect(dialect)
-    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits, untrusted, echo))
+    return EventStream(source, _Reader(dialect, format, model, tools, profile, limits, untrusted, echo, seed))
 
 
 class EventStream:
@@ -273,7 +275,9 @@ class _Reader:
         limits: Limits,
         untrusted: Sequence[str],
         echo: EchoRule,
+        seed: str,
     ) -> None:
+        self._seed = seed
         self._dialect = dialect
         self._model = model or ""
         self._profile = profile
@@ -289,7 +293,7 @@ class _Reader:
             declared = None if tools is None else read_tools(tools)
             options = FormatOptions(format_id, policies=Policies(echo=echo))
             guard = text_guard(untrusted, ToolBook(declared))
-            self._formats = FormatStage(options, tools=declared, limits=limits, guard=guard)
+            self._formats = FormatStage(options, tools=declared, limits=limits, seed=seed, guard=guard)
 
     def feed(self, piece: Any) -> list[Event]:
         """The events of one piece: bytes, an SDK's object, or a record as JSON."""
@@ -337,7 +341,7 @@ class _Reader:
         profile = self._profile
         if not isinstance(profile, Profile):
             profile = table.get(profile, self._model) if profile else table.for_dialect(name, self._model)
-        return get_dialect(name).decoder(DecodeContext(profile=profile, limits=self._limits), stream=stream)
+        return get_dialect(name).decoder(DecodeContext(profile=profile, limits=self._limits, seed=self._seed), stream=stream)
 
     def _needed(self, first: bytes) -> str:
         name = self._dialect or dialect_of(first)

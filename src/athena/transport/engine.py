@@ -24,13 +24,13 @@ from athena.serving.budget import Budget
 from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
+from athena.serving.learning import Learnt
 from athena.serving.record import Record
 from athena.serving.serving import Serving
 from athena.serving.settings import Health
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
-from athena.serving.tool_modes import ToolModes
 from athena.shells.config import Config, Router, Sources, load
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
@@ -59,7 +59,12 @@ class Engine:
         keep_s = config.learning.keep_s
         self._shared = Shared(
             retries=msgspec.structs.replace(config.retries, attempts=0),
-            tool_modes=ToolModes(time.monotonic, lambda upstream, model: log_refusal(upstream, model, keep_s), keep_s=keep_s),
+            learnt=Learnt(
+                time.monotonic,
+                lambda upstream, model, feature: log_refusal(upstream, model, feature, keep_s),
+                keep_s=keep_s,
+                correct=config.learning.correct,
+            ),
             tokens=self._tokens,
             envelope=Envelope(kept_envelope_key(config)),
             store=_SharedStore(config.reasoning_store) if config.reasoning_store else None,
@@ -78,13 +83,13 @@ class Engine:
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Serving | Step:
         """An SDK's request to be served, or the answer where no upstream is needed."""
         door = _door(path, query, headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
+        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, headers))
         try:
             if door is None or method not in door.methods:
                 raise ClientError(
                     f"{method} {path} has no counterpart behind athena.transport",
                     kind="not_found",
-                    code="not_found",
+                    code="unknown_path",
                     status=404,
                 )
             return self._enter(door, dialect, headers, query, body)

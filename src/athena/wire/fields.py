@@ -1,25 +1,28 @@
 """Typed reading of JSON objects: a wrong field is an `InvalidRequest` that names its path, an unknown one is kept.
 
-Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive.
+Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive;
+`unread()` names what is left over in nested objects, so that nothing goes without a word.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from athena.errors import InvalidRequest
 
 T = TypeVar("T")
+_ALL = "\0all"
+"""Among the read keys of an object: whatever was left of it has been handed out."""
 
 
 class Fields:
     """A JSON object being read. Every getter marks its key as understood."""
 
-    __slots__ = ("_read", "path", "value")
+    __slots__ = ("_below", "_nested", "_read", "path", "value")
 
     def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
@@ -27,6 +30,18 @@ class Fields:
         self.value: dict[str, Any] = value
         self.path = path
         self._read: set[str] = set()
+        self._nested: list[tuple[str, dict[str, Any], set[str]]] = []
+        """Path, value and read keys of every object below the outermost one, each behind the one it stands in."""
+        self._below = 0
+        """Where in that list the objects below this one begin."""
+
+    def inner(self, value: object, path: str) -> Self:
+        """An object that stands inside this one, read the same way."""
+        nested = type(self)(value, path)
+        nested._nested = self._nested
+        self._nested.append((path, nested.value, nested._read))
+        nested._below = len(self._nested)
+        return nested
 
     def at(self, key: str) -> str:
         """The path of a key, as errors spell it: messages[2].content."""
@@ -98,23 +113,47 @@ class Fields:
             return tuple(value)
         raise _wrong(self.at(key), "a string or an array of strings", value)
 
-    def child(self, key: str) -> Fields | None:
+    def child(self, key: str) -> Self | None:
         """A nested object, to be read the same way."""
         value = self.mapping(key)
-        return None if value is None else Fields(value, self.at(key))
+        return None if value is None else self.inner(value, self.at(key))
 
-    def children(self, key: str) -> Iterator[Fields]:
+    def children(self, key: str) -> Iterator[Self]:
         """The objects of an array."""
         for index, item in enumerate(self.sequence(key) or ()):
-            yield Fields(item, f"{self.at(key)}[{index}]")
+            yield self.inner(item, f"{self.at(key)}[{index}]")
 
-    def each(self, key: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
+    def each(self, key: str, read: Callable[[Self], T]) -> tuple[T, ...]:
         return tuple(read(item) for item in self.children(key))
 
     def rest(self) -> dict[str, Any] | None:
         """What no getter asked for, nulls left out; None when nothing is left."""
         left = {key: value for key, value in self.value.items() if key not in self._read and value is not None}
+        self._read.add(_ALL)
         return left or None
+
+    def whole(self) -> dict[str, Any]:
+        """The object itself, for a reader that understands none of it: all that is in it goes where the object goes."""
+        self._read.add(_ALL)
+        del self._nested[self._below :]
+        return self.value
+
+    def forget(self, key: str) -> None:
+        """Count a key as unknown after all: its value is one that nobody knows."""
+        self._read.discard(key)
+        place = self.at(key)
+        inside = (f"{place}.", f"{place}[")
+        self._nested[:] = [entry for entry in self._nested if entry[0] != place and not entry[0].startswith(inside)]
+
+    def unread(self) -> tuple[str, ...]:
+        """Paths of the fields of nested objects that no getter asked for and that nobody handed out."""
+        return tuple(
+            f"{path}.{key}"
+            for path, nested, read in self._nested
+            if _ALL not in read
+            for key, value in nested.items()
+            if value is not None and key not in read
+        )
 
     def wrong(self, key: str, expected: str) -> InvalidRequest:
         """The error to raise when a value is of the right type but illegal."""

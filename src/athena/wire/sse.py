@@ -17,6 +17,7 @@ Record: TypeAlias = tuple[str, bytes]
 """(event name or "", payload)"""
 
 _BOM = b"\xef\xbb\xbf"
+_NAME_CHARS = 100
 
 
 class SseDecoder:
@@ -148,6 +149,11 @@ def encode_event(payload: bytes, event: str = "") -> bytes:
     if event:
         return b"event: %b\ndata: %b\n\n" % (event.encode(), payload)
     return b"data: %b\n\n" % payload
+
+
+def is_event_name(text: str) -> bool:
+    """May an upstream's own name for an event stand on an event line? A line end in it would begin another one."""
+    return 0 < len(text) <= _NAME_CHARS and text.isascii() and text.isprintable()
 
 
 def encode_comment(text: str) -> bytes:

@@ -12,7 +12,7 @@ from athena.dialects.anthropic_messages.decode_request import decode_request
 from athena.dialects.anthropic_messages.encode_answer import PING, MessagesStreamEncoder, MessagesWholeEncoder
 from athena.dialects.anthropic_messages.encode_request import encode_request
 from athena.dialects.anthropic_messages.errors import decode_error, encode_error
-from athena.dialects.anthropic_messages.typed_tools import as_function
+from athena.dialects.anthropic_messages.portable import portable
 from athena.dialects.anthropic_messages.vocabulary import FAMILY, NAME
 from athena.dialects.base import (
     AnswerDecoder,
@@ -27,7 +27,7 @@ from athena.dialects.base import (
 )
 from athena.model.events import Error
 from athena.model.profile import IdStyle
-from athena.model.request import Request, Tool
+from athena.model.request import Request
 
 __all__ = ["DIALECT", "AnthropicMessages"]
 
@@ -48,9 +48,9 @@ class AnthropicMessages:
     named_events: bool = True
     usage_on_request: bool = False
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """Shell, editor, memory and computer tools as functions; None for tools the provider runs and for toolsets."""
-        return as_function(tool)
+    def portable(self, request: Request) -> Request:
+        """Tools that the caller runs as functions, and what only this API has in plain words."""
+        return portable(request)
 
     def decode_request(
         self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None

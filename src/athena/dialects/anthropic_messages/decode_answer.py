@@ -33,11 +33,18 @@ from athena.model.events import (
 )
 from athena.model.parts import Foreign, Opaque, OpaqueKind
 from athena.wire.json_span import is_json_object
+from athena.wire.sse import is_event_name
 from athena.wire.surrogates import without_lone_surrogates
 
 _NOTHING = msgspec.Raw(b"")
 _CUT: frozenset[FinishKind] = frozenset({"length", "context", "refusal"})
 """Endings that may come in the middle of a call."""
+_BLOCK_FIELDS: dict[str, frozenset[str]] = {
+    "text": frozenset({"type", "text", "citations"}),
+    "thinking": frozenset({"type", "thinking", "signature"}),
+    "redacted_thinking": frozenset({"type", "data"}),
+    "tool_use": frozenset({"type", "id", "name", "input", "toolset_name"}),
+}
 _MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"})
 
 
@@ -113,6 +120,7 @@ class BlockReader:
     def __init__(self, context: DecodeContext) -> None:
         seed = context.seed
         self._keep_extras = context.keep_extras
+        self._losses = context.losses
         self._family = context.profile.state_family
         self._open: dict[int, _Open] = {}
         self._waiting: list[int] = []
@@ -125,6 +133,12 @@ class BlockReader:
         """A block begins, with whatever it already holds."""
         block = _read_block(raw)
         opened = self._begin(index, block.type, out)
+        if self._losses is not None and (known := _BLOCK_FIELDS.get(block.type)) is not None:
+            fields = _read_any(raw)
+            caller = fields.get("caller")
+            if isinstance(caller, dict) and caller.get("type") == "direct":
+                del fields["caller"]  # the model itself called, as it always does elsewhere
+            self._losses.unknown(fields, known, block.type)
         if block.type == "text":
             if block.text:
                 out.append(TextDelta(block.text))
@@ -160,7 +174,7 @@ class BlockReader:
             return None
         if opened is None:
             return protocol_error(f"a {delta.type} for block {index}, which never began", payload)
-        if opened.kind == "tool_use":
+        if opened.kind == "tool_use" and (delta.partial_json or delta.type == "input_json_delta"):
             if delta.partial_json:
                 opened.pieces.append(delta.partial_json)
                 self.calls.append(out, index, delta.partial_json)
@@ -170,6 +184,8 @@ class BlockReader:
             out.append(WholePart(citation_part(delta.citation)))
         elif delta.type == "input_json_delta":
             opened.pieces.append(delta.partial_json or "")
+        elif opened.kind in _BLOCK_FIELDS:
+            self._unknown_delta(delta.type, payload, out)
         else:
             self._grow(opened, payload)
         return None
@@ -211,6 +227,8 @@ class BlockReader:
             if isinstance(event, Error) and event.fatal:
                 del out[position:]
                 return event
+        if self._losses is not None and not self._keep_extras:
+            self._losses.unknown(details, ("type", "explanation"), "stop_details")
         called = bool(self.calls.into_calls())
         if called and kind in ("stop", "stop_sequence"):
             kind, sequence = "tool", None
@@ -240,6 +258,13 @@ class BlockReader:
         for index in self._waiting:
             self.calls.write_complete(out, index)
         self._waiting.clear()
+
+    def _unknown_delta(self, kind: str, payload: bytes, out: list[Event]) -> None:
+        """A piece of text or thinking that is neither: clients of this dialect get it as it came."""
+        if self._keep_extras:
+            out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
+        elif self._losses is not None:
+            self._losses.drop(kind or "delta", "a piece of a block that only the upstream's own clients know")
 
     def _grow(self, opened: _Open, payload: bytes) -> None:
         """A delta nobody knows (compaction and later ones): text joins, anything else replaces."""
@@ -296,8 +321,10 @@ class MessagesStreamDecoder(StreamDecoder):
             self._stop(out)
         elif kind == "error" or record.error is not None:
             self.fail(out, error_of_object(record.error, raw=payload[:2000].decode("utf-8", "replace")))
-        elif self.context.keep_extras:
-            out.append(Extra({UNKNOWN_EVENT: _read_any(payload)}, choice=0, delta=True))
+        elif self.context.keep_extras and is_event_name(kind):
+            out.append(Extra({UNKNOWN_EVENT: {"type": kind, **_read_any(payload)}}, choice=0, delta=True))
+        elif self.context.losses is not None:
+            self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 
     @property
     def finished(self) -> bool:
@@ -315,6 +342,7 @@ class MessagesStreamDecoder(StreamDecoder):
             return
         self._begun = True
         extras = {key: value for key, value in fields.items() if key not in _MESSAGE_FIELDS}
+        self._note(extras)
         out.append(
             Start(
                 id=_text(fields.get("id")),
@@ -333,13 +361,18 @@ class MessagesStreamDecoder(StreamDecoder):
             self._reason = delta.stop_reason
             self._sequence = delta.stop_sequence
         self._details = delta.stop_details if delta.stop_details is not None else self._details
-        if self.context.keep_extras:
+        if self.context.keep_extras or self.context.losses is not None:
             whole = _read_any(payload)
             extras = {key: value for key, value in whole.items() if key not in ("type", "delta", "usage")}
             inner = whole["delta"].items()
             extras |= {key: value for key, value in inner if key not in _MESSAGE_FIELDS and value is not None}
-            if extras:
+            self._note(extras)
+            if extras and self.context.keep_extras:
                 out.append(Extra(extras))
+
+    def _note(self, extras: dict[str, Any]) -> None:
+        if self.context.losses is not None and not self.context.keep_extras:
+            self.context.losses.unknown(extras, ())
 
     def _stop(self, out: list[Event]) -> None:
         reason = self._reason
@@ -395,9 +428,12 @@ class MessagesWholeDecoder(WholeDecoder):
         out.append(blocks.finish(reason or "", message.stop_sequence, message.stop_details, usage, out))
 
     def _extras(self, body: bytes) -> dict[str, Any] | None:
-        if not self.context.keep_extras:
-            return None
-        return {key: value for key, value in _read_any(body).items() if key not in _MESSAGE_FIELDS} or None
+        extras = {key: value for key, value in _read_any(body).items() if key not in _MESSAGE_FIELDS}
+        if self.context.keep_extras:
+            return extras or None
+        if self.context.losses is not None:
+            self.context.losses.unknown(extras, ())
+        return None
 
 
 def read_usage(usage: Any) -> Usage | None:

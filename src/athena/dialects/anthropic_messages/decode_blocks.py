@@ -46,7 +46,12 @@ def read_block(block: Fields) -> Part:
     """One block of any type."""
     kind = block.needed_text("type", allow_empty=False)
     read = _READERS.get(kind)
-    return Foreign(kind=kind, dialect=NAME, raw=block.value) if read is None else read(block)
+    return foreign(block) if read is None else read(block)
+
+
+def foreign(block: Fields) -> Foreign:
+    """A block only its own provider understands, or a known one with content of a kind that nobody knows yet."""
+    return Foreign(kind=str(block.value.get("type")), dialect=NAME, raw=block.whole())
 
 
 def read_cache(fields: Fields, key: str = "cache_control") -> CacheMark | None:
@@ -91,11 +96,16 @@ def citation_part(citation: Any) -> Citation:
 
 
 def _image(block: Fields) -> Part:
-    return Image(source=_source(block), cache=read_cache(block), raw=block.value, extras=block.rest())
+    source = _source(block)
+    if source is None:
+        return foreign(block)
+    return Image(source=source, cache=read_cache(block), raw=block.value, extras=block.rest())
 
 
 def _document(block: Fields) -> Part:
     source = _source(block)
+    if source is None:
+        return foreign(block)
     citations = block.child("citations")
     return Document(
         source=source,
@@ -122,7 +132,8 @@ def _search_result(block: Fields) -> Part:
     )
 
 
-def _source(block: Fields) -> Source:
+def _source(block: Fields) -> Source | None:
+    """Where the content comes from; None for a kind of place that nobody knows."""
     source = block.child("source")
     if source is None:
         raise InvalidRequest(f"{block.at('source')}: field required", path=block.at("source"))
@@ -134,10 +145,11 @@ def _source(block: Fields) -> Source:
     if kind == "file":
         return FileRef(id=source.needed_text("file_id"))
     if kind == "text":
+        source.text("media_type")
         return InlineText(text=source.needed_text("data"))
     if kind == "content":
         return Nested(read_content(source, "content"))
-    raise source.wrong("type", "base64, url, file, text or content")
+    return None
 
 
 def _thinking(block: Fields) -> Part:

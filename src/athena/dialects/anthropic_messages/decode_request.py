@@ -1,7 +1,7 @@
 """A client's Messages body as a neutral request. Wire facts: `dialects.md` 1.1.2 to 1.1.4; requirements A5, A14 to A22, M23.
 
 Strict where the API is strict about structure (roles, blocks, tool definitions), patient with everything else: both wire
-versions are served, a field nobody knows is kept, and agents that try one new field must not get a 400 for it.
+versions are served, and a field, a block, a tool or a value that nobody knows is kept for the API itself and never a 400.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
+import msgspec
+
 from athena.dialects.anthropic_messages.decode_blocks import read_block, read_cache, read_content
+from athena.dialects.anthropic_messages.portable import added_tools
 from athena.dialects.anthropic_messages.typed_tools import default_name, family_of
-from athena.dialects.anthropic_messages.vocabulary import NAME
+from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
 from athena.errors import InvalidRequest
-from athena.model.parts import Part, Text
+from athena.model.parts import Foreign, Part, Text
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Role, Tool, ToolChoice, Turn
 from athena.wire.fields import Fields
 
@@ -67,9 +70,10 @@ def decode_request(
         system=_system(fields),
         system_hint="system" if fields.has("system") else None,
         turns=turns,
-        tools=_tools(fields),
+        tools=(*_tools(fields), *_inline_tools(fields, turns)),
         raw=value,
         **read_settings(fields),
+        unread=fields.unread(),
     )
 
 
@@ -105,7 +109,7 @@ def _turn(message: Fields) -> Turn:
     role = _ROLES.get(message.needed_text("role"))
     if role is None:
         raise message.wrong("role", "user, assistant or system")
-    if not message.has("content"):
+    if not message.has("content") and not (role == "system" and message.has("output_config")):
         raise InvalidRequest(f"{message.at('content')}: field required", path=message.at("content"))
     parts = read_content(message, "content")
     untouched = all(part.raw is not None for part in parts)
@@ -116,23 +120,38 @@ def _system(fields: Fields) -> tuple[Part, ...]:
     value = fields.any("system")
     if isinstance(value, str):
         return (Text(text=value, raw=value),) if value else ()
-    parts = fields.each("system", read_block)
-    for index, part in enumerate(parts):
-        if not isinstance(part, Text):
-            path = f"system[{index}].type"
-            raise InvalidRequest(f"{path}: system holds text blocks only", path=path)
-    return parts
+    return fields.each("system", _system_block)
+
+
+def _system_block(block: Fields) -> Part:
+    text = block.value.get("text")
+    if isinstance(text, str) and text.startswith(f"{BILLING}:"):
+        return Foreign(kind=BILLING, dialect=NAME, raw=block.whole())
+    return read_block(block)
 
 
 # -- tools ----------------------------------------------------------------------------------------------------------------
+
+
+def _inline_tools(fields: Fields, turns: tuple[Turn, ...]) -> tuple[Tool, ...]:
+    """Tools that the conversation itself defines."""
+    definitions = added_tools(turns)
+    return tuple(
+        msgspec.structs.replace(_tool(fields.inner(definition, "messages[].tool.definition")), inline=True)
+        for definition in definitions
+    )
+
+
+def _tool(item: Fields) -> Tool:
+    kind = item.text("type")
+    return _function_tool(item) if kind in (None, "custom") else _typed_tool(item, str(kind))
 
 
 def _tools(fields: Fields) -> tuple[Tool, ...]:
     tools: list[Tool] = []
     seen: set[str] = set()
     for item in fields.children("tools"):
-        kind = item.text("type")
-        tool = _function_tool(item) if kind in (None, "custom") else _typed_tool(item, str(kind))
+        tool = _tool(item)
         if item.has("name"):
             # A toolset has no name of its own and collides with nothing.
             if tool.name in seen:
@@ -199,7 +218,8 @@ def _choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
         return ToolChoice("none"), parallel
     if kind == "tool":
         return ToolChoice("named", (choice.needed_text("name", allow_empty=False),)), parallel
-    raise choice.wrong("type", "auto, any, tool or none")
+    fields.forget("tool_choice")
+    return None, None
 
 
 # -- thinking and the shape of the answer ----------------------------------------------------------------------------------
@@ -207,9 +227,9 @@ def _choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
 
 def _reasoning(fields: Fields, output_config: Fields | None) -> Reasoning:
     effort = output_config.text("effort") if output_config is not None else None
-    if effort is not None and effort not in _EFFORTS:
-        assert output_config is not None
-        raise output_config.wrong("effort", "low, medium, high, xhigh or max")
+    if output_config is not None and effort is not None and effort not in _EFFORTS:
+        output_config.forget("effort")
+        effort = None
     thinking = fields.child("thinking")
     if thinking is None:
         return Reasoning(effort=effort)  # type: ignore[arg-type]  # checked against the literal's own values above
@@ -217,7 +237,8 @@ def _reasoning(fields: Fields, output_config: Fields | None) -> Reasoning:
     display = thinking.text("display")
     mode = {"enabled": "on", "adaptive": "adaptive", "between_tools": "between_tools", "disabled": "off"}.get(kind)
     if mode is None:
-        raise thinking.wrong("type", "enabled, adaptive, between_tools or disabled")
+        fields.forget("thinking")
+        return Reasoning(effort=effort)  # type: ignore[arg-type]  # checked above
     budget = thinking.integer("budget_tokens")
     if kind == "enabled" and budget is None:
         path = thinking.at("budget_tokens")
@@ -238,9 +259,12 @@ def _output(fields: Fields, output_config: Fields | None) -> Output:
     chosen = wanted or older
     if chosen is None:
         return Output()
-    kind = chosen.needed_text("type")
-    if kind != "json_schema":
-        raise chosen.wrong("type", "json_schema")
+    if chosen.needed_text("type") != "json_schema":
+        if output_config is not None and wanted is not None:
+            output_config.forget("format")
+        else:
+            fields.forget("output_format")
+        return Output()
     schema = chosen.mapping("schema")
     if schema is None:
         raise InvalidRequest(f"{chosen.at('schema')}: field required", path=chosen.at("schema"))

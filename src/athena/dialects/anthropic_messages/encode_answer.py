@@ -7,7 +7,7 @@ closed, because to a client a closed block is a call to run. `message_delta` goe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -35,7 +35,22 @@ from athena.model.events import (
     Usage,
     WholePart,
 )
-from athena.model.parts import Audio, Citation, Foreign, Opaque, Part, Refusal, Text, Thinking, ToolCall
+from athena.model.parts import (
+    Audio,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Opaque,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
 from athena.wire.sse import encode_event
 from athena.wire.surrogates import encode_text
 
@@ -91,6 +106,7 @@ def own_citation(part: Citation, context: EncodeContext) -> dict[str, Any] | Non
     if context.same_dialect and isinstance(part.raw, dict):
         return part.raw
     if part.url is None:
+        context.losses.drop("citation", "only citations of web addresses travel", minor=True)
         return None
     return {
         "type": "web_search_result_location",
@@ -219,7 +235,14 @@ class MessagesStreamEncoder:
             if self._open == "text":
                 self._close(out)
         elif isinstance(unknown := event.fields.get(UNKNOWN_EVENT), dict):
-            out.append(_event(str(unknown.get("type", "")), unknown))
+            kind = str(unknown.get("type", ""))
+            if kind == "content_block_delta":
+                if not self._open:
+                    # Its block has not said anything yet, so it has not begun here either.
+                    self._context.losses.drop("delta", "a piece of a block that came before the block's text")
+                    return
+                unknown = {**unknown, "index": self._index}
+            out.append(_event(kind, unknown))
         elif event.choice is None:
             self._extras.update(event.fields)
 
@@ -336,21 +359,22 @@ class MessagesStreamEncoder:
         elif isinstance(part, Foreign):
             self._foreign(part, out)
         else:
-            text = shown_text(part)
+            text = shown_text(part, self._context)
             if text:
                 self._text(TextDelta(text), out)
 
     def _foreign(self, part: Foreign, out: list[bytes]) -> None:
-        if part.dialect != NAME or not isinstance(part.raw, dict):
+        block = own_block(part, self._context)
+        if block is None:
             return
-        value = part.raw.get("input")
+        value = block.get("input")
         if part.kind.endswith("tool_use") and isinstance(value, dict):
             # Agents read a tool's input from deltas only.
-            self._start_block({**part.raw, "input": {}}, out)
+            self._start_block({**block, "input": {}}, out)
             prefix = self._delta_prefix("input_json_delta", "partial_json")
             out += (prefix, encode_text(_encode(value).decode()), _DELTA_END)
         else:
-            self._start_block(part.raw, out)
+            self._start_block(block, out)
         self._stop_block(out)
 
 
@@ -413,27 +437,42 @@ def write_message(answer: Answer, context: EncodeContext) -> dict[str, Any]:
 
 
 def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
-    if isinstance(part, Text):
-        block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_text(part.text))}
-        citations = [value for citation in part.citations if (value := own_citation(citation, context)) is not None]
-        if citations:
-            block["citations"] = citations
-        return block if part.text or citations else None
-    if isinstance(part, Thinking):
-        state = part.signature
-        if state is not None and _is_redacted(state, readable=bool(part.text)):
-            return {"type": "redacted_thinking", "data": state.payload}
-        return {
-            "type": "thinking",
-            "thinking": msgspec.Raw(encode_text(part.text)),
-            "signature": state.payload if state is not None else "",
-        }
-    if isinstance(part, ToolCall):
-        return _write_call(part)
-    if isinstance(part, Foreign):
-        return part.raw if part.dialect == NAME and isinstance(part.raw, dict) else None
-    text = shown_text(part)
-    return {"type": "text", "text": msgspec.Raw(encode_text(text))} if text else None
+    match part:
+        case Text():
+            block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_text(part.text))}
+            citations = [value for citation in part.citations if (value := own_citation(citation, context)) is not None]
+            if citations:
+                block["citations"] = citations
+            return block if part.text or citations else None
+        case Thinking():
+            state = part.signature
+            if state is not None and _is_redacted(state, readable=bool(part.text)):
+                return {"type": "redacted_thinking", "data": state.payload}
+            return {
+                "type": "thinking",
+                "thinking": msgspec.Raw(encode_text(part.text)),
+                "signature": state.payload if state is not None else "",
+            }
+        case ToolCall():
+            return _write_call(part)
+        case Foreign():
+            return own_block(part, context)
+        case Citation():
+            own = own_citation(part, context)
+            return None if own is None else {"type": "text", "text": "", "citations": [own]}
+        case Refusal() | Image() | Document() | Audio() | Video() | ToolResult():
+            text = shown_text(part, context)
+            return {"type": "text", "text": msgspec.Raw(encode_text(text))} if text else None
+        case _:
+            assert_never(part)
+
+
+def own_block(part: Foreign, context: EncodeContext) -> dict[str, Any] | None:
+    """A block of this dialect as it came; what only another dialect has is noted."""
+    if part.dialect == NAME and isinstance(part.raw, dict):
+        return part.raw
+    context.losses.drop(part.kind, "means something only to the upstream's own clients")
+    return None
 
 
 def _write_call(part: ToolCall) -> dict[str, Any]:
@@ -452,12 +491,23 @@ def _write_call(part: ToolCall) -> dict[str, Any]:
     return block
 
 
-def shown_text(part: Part) -> str:
-    """What can be shown as text of a part that has no block of its own here."""
-    if isinstance(part, Text | Refusal):
-        return part.text
-    if isinstance(part, Audio):
-        return part.transcript or ""
+def shown_text(part: Part, context: EncodeContext) -> str:
+    """What can be shown as text of a part that has no block of its own here; the rest is noted."""
+    match part:
+        case Text() | Refusal():
+            return part.text
+        case Audio(transcript=str() as transcript) if transcript:
+            context.losses.emulate("audio", "shown as its transcript")
+            return transcript
+        case Image(source=Url(url=url)):
+            context.losses.emulate("image", "shown as a link")
+            return f"![image]({url})"
+        case Image() | Document() | Audio() | Video():
+            context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
+        case Thinking() | ToolCall() | ToolResult() | Citation() | Foreign():
+            pass  # written by others
+        case _:
+            assert_never(part)
     return ""
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from athena.calls.arguments import arguments_object
 from athena.dialects.anthropic_messages.report import Report
-from athena.dialects.anthropic_messages.vocabulary import NAME
+from athena.dialects.anthropic_messages.vocabulary import BILLING, FAMILY, NAME
 from athena.model.parts import (
     Audio,
     Base64,
@@ -111,7 +111,9 @@ class MessageWriter:
         """System text as blocks, boundaries and order kept: prompt caches depend on them."""
         blocks: list[Block] = []
         for index, part in enumerate(parts):
-            if self._same and isinstance(part.raw, dict):
+            if isinstance(part, Foreign) and part.kind == BILLING and self._profile.family != FAMILY:
+                self._report.hint(f"system[{index}]", "the line for the provider's billing is not for others")
+            elif self._same and isinstance(part.raw, dict):
                 blocks.append(part.raw)
             elif isinstance(part, Text | Refusal):
                 if part.text:

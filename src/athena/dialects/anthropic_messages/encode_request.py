@@ -209,10 +209,13 @@ def _check(request: Request, report: Report) -> None:
     for key in ("verbosity", "prediction"):
         if getattr(request.output, key) is not None:
             report.drop(key, "this API has no such parameter")
+    if request.output.description is not None:
+        report.hint("response_format.description", "a schema has no description of its own here")
+    wanted = request.reasoning
+    if (wanted.summary or wanted.visible) and wanted.mode == "default" and wanted.effort is None:
+        report.hint("reasoning.display", "this model is not asked to think")
     if request.metadata:
         report.hint("metadata", "this API keeps no metadata but the user's id")
-    if request.store:
-        report.hint("store", "this API stores no answers")
     if request.cache.key is not None:
         report.hint("prompt_cache_key", "this API caches by breakpoints")
     for key, value in (request.server or {}).items():

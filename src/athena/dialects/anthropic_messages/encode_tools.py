@@ -6,6 +6,7 @@ from typing import Any
 
 from athena.dialects.anthropic_messages.encode_blocks import Message, cache_control
 from athena.dialects.anthropic_messages.report import Report
+from athena.dialects.base import searches_web
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, ToolChoice
 from athena.schemas import for_anthropic
@@ -19,6 +20,8 @@ def write_tools(request: Request, profile: Profile, report: Report, *, same: boo
     written: list[dict[str, Any]] = []
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
+        if same and tool.inline:
+            continue
         value = tool.raw if same and tool.raw is not None else _write_tool(tool, request, profile, report, path, same=same)
         if value is not None:
             written.append(value)
@@ -113,7 +116,7 @@ def _hosted(tool: Tool, request: Request, profile: Profile, report: Report, path
         if tool.deferred:
             value["defer_loading"] = True
         return value
-    if tool.hosted == "web_search" and profile.hosted_tools:
+    if searches_web(tool) and profile.hosted_tools:
         return _web_search(tool, report, path)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:

@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, kind_of_status, loose_error, retry_after
+from athena.dialects.base import (
+    STATUS_OF,
+    HttpError,
+    is_context_overflow,
+    kind_of_status,
+    loose_error,
+    overflow_message,
+    retry_after,
+)
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -44,8 +52,11 @@ _TYPE_OF_KIND: dict[ErrorKind, str] = {
     "server": "api_error",
 }
 
-_OVERFLOW = "prompt is too long"
-"""Agents compact their history when the message says this (`clients.md` 2)."""
+_RECOVERABLE = frozenset({"thread_unsupported_request"})
+"""Codes of ours that the API's own SDKs look for in `details` and recover from."""
+
+_OVERFLOWS = ("prompt is too long", "maximum context length is")
+"""Agents compact their history when the message says one of these (`clients.md` 2)."""
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
@@ -72,7 +83,16 @@ def error_of_object(inner: object, *, status: int | None = None, wait: float | N
         kind = kind_of_status(status)
     if kind == "invalid" and is_context_overflow(text, name):
         kind = "context_length"
-    return Error(message=text, kind=kind, code=name or "upstream_error", status=status, retry_after=wait, raw=raw)
+    details = fields.get("details")
+    return Error(
+        message=text,
+        kind=kind,
+        code=name or "upstream_error",
+        status=status,
+        retry_after=wait,
+        raw=raw,
+        details=details if isinstance(details, dict) else None,
+    )
 
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:
@@ -90,12 +110,13 @@ def error_body(error: Error, request_id: str = "") -> dict[str, Any]:
 
     `type` is always one of the API's own, because clients switch on it; our name for the cause is the extra `code`.
     """
-    message = error.message
-    if error.kind == "context_length" and not is_context_overflow(message, ""):
-        message = f"{_OVERFLOW}: {message}"
+    message = overflow_message(error, _OVERFLOWS[0], _OVERFLOWS)
     inner: dict[str, Any] = {"type": _TYPE_OF_KIND[error.kind], "message": message, "code": error.code}
     if error.param:
         inner["param"] = error.param
+    details = {"error_code": error.code} if error.code in _RECOVERABLE else error.details
+    if details:
+        inner["details"] = details
     body: dict[str, Any] = {"type": "error", "error": inner}
     if request_id:
         body["request_id"] = request_id

@@ -27,7 +27,7 @@ class Report:
 
     def hint(self, path: str, reason: str) -> None:
         """Something that only matters at home (a cache hint, a label) is left out."""
-        self.losses.append(Loss(path, reason))
+        self.losses.append(Loss(path, reason, minor=True))
 
     def repair(self, path: str, reason: str) -> None:
         """Something was put right."""

@@ -8,6 +8,10 @@ NAME = "anthropic_messages"
 FAMILY = "anthropic"
 """Whose reasoning state stands in a client's `signature` and `data` fields unless an envelope says otherwise."""
 
+BILLING = "x-anthropic-billing-header"
+"""How a system block begins that an agent writes for the provider's billing. It changes from session to session, so that no
+prefix of a prompt would ever be found in another provider's cache."""
+
 OLD_VERSION = "2023-06-01"
 NEW_VERSION = "2026-10-21"
 """From this wire version on, any sampling parameter is an error."""

@@ -22,10 +22,11 @@ from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_request
 from athena.dialects.gemini.encode_answer import GeminiStreamEncoder, GeminiWholeEncoder
 from athena.dialects.gemini.encode_request import encode_request
+from athena.dialects.gemini.portable import portable
 from athena.dialects.gemini.spelling import EitherCase
 from athena.model.events import Error
 from athena.model.profile import IdStyle
-from athena.model.request import Request, Tool
+from athena.model.request import Request
 
 __all__ = ["DIALECT", "Gemini"]
 
@@ -46,9 +47,9 @@ class Gemini:
     named_events: bool = False
     usage_on_request: bool = False
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """None: every hosted tool of Gemini runs at Google."""
-        return None
+    def portable(self, request: Request) -> Request:
+        """The computer tool as the functions that the client runs; every other hosted tool runs at Google."""
+        return portable(request)
 
     def decode_request(
         self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None

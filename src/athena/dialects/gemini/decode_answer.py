@@ -113,6 +113,7 @@ class _Response(msgspec.Struct, rename="camel"):
     prompt_feedback: msgspec.Raw = _NOTHING
     model_version: str | None = None
     response_id: str | None = None
+    create_time: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
 
 
@@ -131,18 +132,51 @@ class _Counts(msgspec.Struct, rename="camel"):
     candidates_tokens_details: list[_Modality] | None = None
 
 
+class _OnlyCall(_FunctionCall, forbid_unknown_fields=True):
+    pass
+
+
+class _OnlyPart(_Part, forbid_unknown_fields=True, rename="camel"):
+    function_call: _OnlyCall | None = None
+    inline_data: msgspec.Raw = _NOTHING
+    file_data: msgspec.Raw = _NOTHING
+    executable_code: msgspec.Raw = _NOTHING
+    code_execution_result: msgspec.Raw = _NOTHING
+    tool_call: msgspec.Raw = _NOTHING
+    tool_response: msgspec.Raw = _NOTHING
+
+
+class _OnlyContent(_Content, forbid_unknown_fields=True):
+    parts: list[_OnlyPart] | None = None  # type: ignore[assignment]  # read, never written
+    role: msgspec.Raw = _NOTHING
+
+
+class _OnlyCandidate(_Candidate, forbid_unknown_fields=True, rename="camel"):
+    content: _OnlyContent | None = None
+
+
+class _OnlyResponse(_Response, forbid_unknown_fields=True, rename="camel"):
+    candidates: list[_OnlyCandidate] | None = None  # type: ignore[assignment]  # read, never written
+
+
 _RESPONSES = msgspec.json.Decoder(_Response)
+_KNOWN_RESPONSES = msgspec.json.Decoder(_OnlyResponse)
+"""The same, refusing whatever is not known: reading into it is the check for unknown fields."""
+_MISSES = 8
+"""How many chunks with unknown fields are looked at closely; a stream in which all have some is not read twice for good."""
 _COUNTS = msgspec.json.Decoder(_Counts, strict=False)
 
 
 class _Choice:
     """What is known of one candidate."""
 
-    __slots__ = ("cited", "completed", "finish", "held", "last", "partial", "signed", "token")
+    __slots__ = ("cited", "completed", "finish", "held", "last", "message", "partial", "signed", "token")
 
     def __init__(self) -> None:
         self.finish: str | None = None
         self.token: str | None = None
+        self.message: str | None = None
+        """What the upstream says about the finish."""
         self.last = ""
         """Kind of the last part: text, thinking, call or another."""
         self.signed = False
@@ -167,24 +201,21 @@ class AnswerReader:
         self._usage = _NOTHING
         self._blocked: dict[str, Any] | None = None
         self._keys = 0
+        self._looks = _MISSES if context.losses is not None else 0
+        """How many chunks with unknown fields are still to be looked at."""
         self.failed = False
 
     def chunk(self, payload: bytes, out: list[Event]) -> None:
         """One chunk of a stream, or the whole body."""
-        try:
-            response = _RESPONSES.decode(payload)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
-            payload = without_lone_surrogates(payload)
-            response = _RESPONSES.decode(payload)
+        response, payload = self._read(payload, out)
         if _given(response.error):
             self.fail(out, decode_error(200, {}, payload))
             return
         if not self._started:
             self._started = True
             out.append(Start(id=response.response_id or "", model=response.model_version or ""))
+            if self._context.keep_extras and _given(response.create_time):
+                out.append(Extra({"createTime": msgspec.json.decode(response.create_time)}))
         if len(response.usage_metadata) > 4:
             self._usage = response.usage_metadata
         if _given(response.prompt_feedback):
@@ -193,6 +224,55 @@ class AnswerReader:
             self._candidate(candidate, position, payload, out)
             if self.failed:
                 return
+
+    def _read(self, payload: bytes, out: list[Event]) -> tuple[_Response, bytes]:
+        if self._looks:
+            try:
+                return _KNOWN_RESPONSES.decode(payload), payload
+            except msgspec.DecodeError:
+                self._looks -= 1
+                value = self._decoded(payload)
+                if isinstance(value, dict):
+                    self._note_unknown(value, out)
+        try:
+            return _RESPONSES.decode(payload), payload
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
+            payload = without_lone_surrogates(payload)
+            return _RESPONSES.decode(payload), payload
+
+    def _decoded(self, payload: bytes) -> Any:
+        try:
+            return msgspec.json.decode(without_lone_surrogates(payload))
+        except msgspec.DecodeError:
+            return None  # the reading proper says what is wrong with it
+
+    def _note_unknown(self, value: dict[str, Any], out: list[Event]) -> None:
+        """Fields that nobody reads: at home those of the response and of candidates go along, all others are noted."""
+        losses, home = self._context.losses, self._context.keep_extras
+        if losses is None:
+            return
+        extras = _unknown(value, _OnlyResponse)
+        if extras and home:
+            out.append(Extra(extras))
+        elif extras:
+            losses.unknown(extras, ())
+        candidates = value.get("candidates")
+        for entry in candidates if isinstance(candidates, list) else ():
+            extras = _unknown(entry, _OnlyCandidate)
+            if extras and home:
+                out.append(Extra(extras, entry.get("index") or 0))
+            elif extras:
+                losses.unknown(extras, (), "candidate")
+            content = entry.get("content") if isinstance(entry, dict) else None
+            parts = content.get("parts") if isinstance(content, dict) else None
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, dict) and ("text" in part or "functionCall" in part):
+                    # Any other part is handed on whole.
+                    losses.unknown(_unknown(part, _OnlyPart), (), "part")
+                    losses.unknown(_unknown(part.get("functionCall"), _OnlyCall), (), "functionCall")
 
     def fail(self, out: list[Event], error: Error) -> None:
         """End the answer with an error."""
@@ -229,19 +309,18 @@ class AnswerReader:
             kind = _kind(choice)
             if kind == "stop" and choice.completed:
                 kind = "tool"
-            finish = Finish(kind, choice.finish or "", details=choice.token if kind == "continuation" else None)
+            details = {"continuation": choice.token, "malformed": choice.message}.get(kind)
+            finish = Finish(kind, choice.finish or "", details=details)
             out.append(Done(finish, index, usage=self._read_usage() if index == last else None, last=index == last))
 
     def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
         index = max(candidate.index or 0, 0)
-        if index == self._odd_first:
-            index = 0
+        if index == self._odd_first or (0 < self._context.choices <= index and 0 not in self._choices):
+            self._odd_first, index = index, 0
         choice = self._choices.get(index)
         if choice is None:
             if 0 < self._context.choices <= index:
-                if 0 in self._choices:
-                    return
-                self._odd_first, index = index, 0
+                return
             choice = self._choices[index] = _Choice()
         content = candidate.content
         if content is not None and content.parts:
@@ -265,10 +344,14 @@ class AnswerReader:
         if candidate.finish_reason and not candidate.finish_reason.upper().endswith("UNSPECIFIED"):
             choice.finish = candidate.finish_reason.upper()
         choice.token = candidate.continuation_token or choice.token
+        if len(candidate.finish_message):
+            self._finish_message(candidate.finish_message, choice)
         if self._context.keep_extras:
             self._extras(candidate, index, out)
         elif len(candidate.grounding_metadata) or len(candidate.citation_metadata):
             self._citations(candidate, index, choice, out)
+        if len(candidate.logprobs_result) or len(candidate.url_context_metadata):
+            self._note_rare(candidate)
 
     def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
         text = part.text or ""
@@ -403,10 +486,28 @@ class AnswerReader:
         if fields:
             out.append(Extra(fields, index))
 
+    def _finish_message(self, raw: msgspec.Raw, choice: _Choice) -> None:
+        """What the upstream says about the finish: it is told where the finish is an error."""
+        losses = None if self._context.keep_extras else self._context.losses
+        if _kind(choice) == "malformed":
+            message = msgspec.json.decode(raw)
+            choice.message = message if isinstance(message, str) else None
+        elif losses is not None and _given(raw):
+            losses.drop("finishMessage", "a field that only the upstream's dialect has", minor=True)
+
+    def _note_rare(self, candidate: _Candidate) -> None:
+        losses = None if self._context.keep_extras else self._context.losses
+        if losses is not None and _given(candidate.logprobs_result):
+            losses.drop("logprobs", "log probabilities have no counterpart here")
+        if losses is not None and _given(candidate.url_context_metadata):
+            losses.drop("urlContextMetadata", "a field that only the upstream's dialect has", minor=True)
+
     def _citations(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
         for value in (candidate.grounding_metadata, candidate.citation_metadata):
             if not _given(value):
                 continue
+            if self._context.losses is not None:
+                self._context.losses.drop("sources", "only their addresses and titles travel", minor=True)
             for citation in citations_of(msgspec.json.decode(value)):
                 known = (citation.url or "", citation.quote)
                 if known not in choice.cited:
@@ -415,6 +516,8 @@ class AnswerReader:
 
     def _feedback(self, raw: msgspec.Raw, out: list[Event]) -> None:
         feedback = msgspec.json.decode(raw)
+        if self._context.losses is not None and not self._context.keep_extras:
+            self._context.losses.unknown(feedback, ("blockReason", "safetyRatings"), "promptFeedback")
         if isinstance(feedback, dict) and isinstance(feedback.get("blockReason"), str) and feedback["blockReason"]:
             self._blocked = feedback
         elif feedback and self._context.keep_extras:
@@ -443,6 +546,13 @@ class AnswerReader:
 
 
 _WIRE_NAMES = dict(zip(_Candidate.__struct_fields__, _Candidate.__struct_encode_fields__, strict=True))
+
+
+def _unknown(value: Any, known: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of an object that are none of the struct's."""
+    if not isinstance(value, dict):
+        return {}
+    return {key: item for key, item in value.items() if key not in known.__struct_encode_fields__ and item is not None}
 
 
 def _given(value: msgspec.Raw) -> bool:

@@ -60,7 +60,7 @@ def decode_contents(body: EitherCase) -> tuple[Turn, ...]:
     turns: list[Turn] = []
     answer: list[_Content] = []
     for index, item in enumerate([value] if single else value):
-        content = _content(item, path if single else f"{path}[{index}]", calls)
+        content = _content(body, item, path if single else f"{path}[{index}]", calls)
         if content.role == "assistant":
             answer.append(content)
             continue
@@ -117,7 +117,7 @@ def _end_answer(turns: list[Turn], answer: list[_Content]) -> None:
 
 
 def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
-    """`systemInstruction`: a content, a list of parts, or plain text. Anything but text has no meaning there."""
+    """`systemInstruction`: a content, a list of parts, or plain text."""
     value = body.any("systemInstruction")
     if value is None:
         return ()
@@ -125,17 +125,13 @@ def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
     if isinstance(value, dict) and "parts" not in value and "text" in value:
         value = [value]
     parts = _parts_of({"parts": value} if isinstance(value, list) else value, path)
-    decoded = [_unowed(_part(item, where, _Calls(), "user")) for item, where in parts]
-    for part, (_, where) in zip(decoded, parts, strict=True):
-        if not isinstance(part, Text):
-            raise InvalidRequest(f"{where}: a system instruction holds text", path=where)
-    return tuple(decoded)
+    return tuple(_unowed(_part(body.inner(item, where), _Calls(), "user")) for item, where in parts)
 
 
-def _content(item: Any, path: str, calls: _Calls) -> _Content:
+def _content(body: EitherCase, item: Any, path: str, calls: _Calls) -> _Content:
     if isinstance(item, str):
         return _Content("user", [Text(text=item)], item)
-    fields = EitherCase(item, path)
+    fields = body.inner(item, path)
     word = (fields.text("role") or "").lower()
     role = _ROLES.get(word)
     if role is None:
@@ -143,7 +139,7 @@ def _content(item: Any, path: str, calls: _Calls) -> _Content:
     fields.any("parts")
     if role == "assistant":
         calls.step()
-    parts = [_part(value, where, calls, role) for value, where in _parts_of(item, path)]
+    parts = [_part(fields.inner(value, where), calls, role) for value, where in _parts_of(item, path)]
     hint = word if word in ("function", "tool", "developer") else None
     return _Content(role, parts, item, hint, fields.rest())
 
@@ -171,9 +167,9 @@ class _Owed:
         self.state = state
 
 
-def _part(value: Any, path: str, calls: _Calls, role: Role) -> Part | _Owed:
-    fields = EitherCase(value, path)
-    if not fields.value:
+def _part(fields: EitherCase, calls: _Calls, role: Role) -> Part | _Owed:
+    value, path = fields.value, fields.path
+    if not value:
         raise InvalidRequest(f"{path}: a part needs one of text, functionCall, functionResponse, inlineData, ...", path=path)
     slot = read_slot(fields.text("thoughtSignature"))
     signature = slot if isinstance(slot, Opaque) else None
@@ -195,7 +191,7 @@ def _part(value: Any, path: str, calls: _Calls, role: Role) -> Part | _Owed:
     elif signature is not None and not (set(map(camel, fields.value)) - _BESIDE):
         part = Thinking(signature=signature, raw=value) if thought else Text(text="", signature=signature, raw=value)
     else:
-        part = foreign(value)
+        part = foreign(fields.whole())
     return _Owed(part, slot) if isinstance(slot, ThinkingState) else part
 
 
@@ -345,7 +341,10 @@ def decode_media(fields: EitherCase, kind: str) -> Part:
     else:
         address = data.needed_text("fileUri", allow_empty=False)
         source = FileRef(address) if _GOOGLE_FILE.match(address) else Url(address, mime or None)
-    return media_part(source, mime, raw=fields.value, extras=fields.rest(), title=data.text("displayName"))
+    part = media_part(source, mime, raw=fields.value, extras=fields.rest(), title=data.text("displayName"))
+    if not isinstance(part, Document):
+        data.forget("displayName")  # only documents have titles elsewhere
+    return part
 
 
 def media_part(

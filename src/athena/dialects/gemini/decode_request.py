@@ -37,6 +37,7 @@ def decode_request(body: Mapping[str, Any], *, model: str | None = None, stream:
         turns=turns,
         raw=raw,
         extras=extras or None,
+        unread=fields.unread(),
         **settings,
     )
 
@@ -106,7 +107,8 @@ def _reasoning(config: EitherCase) -> Reasoning:
     if level is not None:
         effort = _EFFORTS.get(level.removeprefix("THINKING_LEVEL_"))
         if effort is None:
-            raise thinking.wrong("thinkingLevel", "MINIMAL, LOW, MEDIUM or HIGH")
+            thinking.forget("thinkingLevel")
+            return Reasoning(visible=visible)
         return Reasoning(mode="on", effort=effort, budget=budget if budget and budget > 0 else None, visible=visible)
     if budget is None:
         return Reasoning(visible=visible)
@@ -185,8 +187,11 @@ def _tool_choice(config: EitherCase) -> ToolChoice | None:
         if not names:
             return ToolChoice("required")
         return ToolChoice("named", names) if len(names) == 1 else ToolChoice("allowed", names, required=True)
-    if mode == "VALIDATED":
-        return ToolChoice("allowed", names) if names else ToolChoice("auto")
+    if mode == "VALIDATED" and names:
+        return ToolChoice("allowed", names)
+    if names:
+        calling.forget("allowedFunctionNames")  # they count with the other two modes only
     if mode in ("AUTO", "NONE"):
         return ToolChoice("auto" if mode == "AUTO" else "none")
-    raise calling.wrong("mode", "AUTO, ANY, NONE or VALIDATED")
+    calling.forget("mode")
+    return ToolChoice("auto") if mode == "VALIDATED" else None

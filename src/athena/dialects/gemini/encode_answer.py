@@ -7,7 +7,7 @@ U+0085, U+2028 and U+2029, so these are escaped. Calls leave whole, when they ar
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -47,6 +47,7 @@ from athena.model.parts import (
     Text,
     Thinking,
     ToolCall,
+    ToolResult,
     Url,
     Video,
 )
@@ -144,19 +145,45 @@ def finish_reason(finish: Finish, context: EncodeContext) -> str:
     return _REASONS[finish.kind]
 
 
-def media_object(part: Part) -> dict[str, Any] | None:
-    """A generated image, sound or document as a part; None for what Gemini has no part for."""
-    if isinstance(part, Foreign):
-        return part.raw if part.dialect == "gemini" and isinstance(part.raw, dict) else None
-    if not isinstance(part, Image | Audio | Document | Video):
-        return None
-    source = part.source
-    if isinstance(source, Base64):
-        mime = source.mime or (audio_mime(part) if isinstance(part, Audio) else "application/octet-stream")
-        return {"inlineData": {"mimeType": mime, "data": source.data}}
-    if isinstance(source, Url):
-        return {"fileData": {"mimeType": source.mime or "image/*", "fileUri": source.url}}
+def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
+    """A generated image, sound or document as a part; None for what Gemini has no part for, which is noted."""
+    if context.same_dialect and isinstance(part, Image | Document | Audio | Video) and isinstance(part.raw, dict):
+        return part.raw
+    match part:
+        case Foreign(dialect="gemini", raw=dict() as own):
+            return own
+        case Foreign():
+            context.losses.drop(part.kind, "means something only to the upstream's own clients")
+        case Image(source=Base64() as source) | Document(source=Base64() as source) | Video(source=Base64() as source):
+            return {"inlineData": {"mimeType": source.mime or "application/octet-stream", "data": source.data}}
+        case Audio(source=Base64() as source):
+            if part.transcript:
+                context.losses.drop("audio.transcript", "sound has no transcript here", minor=True)
+            return {"inlineData": {"mimeType": source.mime or audio_mime(part), "data": source.data}}
+        case Image(source=Url() as link) | Document(source=Url() as link) | Video(source=Url() as link):
+            return {"fileData": {"mimeType": link.mime or "image/*", "fileUri": link.url}}
+        case Audio(transcript=str() as transcript) if transcript:
+            context.losses.emulate("audio", "shown as its transcript")
+            return {"text": transcript}
+        case Image() | Document() | Audio() | Video() | ToolResult():
+            context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
+        case Text() | Refusal() | Thinking() | ToolCall() | Citation():
+            pass  # written by others
+        case _:
+            assert_never(part)
     return None
+
+
+def _declined(finish: Finish) -> str:
+    """What to show for a refusal without a word: its explanation, where the upstream gave one."""
+    told = finish.details.get("explanation") if isinstance(finish.details, dict) else None
+    return told if isinstance(told, str) and told else DECLINED
+
+
+def _note_explanation(finish: Finish, context: EncodeContext) -> None:
+    """A refusal behind text: there is no place for its reason beside the text."""
+    if not context.same_dialect and _declined(finish) != DECLINED:
+        context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
 
 class _Choice:
@@ -271,7 +298,7 @@ class GeminiStreamEncoder:
         if isinstance(event.part, Citation):
             choice.citations.append(event.part)
             return
-        value = media_object(event.part)
+        value = media_object(event.part, self._context)
         if value is not None:
             choice.visible = True
             self._part(_encode(value), choice, out)
@@ -319,8 +346,10 @@ class GeminiStreamEncoder:
         choice = self._choice(event.choice)
         if choice.owed is not None:
             self._empty(choice, out)
-        if event.finish.kind == "refusal" and not choice.visible:
-            self._part(b'{"text":%b}' % _encode(DECLINED), choice, out)
+        if event.finish.kind == "refusal" and choice.visible:
+            _note_explanation(event.finish, self._context)
+        elif event.finish.kind == "refusal":
+            self._part(b'{"text":%b}' % _encode(_declined(event.finish)), choice, out)
         chunk: dict[str, Any] = {}
         feedback = _prompt_feedback(event.finish, self._context)
         if feedback is not None:
@@ -356,6 +385,8 @@ def finished_candidate(
     candidate["index"] = event.choice
     if event.finish.kind == "continuation" and isinstance(event.finish.details, str):
         candidate["continuationToken"] = event.finish.details
+    if any(not citation.url for citation in citations):
+        context.losses.drop("citation", "only citations of web addresses travel", minor=True)
     grounding = grounding_of(citations)
     if grounding is not None:
         candidate["groundingMetadata"] = grounding
@@ -394,9 +425,11 @@ class GeminiWholeEncoder:
             if feedback is not None:
                 body["promptFeedback"] = feedback
                 continue
-            parts, citations = _whole_parts(choice.parts)
-            if finish.kind == "refusal" and not any(_is_visible(part) for part in choice.parts):
-                parts.append({"text": DECLINED})
+            parts, citations = _whole_parts(choice.parts, context)
+            if finish.kind == "refusal" and any(_is_visible(part) for part in choice.parts):
+                _note_explanation(finish, context)
+            elif finish.kind == "refusal":
+                parts.append({"text": _declined(finish)})
             candidate = finished_candidate(Done(finish, choice.index), context, citations, parts=parts)
             if context.same_dialect and choice.extras:
                 candidate.update(choice.extras)
@@ -421,7 +454,7 @@ def _is_visible(part: Part) -> bool:
     return isinstance(part, ToolCall) or (isinstance(part, Text | Refusal) and bool(part.text.strip()))
 
 
-def _whole_parts(parts: tuple[Part, ...]) -> tuple[list[Any], list[Citation]]:
+def _whole_parts(parts: tuple[Part, ...], context: EncodeContext) -> tuple[list[Any], list[Citation]]:
     """The parts of one candidate; a foreign signature of thinking moves to the part behind it, as in a stream."""
     written: list[Any] = []
     citations: list[Citation] = []
@@ -446,7 +479,7 @@ def _whole_parts(parts: tuple[Part, ...]) -> tuple[list[Any], list[Citation]]:
                 citations.extend(part.citations)
         elif isinstance(part, Citation):
             citations.append(part)
-        elif (value := media_object(part)) is not None:
+        elif (value := media_object(part, context)) is not None:
             written.append(value)
     if owed is not None:
         written.append({"thought": True, "text": "", "thoughtSignature": owed})

@@ -62,14 +62,14 @@ class ContentsEncoder:
                 contents.extend(turn.raw if isinstance(turn.raw, RawContents) else [turn.raw])
                 continue
             if turn.name is not None:
-                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here"))
+                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here", minor=True))
             parts = self._parts(turn, f"turns[{position}]")
             if parts:
                 self._add(contents, "model" if turn.role == "assistant" else "user", parts, turn)
         if not self._home:
             self._check_ends(contents)
         if self._target.profile.signed_calls:
-            sign_current_calls(contents, home=self._home)
+            sign_calls(contents, home=self._home)
         return contents
 
     def _add(self, contents: list[Any], role: str, parts: list[Any], turn: Turn) -> None:
@@ -102,7 +102,7 @@ class ContentsEncoder:
             if isinstance(part, Thinking):
                 state = part.signature or state
                 if part.text and not self._home:
-                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream"))
+                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream", minor=True))
                 continue
             if isinstance(part, ToolResult):
                 parts.append(self._result(part, where, behind))
@@ -111,7 +111,7 @@ class ContentsEncoder:
                 parts.extend(behind)
                 behind = []
             if isinstance(part, Text) and part.citations and not self._home:
-                self._losses.append(Loss(f"{where}.citations", "history has no citations here"))
+                self._losses.append(Loss(f"{where}.citations", "history has no citations here", minor=True))
             written = self._part(part, where)
             if not written and not (isinstance(part, Text) and part.signature is not None):
                 continue
@@ -177,6 +177,8 @@ class ContentsEncoder:
 
     def _media(self, part: Image | Document | Audio | Video, path: str) -> dict[str, Any]:
         source = part.source
+        if isinstance(part, Document) and part.title and not isinstance(source, InlineText) and not self._home:
+            self._losses.append(Loss(f"{path}.title", "files have no names here", minor=True))
         if isinstance(source, Base64):
             mime = source.mime or (audio_mime(part) if isinstance(part, Audio) else "application/octet-stream")
             return {"inlineData": {"mimeType": mime, "data": source.data}}
@@ -228,22 +230,19 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
     return frozenset(bare)
 
 
-def sign_current_calls(contents: list[Any], *, home: bool) -> None:
-    """Give the first call of each step since the last user text the placeholder, if nobody signed it (1.4.2).
+def sign_calls(contents: list[Any], *, home: bool) -> None:
+    """Give the first call of each step the placeholder, if nobody signed it (1.4.2).
 
-    What a Gemini client wrote and nobody changed is its own business.
+    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must
+    be sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and nobody changed is its own
+    business.
     """
-    for position in range(len(contents) - 1, -1, -1):
-        content = contents[position]
+    for position, content in enumerate(contents):
         parts = content.get("parts") if isinstance(content, dict) else None
-        if not isinstance(parts, list):
-            return
-        if content.get("role") == "model":
-            signed = None if home and not isinstance(content, _Written) else _signed(parts)
+        if isinstance(parts, list) and content.get("role") == "model" and (isinstance(content, _Written) or not home):
+            signed = _signed(parts)
             if signed is not None:
                 contents[position] = {**content, "parts": signed}
-        elif any(isinstance(part, dict) and spelled(part, "functionResponse") not in part for part in parts):
-            return
 
 
 class _Written(dict[str, Any]):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, Target, searches_web
 from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
 from athena.dialects.gemini.spelling import EitherCase, put, spelled
 from athena.errors import InvalidRequest, UnsupportedFeature
-from athena.model.parts import Image, Part, Refusal, Text
+from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
 from athena.model.request import Loss, Reasoning, Request, Tool
 from athena.schemas import Growth, for_gemini
@@ -34,7 +34,7 @@ _SCALARS = {
 }
 _NO_ROOM = {
     "min_p": "min_p", "repetition_penalty": "repetition_penalty", "logit_bias": "logit_bias", "end_user": "user",
-    "speed": "speed", "include": "include", "store": "store",
+    "speed": "speed",
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     _write_contents(request, target, body, losses)
     changed = {name for name in _FIELDS if getattr(request, name) != before.get(name, _DEFAULTS[name])}
     if "system" in changed:
-        put(body, "systemInstruction", _instruction(request, home))
+        put(body, "systemInstruction", _instruction(request, home, losses))
     if "tools" in changed:
         put(body, "tools", _tools(request, target, losses, growth) or None)
     if "tool_choice" in changed:
@@ -100,15 +100,17 @@ def _write_contents(request: Request, target: Target, body: dict[str, Any], loss
     body[key] = contents
 
 
-def _instruction(request: Request, home: bool) -> dict[str, Any] | None:
-    parts = [_instruction_part(part, home) for part in request.system if not isinstance(part, Text | Refusal) or part.text]
+def _instruction(request: Request, home: bool, losses: list[Loss]) -> dict[str, Any] | None:
+    parts: list[Any] = []
+    for index, part in enumerate(request.system):
+        if home and part.raw is not None:
+            parts.append(part.raw)
+        elif isinstance(part, Text | Refusal):
+            if part.text:
+                parts.append({"text": part.text})
+        else:
+            losses.append(Loss(f"system[{index}]", "instructions hold text only"))
     return {"parts": parts} if parts else None
-
-
-def _instruction_part(part: Part, home: bool) -> Any:
-    if home and part.raw is not None:
-        return part.raw
-    return {"text": part.text if isinstance(part, Text | Refusal) else ""}
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[
     else:
         losses.extend(Loss(f"{path}.{key}", "unknown to this upstream") for key in tool.extras or ())
         if tool.strict:
-            losses.append(Loss(f"{path}.strict", "this upstream has no strict tools"))
+            losses.append(Loss(f"{path}.strict", "this upstream does not enforce schemas", minor=True))
         if tool.deferred:
             losses.append(Loss(f"{path}.defer_loading", "the tool is loaded at once", "emulated"))
     return declaration
@@ -154,7 +156,7 @@ def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: lis
     kind = tool.hosted or tool.name
     if request.dialect == NAME:
         return [{kind: tool.config or {}}]
-    if kind.startswith("web_search") and target.profile.hosted_tools:
+    if searches_web(tool) and target.profile.hosted_tools:
         if tool.config:
             losses.append(Loss(path, "settings of the web search"))
         return [{"googleSearch": {}}]
@@ -207,6 +209,8 @@ def _write_generation(request: Request, target: Target, body: dict[str, Any], ch
         put(config, "logprobs", request.logprobs or None)
     if "reasoning" in changed:
         put(config, "thinkingConfig", _thinking(request.reasoning, target.profile) or None)
+        if request.reasoning.mode == "between_tools":
+            losses.append(Loss("reasoning", "when to think is this model's own choice", "emulated"))
     if "output" in changed:
         _write_output(request, target, config, losses)
     if request.dialect != NAME:
@@ -276,11 +280,16 @@ def _write_output(request: Request, target: Target, config: dict[str, Any], loss
     for name in ("verbosity", "prediction", "audio"):
         if getattr(output, name) is not None:
             losses.append(Loss(f"output.{name}", "not known to this upstream"))
+    for name in ("description", "strict"):
+        if getattr(output, name):
+            losses.append(Loss(f"output.{name}", "schemas have no such field here", minor=True))
 
 
 def _write_resolution(request: Request, config: dict[str, Any], losses: list[Loss]) -> None:
     """One resolution for all images is what every model takes."""
-    details = {part.detail for turn in request.turns for part in turn.parts if isinstance(part, Image)} - {None, "auto"}
+    parts = [part for turn in request.turns for part in turn.parts]
+    parts += [inner for part in parts if isinstance(part, ToolResult) for inner in part.parts]
+    details = {part.detail for part in parts if isinstance(part, Image)} - {None, "auto"}
     if len(details) == 1 and (detail := next(iter(details))) in ("low", "high"):
         config["mediaResolution"] = f"MEDIA_RESOLUTION_{str(detail).upper()}"
     elif details:

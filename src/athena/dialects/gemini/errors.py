@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, loose_error
+from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -48,23 +48,21 @@ _KINDS: dict[str, ErrorKind] = {
 }
 
 
+_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
+
+
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     """An upstream's error body, whatever its shape. A body inside a stream has status 200 and says its own."""
     error = loose_error(status, headers, body)
     kind = _KINDS.get(error.code, error.kind)
     if error.status in (402, 413):
         kind = error.kind
-    if kind == "invalid" and _is_overflow(error.message):
+    if kind == "invalid" and is_context_overflow(error.message, ""):
         kind = "context_length"
     elif kind == "invalid" and "API_KEY_INVALID" in error.raw:
         # The one refusal of a key that does not say so by its status.
         kind = "auth"
     return msgspec.structs.replace(error, kind=kind)
-
-
-def _is_overflow(message: str) -> bool:
-    lowered = message.lower()
-    return "exceeds the maximum number of tokens" in lowered or "input token count" in lowered
 
 
 def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
@@ -83,7 +81,7 @@ def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
     return {
         "error": {
             "code": _code(error),
-            "message": error.message,
+            "message": overflow_message(error, _OVERFLOW),
             "status": _STATUS[error.kind],
             "details": details,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from athena.wire.fields import Fields
 
@@ -88,16 +88,15 @@ class EitherCase(Fields):
             return None
         return value.upper()
 
-    def child(self, key: str) -> EitherCase | None:
-        """A nested object, to be read the same way."""
-        value = self.mapping(key)
-        return None if value is None else EitherCase(value, self.at(key))
+    def forget(self, key: str) -> None:
+        super().forget(key)
+        self._read.discard(snake(key))
 
-    def children(self, key: str) -> Iterator[EitherCase]:
+    def children(self, key: str) -> Iterator[Self]:
         """The objects of an array, or the one object that stands for an array of one."""
         value = self.any(key)
         if isinstance(value, dict):
-            yield EitherCase(value, self.at(key))
+            yield self.inner(value, self.at(key))
             return
         for index, item in enumerate(self.sequence(key) or ()):
-            yield EitherCase(item, f"{self.at(key)}[{index}]")
+            yield self.inner(item, f"{self.at(key)}[{index}]")

@@ -25,7 +25,7 @@ from athena.dialects.openai_chat.errors import decode_error, encode_error
 from athena.dialects.openai_chat.vocabulary import NAME
 from athena.model.events import Error
 from athena.model.profile import IdStyle
-from athena.model.request import Request, Tool
+from athena.model.request import Request
 from athena.wire.sse import encode_comment
 
 __all__ = ["DIALECT", "OpenAIChat"]
@@ -47,9 +47,9 @@ class OpenAIChat:
     named_events: bool = False
     usage_on_request: bool = True
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """Chat knows no typed tools that the client runs itself."""
-        return None
+    def portable(self, request: Request) -> Request:
+        """Nothing to say otherwise: Chat knows no typed tools that the client runs itself."""
+        return request
 
     def decode_request(
         self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None

@@ -13,19 +13,21 @@ from typing import Any
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.base import AnswerLosses, DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
 from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
 from athena.dialects.openai_chat.errors import error_in_answer
 from athena.dialects.openai_chat.media import citation_of, image_of
 from athena.dialects.openai_chat.reasoning import ReasoningReader
 from athena.dialects.openai_chat.usage import decode_timings, decode_usage, encode_usage
 from athena.dialects.openai_chat.vocabulary import (
+    CALL_KEYS,
     CHOICE_KEYS,
     CHUNK_KEYS,
     CUT_KINDS,
     DELTA_KEYS,
     FINISH_ERRORS,
     FINISH_KINDS,
+    LABELS,
     NAME,
     REASONING_MARK,
 )
@@ -55,6 +57,9 @@ from athena.model.events import (
     WholePart,
 )  # fmt: skip
 from athena.model.parts import Audio, Base64, Foreign, Opaque
+
+_LOOKS = 8
+"""How many records that seem to begin a call are looked at for unknown fields; some servers repeat the id in every piece."""
 
 
 class _CallIds:
@@ -94,6 +99,10 @@ class AnswerReader:
         """A number too high that the first choice has instead of 0."""
         self._wanted = context.choices
         self._keep_extras = context.keep_extras
+        self._losses = None if context.keep_extras else context.losses
+        self._looks = _LOOKS
+        self._call_losses = context.losses
+        """Unknown fields of a call have no place in any event: clients of this dialect do not get them either."""
         self._constant: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
         self._call_ids = _CallIds(context.seed)
@@ -122,7 +131,7 @@ class AnswerReader:
             return self._fail(out, error_in_answer(payload))
         if not self._started:
             self._start(chunk, payload, out)
-        elif self._keep_extras:
+        elif self._keep_extras or not chunk.choices:
             self._record_extras(payload, out)
         if chunk.usage is not None:
             self._usage = decode_usage(chunk.usage) or self._usage
@@ -134,21 +143,30 @@ class AnswerReader:
             index = entry.index
             if type(index) is not int or index < 0 or index == self._odd_first or self._merge:
                 index = 0
-            choice = self._choices.get(index)
+            choice = self._choices.get(index) or self._new_choice(index)
             if choice is None:
-                if 0 < self._wanted <= index:
-                    if 0 in self._choices:
-                        continue
-                    self._odd_first, index = index, 0
-                choice = self._choices[index] = _Choice(index)
+                continue
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
+                if delta.tool_calls:
+                    self._note_calls(delta.tool_calls, payload)
                 self._delta(choice, delta, out)
+            if entry.logprobs is not None and self._losses is not None:
+                self._losses.drop("logprobs", "log probabilities have no counterpart here")
             if entry.finish_reason is not None or entry.usage is not None or entry.error is not None:
                 self._closing(choice, entry, out)
             if self.failed:
                 return None
         return None
+
+    def _new_choice(self, index: int) -> _Choice | None:
+        """A choice that begins; None for one more than was asked for."""
+        if 0 < self._wanted <= index:
+            if 0 in self._choices:
+                return None
+            self._odd_first, index = index, 0
+        choice = self._choices[index] = _Choice(index)
+        return choice
 
     def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
         self._started = True
@@ -167,6 +185,26 @@ class AnswerReader:
             self._choice_extras(value, out)
         else:
             out.append(start)
+            if self._losses is not None:
+                self._note(decode_value(payload), self._losses)
+
+    def _note(self, value: dict[str, Any], losses: AnswerLosses) -> None:
+        """Fields of the first record that nobody reads; a whole answer has no other."""
+        losses.unknown(value, CHUNK_KEYS | LABELS)
+        choices = value.get("choices")
+        for entry in choices if isinstance(choices, list) else ():
+            if isinstance(entry, dict):
+                losses.unknown(entry, CHOICE_KEYS | LABELS | {"logprobs", "error"}, "choice")
+                losses.unknown(entry.get("delta") or entry.get("message"), DELTA_KEYS | LABELS, "message")
+
+    def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
+        """Fields that nobody reads in entries that begin calls."""
+        if self._call_losses is None or not calls[0].id or not self._looks:
+            return
+        self._looks -= 1
+        for entry in decode_value(payload).get("choices") or ():
+            for call in (entry.get("delta") or entry.get("message") or {}).get("tool_calls") or ():
+                self._call_losses.unknown(call, CALL_KEYS, "tool_call")
 
     def _read_groq(self, value: object, out: list[Event]) -> bool:
         """Groq puts usage and errors of a stream in a field of its own."""
@@ -181,6 +219,10 @@ class AnswerReader:
 
     def _record_extras(self, payload: bytes, out: list[Event]) -> None:
         """What no event carries. A record that differs from one without extras in its text only has none either."""
+        if not self._keep_extras:
+            if self._losses is not None:
+                self._losses.unknown(decode_value(payload), CHUNK_KEYS | LABELS)
+            return
         head, tail = self._plain
         if head and payload.startswith(head) and payload.endswith(tail):
             text = payload[len(head) : -len(tail)]

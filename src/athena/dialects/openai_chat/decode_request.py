@@ -37,17 +37,20 @@ def decode_request(body: Mapping[str, Any], *, model: str | None = None, stream:
     if not messages:
         raise InvalidRequest("messages: at least one message is required", path="messages")
     first = leading_system(messages)
-    system = tuple(part for index in range(first) for part in system_parts(messages[index], f"messages[{index}]"))
+    read = [fields.inner(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    system = tuple(part for message in read[:first] for part in system_parts(message))
     reader = _Turns()
-    turns = tuple(reader.turn(Fields(messages[index], f"messages[{index}]")) for index in range(first, len(messages)))
+    turns = tuple(reader.turn(message) for message in read[first:])
+    declared = tuple(tool for message in read for tool in _inline_tools(message))
     return msgspec.structs.replace(
         request,
-        tools=tools,
+        tools=(*tools, *declared),
         system=system,
         system_hint=str(messages[0].get("role")) if first else None,
         turns=turns,
         raw=raw,
         extras=fields.rest(),
+        unread=fields.unread(),
     )
 
 
@@ -61,9 +64,17 @@ def leading_system(messages: list[Any]) -> int:
     return count
 
 
-def system_parts(message: dict[str, Any], path: str) -> tuple[Part, ...]:
+def system_parts(message: Fields) -> tuple[Part, ...]:
     """The instructions of one message."""
-    return _content(Fields(message, path))
+    message.text("role")
+    return _content(message)
+
+
+def _inline_tools(message: Fields) -> tuple[Tool, ...]:
+    """Tools that a system message declares, as Kimi K3 takes them."""
+    if message.value.get("role") not in SYSTEM_ROLES or not isinstance(message.value.get("tools"), list):
+        return ()
+    return tuple(msgspec.structs.replace(_tool(entry), inline=True) for entry in message.children("tools"))
 
 
 def _content(fields: Fields) -> tuple[Part, ...]:
@@ -79,7 +90,7 @@ def _content(fields: Fields) -> tuple[Part, ...]:
         if isinstance(item, str):
             parts.append(Text(text=item))
         else:
-            parts.append(decode_part(Fields(item, f"{fields.at('content')}[{index}]")))
+            parts.append(decode_part(fields.inner(item, f"{fields.at('content')}[{index}]")))
     return tuple(parts)
 
 
@@ -112,6 +123,8 @@ class _Turns:
 
     def _finished(self, fields: Fields, turn: Turn) -> Turn:
         name = fields.text("name")
+        if turn.role == "system" and isinstance(fields.value.get("tools"), list):
+            fields.any("tools")  # they are declared, wherever the request goes
         return msgspec.structs.replace(turn, name=name, raw=fields.value, extras=fields.rest())
 
     def _result(self, fields: Fields, call_id: str, hint: str) -> Turn:
@@ -160,6 +173,8 @@ class _Turns:
             if inner is None:
                 raise entry.wrong("custom", "an object with name and input")
             arguments = inner.needed_text("input")
+        elif kind != "function" and not entry.has("function"):
+            return _unknown_call(entry, kind, call_id)
         else:
             inner = entry.child("function")
             if inner is None:
@@ -178,6 +193,13 @@ class _Turns:
     def _fresh_id(self, name: str) -> str:
         self._made += 1
         return "call_" + hashed(f"{name}\0{self._made}")
+
+
+def _unknown_call(entry: Fields, kind: str, call_id: str) -> ToolCall:
+    """A call of a kind that nobody knows: its client ran it, so to every other dialect it was a function of that name."""
+    said = entry.any(kind)
+    told = said if isinstance(said, dict) else {"input": said} if said is not None else {}
+    return ToolCall(id=call_id, name=kind, arguments=arguments_text(told), raw=entry.value, extras=entry.rest())
 
 
 def _arguments(fields: Fields) -> str:

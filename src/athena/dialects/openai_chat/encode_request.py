@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, Target, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
 from athena.dialects.openai_chat.read_controls import read_controls
 from athena.dialects.openai_chat.vocabulary import NAME
@@ -94,7 +94,7 @@ def _foreign_body(request: Request, writer: Writer) -> dict[str, Any]:
 
 
 def _put_tools(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
-    tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH]
+    tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH and not (home and tool.inline)]
     limit = writer.profile.tools_limit
     if limit is not None and len(tools) > limit:
         raise UnsupportedFeature(f"tools: this upstream takes at most {limit} tools", path="tools")
@@ -155,7 +155,7 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
     else:
         inner.pop("strict", None)
         if tool.strict:
-            writer.lose(f"{path}.function.strict", "not taken by this upstream", semantic=False)
+            writer.lose(f"{path}.function.strict", "this upstream does not enforce schemas", semantic=False)
     if tool.deferred and not home:
         writer.emulate(f"{path}.defer_loading", "the tool is loaded at once")
     entry: dict[str, Any] = {"type": "function", "function": inner}
@@ -173,13 +173,18 @@ def _hosted(body: dict[str, Any], tool: Tool, path: str, writer: Writer, *, home
     """A tool that runs at the provider: the client's own goes through, a web search has a counterpart, others have none."""
     if home and tool.raw is not None:
         return dict(tool.raw)
-    kind = (tool.hosted or "").lower()
-    if WEB_SEARCH in writer.profile.pass_fields and ("web_search" in kind or kind in ("google_search", "googlesearch")):
+    if WEB_SEARCH in writer.profile.pass_fields and searches_web(tool):
         body[WEB_SEARCH] = _search_options(tool.config or {})
         writer.emulate(path, "the hosted web search of this upstream is used")
+        for key in tool.config or {}:
+            if key not in _SEARCH_SETTINGS:
+                writer.lose(f"{path}.{key}", "web search here has no such setting", semantic=False)
         return None
     writer.lose(path, f"{tool.hosted or tool.name} runs only at its own provider")
     return None
+
+
+_SEARCH_SETTINGS = frozenset({"type", "search_context_size", "user_location"})
 
 
 def _search_options(config: dict[str, Any]) -> dict[str, Any]:
@@ -199,13 +204,12 @@ def _search_options(config: dict[str, Any]) -> dict[str, Any]:
 
 def _put_messages(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
     messages = MessageWriter(writer, home=home)
-    written: list[dict[str, Any]] = []
-    system = request.system
-    if home:
-        written, system = _kept_system(request, writer.profile)
-    if writer.instructions:
-        system = (*system, *(Text(text=line) for line in writer.instructions))
-    leading = messages.system(_marked_for_tools(system, request, writer.profile))
+    instructions = tuple(Text(text=line) for line in writer.instructions)
+    written, left = _kept_system(request, writer.profile) if home else ([], request.system)
+    if writer.profile.system_turns == "first_only" and len(written) + bool(left or instructions) > 1:
+        # There is one place for instructions: all of them go there.
+        written, left = [], request.system
+    leading = messages.system(_marked_for_tools((*left, *instructions), request, writer.profile))
     if leading is not None:
         written.append(leading)
     turns = messages.turns(request.turns)
@@ -222,7 +226,7 @@ def _kept_system(request: Request, profile: Profile) -> tuple[list[dict[str, Any
     if profile.text_content:
         return kept, left
     for message in own[: leading_system(own)]:
-        parts = system_parts(message, "messages")
+        parts = system_parts(Fields(message, "messages"))
         if left[: len(parts)] != parts:
             break
         kept.append(message)

@@ -8,7 +8,7 @@ is overwritten by any later chunk, so it comes last. Text takes a prepared path:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -18,12 +18,13 @@ from athena.dialects.openai_chat.details import call_extra_content, state_entry,
 from athena.dialects.openai_chat.errors import encode_error_value, json_bytes
 from athena.dialects.openai_chat.media import annotation_of, url_of_source
 from athena.dialects.openai_chat.usage import encode_usage
-from athena.dialects.openai_chat.vocabulary import FINISH_WORDS, REASONING_MARK
+from athena.dialects.openai_chat.vocabulary import FINISH_WORDS, NAME, REASONING_MARK
 from athena.model.events import (
     Done,
     Error,
     Event,
     Extra,
+    Finish,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -33,7 +34,23 @@ from athena.model.events import (
     Usage,
     WholePart,
 )  # fmt: skip
-from athena.model.parts import Audio, Base64, Citation, Image, Opaque, Url
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Opaque,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
 
 DONE = b"data: [DONE]\n\n"
 _escape = msgspec.json.encode
@@ -267,16 +284,27 @@ class ChatStreamEncoder:
     def _part(self, event: WholePart, out: list[bytes]) -> None:
         part = event.part
         choice = self._choice(event.choice, out)
-        if isinstance(part, Citation):
-            annotation = annotation_of(part, choice.chars, same_dialect=self._same)
-            if annotation is not None:
-                choice.annotations.append(annotation)
-        elif isinstance(part, Image) and isinstance(part.source, Base64 | Url):
-            image = image_entry(part)
-            self._chunk(choice, {"images": [{**image, "index": choice.images}]}, out)
-            choice.images += 1
-        elif isinstance(part, Audio):
-            self._chunk(choice, {"audio": audio_value(part, self._context.seed)}, out)
+        match part:
+            case Citation():
+                annotation = annotation_of(part, choice.chars, same_dialect=self._same)
+                if annotation is not None:
+                    choice.annotations.append(annotation)
+                else:
+                    lose_part(part, self._context)
+            case Image(source=Base64() | Url()):
+                image = image_entry(part)
+                self._chunk(choice, {"images": [{**image, "index": choice.images}]}, out)
+                choice.images += 1
+            case Audio():
+                self._chunk(choice, {"audio": audio_value(part, self._context.seed)}, out)
+            case Text() | Refusal():
+                self._text(TextDelta(part.text, event.choice, isinstance(part, Refusal)), out)
+            case Foreign() if self._same and part.dialect == NAME:
+                self._chunk(choice, {"content": [part.raw]}, out)
+            case Image() | Document() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
+                lose_part(part, self._context)
+            case _:
+                assert_never(part)
 
     def _keep(self, event: Extra, out: list[bytes]) -> None:
         if not self._same:
@@ -303,6 +331,12 @@ class ChatStreamEncoder:
 
     def _done(self, event: Done, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
+        told = explanation(event.finish)
+        if told and choice.chars:
+            note_explanation(self._context)
+        elif told and not choice.refused:
+            choice.refused = True
+            self._chunk(choice, {"refusal": told}, out)
         if choice.annotations:
             self._chunk(choice, {"annotations": choice.annotations}, out)
         self._chunk(choice, {}, out, finish_word(event, refused=choice.refused, legacy=bool(choice.legacy)))
@@ -345,6 +379,18 @@ def is_legacy(raw: dict[str, Any] | None) -> bool:
     return raw is not None and bool(raw.get("functions")) and not raw.get("tools")
 
 
+def explanation(finish: Finish) -> str:
+    """Why a model refused, where its upstream says so beside the answer."""
+    details = finish.details if finish.kind == "refusal" else None
+    told = details.get("explanation") if isinstance(details, dict) else None
+    return told if isinstance(told, str) else ""
+
+
+def note_explanation(context: EncodeContext) -> None:
+    """A refusal behind text: its text is the answer, and the reason beside it has no place."""
+    context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
+
+
 def finish_word(event: Done, *, refused: bool, legacy: bool) -> str:
     """The finish reason; a refusal without words is a filter to Chat clients."""
     kind = event.finish.kind
@@ -353,6 +399,16 @@ def finish_word(event: Done, *, refused: bool, legacy: bool) -> str:
     if kind == "tool" and legacy:
         return "function_call"
     return FINISH_WORDS[kind]
+
+
+def lose_part(part: Part, context: EncodeContext) -> None:
+    """Note a part that has no place in a Chat answer."""
+    if isinstance(part, Foreign):
+        context.losses.drop(part.kind, "means something only to the upstream's own clients")
+    elif isinstance(part, Citation):
+        context.losses.drop("citation", "only citations of web addresses travel", minor=True)
+    else:
+        context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
 
 
 def image_entry(part: Image) -> dict[str, Any]:

@@ -5,20 +5,43 @@ Chat has one content and one call list per choice: text that came after a call k
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from athena.calls.builder import AnswerBuilder
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
-from athena.dialects.openai_chat.encode_stream import audio_value, finish_word, image_entry, is_legacy
+from athena.dialects.openai_chat.encode_stream import (
+    audio_value,
+    explanation,
+    finish_word,
+    image_entry,
+    is_legacy,
+    lose_part,
+    note_explanation,
+)
 from athena.dialects.openai_chat.errors import encode_error, json_bytes
 from athena.dialects.openai_chat.media import annotation_of
 from athena.dialects.openai_chat.usage import encode_usage
-from athena.dialects.openai_chat.vocabulary import REASONING_MARK
+from athena.dialects.openai_chat.vocabulary import NAME, REASONING_MARK
 from athena.model.answer import Answer, Choice
 from athena.model.events import Done, Error, Event, Finish
-from athena.model.parts import Audio, Base64, Citation, Image, Refusal, Text, Thinking, ToolCall, Url
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
 
 
 class ChatWholeEncoder:
@@ -69,6 +92,11 @@ def _choice(choice: Choice, context: EncodeContext) -> dict[str, Any]:
     if context.same_dialect and choice.delta_extras:
         message.update(choice.delta_extras)
     finish = Done(choice.finish or Finish())
+    told = explanation(finish.finish)
+    if told and message["content"]:
+        note_explanation(context)
+    elif told and message["refusal"] is None:
+        message["refusal"] = told
     refused = message["refusal"] is not None
     return {
         **extras,
@@ -79,50 +107,81 @@ def _choice(choice: Choice, context: EncodeContext) -> dict[str, Any]:
     }
 
 
+class _Said:
+    """The parts of one choice, sorted into the slots of a message."""
+
+    def __init__(self, context: EncodeContext) -> None:
+        self._context = context
+        self._older_form = is_legacy(context.request.raw)
+        self.function_call: ToolCall | None = None
+        self.texts: list[str] = []
+        self.refusals: list[str] = []
+        self.thinking: list[Thinking] = []
+        self.chunks: list[Any] = []
+        """Content of kinds that only this upstream has."""
+        self.slots: dict[str, list[dict[str, Any]]] = {"tool_calls": [], "annotations": [], "images": []}
+        self.audio: dict[str, Any] | None = None
+
+    def add(self, part: Part) -> None:
+        context = self._context
+        match part:
+            case Text():
+                self.texts.append(part.text)
+                self.slots["annotations"].extend(_annotations(part.citations, self.texts, context))
+            case Citation():
+                self.slots["annotations"].extend(_annotations((part,), self.texts, context))
+            case Refusal():
+                self.refusals.append(part.text)
+            case Thinking():
+                self.thinking.append(part)
+            case ToolCall():
+                if self._older_form and self.function_call is None and part.kind == "function":
+                    self.function_call = part
+                else:
+                    self.slots["tool_calls"].append(_call(part))
+            case Image(source=Base64() | Url()):
+                self.slots["images"].append(image_entry(part))
+            case Audio():
+                self.audio = audio_value(part, context.seed)
+            case Foreign() if context.same_dialect and part.dialect == NAME:
+                self.chunks.append(part.raw)
+            case Image() | Document() | Video() | ToolResult() | Foreign():
+                lose_part(part, context)
+            case _:
+                assert_never(part)
+
+    def content(self) -> Any:
+        """Text, with whatever else the upstream's content held; None where the message is a call or a refusal."""
+        text = "".join(self.texts)
+        if self.chunks:
+            return [*([{"type": "text", "text": text}] if text else []), *self.chunks]
+        return text if text or not (self.slots["tool_calls"] or self.function_call or self.refusals) else None
+
+
 def _message(choice: Choice, context: EncodeContext, mark: dict[str, Any] | None) -> tuple[dict[str, Any], bool]:
-    texts: list[str] = []
-    refusals: list[str] = []
-    thinking: list[Thinking] = []
-    calls: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
-    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    legacy = False
+    said = _Said(context)
     for part in choice.parts:
-        if isinstance(part, Text):
-            texts.append(part.text)
-            annotations.extend(_annotations(part.citations, texts, context))
-        elif isinstance(part, Citation):
-            annotations.extend(_annotations((part,), texts, context))
-        elif isinstance(part, Refusal):
-            refusals.append(part.text)
-        elif isinstance(part, Thinking):
-            thinking.append(part)
-        elif isinstance(part, ToolCall):
-            if is_legacy(context.request.raw) and not legacy and part.kind == "function":
-                legacy = True
-                message["function_call"] = {"name": part.name, "arguments": part.arguments}
-            else:
-                calls.append(_call(part))
-        elif isinstance(part, Image) and isinstance(part.source, Base64 | Url):
-            images.append(image_entry(part))
-        elif isinstance(part, Audio):
-            message["audio"] = audio_value(part, context.seed)
-    if texts or not (calls or legacy or refusals):
-        message["content"] = "".join(texts)
-    if refusals:
-        message["refusal"] = "".join(refusals)
-    _write_thinking(message, thinking, context, mark)
-    for key, value in (("tool_calls", calls), ("annotations", annotations), ("images", images)):
-        if value:
-            message[key] = value
-    return message, legacy
+        said.add(part)
+    message: dict[str, Any] = {"role": "assistant", "content": said.content(), "refusal": "".join(said.refusals) or None}
+    if said.function_call is not None:
+        message["function_call"] = {"name": said.function_call.name, "arguments": said.function_call.arguments}
+    if said.audio is not None:
+        message["audio"] = said.audio
+    _write_thinking(message, said.thinking, context, mark)
+    message.update({key: value for key, value in said.slots.items() if value})
+    return message, said.function_call is not None
 
 
 def _annotations(citations: tuple[Citation, ...], texts: list[str], context: EncodeContext) -> list[dict[str, Any]]:
     position = sum(map(len, texts))
-    found = (annotation_of(citation, position, same_dialect=context.same_dialect) for citation in citations)
-    return [annotation for annotation in found if annotation is not None]
+    found: list[dict[str, Any]] = []
+    for citation in citations:
+        annotation = annotation_of(citation, position, same_dialect=context.same_dialect)
+        if annotation is not None:
+            found.append(annotation)
+        else:
+            lose_part(citation, context)
+    return found
 
 
 def _call(part: ToolCall) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error
+from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -63,6 +63,9 @@ _TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
     "upstream": ("server_error", "upstream_error"),
     "server": ("server_error", "server_error"),
 }
+
+_OVERFLOW = "Your input exceeds the context window of this model"
+"""OpenAI's own words."""
 
 _LOOSE_KINDS = frozenset({"invalid", "permission", "conflict", "cancelled", "upstream", "server"})
 """Kinds for which the table has no name that clients look for: here a more exact code, the upstream's or ours, is shown. All
@@ -119,9 +122,9 @@ def _words(body: bytes) -> list[str]:
 def encode_error_value(error: Error) -> dict[str, Any]:
     """The object under `error`."""
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in _PLAIN_CODES and error.kind in _LOOSE_KINDS:
+    if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code == "unknown_path"):
         code = error.code
-    return {"message": error.message, "type": kind, "param": error.param, "code": code}
+    return {"message": overflow_message(error, _OVERFLOW), "type": kind, "param": error.param, "code": code}
 
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:

@@ -28,7 +28,7 @@ def read_controls(fields: Fields, *, model: str | None = None, stream: bool | No
     include_usage = options.flag("include_usage") if options is not None else None
     return Request(
         dialect=NAME,
-        model=model or fields.needed_text("model", allow_empty=False),
+        model=_model(fields, model),
         stream=bool(stream if stream is not None else fields.flag("stream")),
         include_usage=include_usage,
         tool_choice=_tool_choice(fields),
@@ -80,23 +80,32 @@ def _logprobs(fields: Fields) -> int | None:
     return (count or 0) if wanted else None
 
 
+def _model(fields: Fields, named: str | None) -> str:
+    """The path's model, where it names one: then the body need not, and what it says is no loss."""
+    if named:
+        fields.any("model")
+        return named
+    return fields.needed_text("model", allow_empty=False)
+
+
 def _tool_choice(fields: Fields) -> ToolChoice | None:
     value = fields.any("tool_choice")
     if value is not None:
         return _read_choice(fields, "tool_choice", value)
     older = fields.any("function_call")
     if isinstance(older, dict):
-        return ToolChoice("named", (Fields(older, "function_call").needed_text("name", allow_empty=False),))
+        return ToolChoice("named", (fields.inner(older, "function_call").needed_text("name", allow_empty=False),))
     return _read_choice(fields, "function_call", older) if older is not None else None
 
 
-def _read_choice(fields: Fields, key: str, value: object) -> ToolChoice:
-    mode = _MODES.get(value) if isinstance(value, str) else None
-    if mode is not None:
-        return mode
+def _read_choice(fields: Fields, key: str, value: object) -> ToolChoice | None:
+    if isinstance(value, str):
+        if value not in _MODES:
+            fields.forget(key)
+        return _MODES.get(value)
     if not isinstance(value, dict):
         raise fields.wrong(key, "auto, none, required or an object")
-    choice = Fields(value, fields.at(key))
+    choice = fields.inner(value, fields.at(key))
     kind = choice.text("type") or ("function" if choice.has("function") else None)
     if kind == "function" or kind == "custom":
         inner = choice.child(kind)
@@ -126,7 +135,9 @@ def _reasoning(fields: Fields) -> Reasoning:
     effort = fields.any("reasoning_effort")
     if effort in _EFFORTS:
         found["effort"] = effort
-    elif effort is not None and not isinstance(effort, str | int | float):
+    elif isinstance(effort, str | int | float):
+        fields.forget("reasoning_effort")
+    elif effort is not None:
         raise fields.wrong("reasoning_effort", "an effort")
     _openrouter_reasoning(fields, found)
     _thinking_switch(fields, found)
@@ -146,6 +157,8 @@ def _openrouter_reasoning(fields: Fields, found: dict[str, Any]) -> None:
     effort = control.text("effort")
     if effort in _EFFORTS:
         found["effort"] = effort
+    elif effort is not None:
+        control.forget("effort")
     budget = control.integer("max_tokens")
     if budget is not None:
         found["budget"] = budget
@@ -192,13 +205,16 @@ def _output(fields: Fields) -> Output:
             inner = form.child("json_schema")
             if inner is None:
                 raise form.wrong("json_schema", "an object with name and schema")
+            schema = inner.mapping("schema")
             found.update(
-                kind="schema",
+                kind="json" if schema is None else "schema",
                 name=inner.text("name"),
-                schema=inner.mapping("schema"),
+                schema=schema,
                 strict=inner.flag("strict"),
                 description=inner.text("description"),
             )
+        elif kind != "text":
+            fields.forget("response_format")
     return Output(
         **found,
         verbosity=fields.text("verbosity"),

@@ -75,6 +75,13 @@ DELTA_KEYS = frozenset({
     "role", "content", "reasoning", "reasoning_content", "reasoning_details", "tool_calls", "function_call", "refusal",
     "annotations", "images", "finish_reason",
 })  # fmt: skip
+CALL_KEYS = frozenset({"index", "id", "type", "function", "custom", "extra_content"})
+
+LABELS = frozenset({
+    "system_fingerprint", "service_tier", "provider", "native_finish_reason", "x_groq", "timings", "prompt_filter_results",
+    "content_filter_results", "stop_reason", "matched_stop", "prompt_logprobs", "prompt_token_ids", "token_ids", "audio",
+})  # fmt: skip
+"""Fields of answers that are read elsewhere, or that say how an answer came about and nothing of what it says."""
 
 REASONING_MARK = "\0reasoning"
 """Key of an `Extra` that tells an encoder of the same dialect how the upstream spelled reasoning: {fields, format}."""

@@ -61,6 +61,7 @@ class ChoiceEntry(msgspec.Struct, gc=False):
     message: Message | None = None
     finish_reason: Any = None
     usage: Any = None
+    logprobs: Any = None
     stop_reason: Any = None
     matched_stop: Any = None
     error: Any = None

@@ -42,7 +42,11 @@ class Writer:
         """Report something that is not sent; in strict mode the request is refused if it mattered."""
         if semantic and self.strict:
             raise UnsupportedFeature(f"{path}: {reason}", path=path)
-        self.losses.append(Loss(path, reason))
+        self.losses.append(Loss(path, reason, minor=not semantic))
+
+    def repair(self, path: str, reason: str) -> None:
+        """Report something that was put right."""
+        self.losses.append(Loss(path, reason, "repaired"))
 
     def emulate(self, path: str, reason: str) -> None:
         self.losses.append(Loss(path, reason, "emulated"))
@@ -150,6 +154,8 @@ def _more(budget: int) -> str:
 
 def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
     effort, profile = _effort_of(request), writer.profile
+    if profile.reasoning_control != "openrouter" and request.reasoning.visible is False:
+        writer.lose("reasoning.display", "this upstream can not be told to keep its reasoning to itself", semantic=False)
     if effort is None:
         if request.reasoning.visible is not None and profile.reasoning_control == "openrouter":
             return {"reasoning": {"exclude": not request.reasoning.visible}}

@@ -7,7 +7,7 @@ message that names the call. A turn that still has its own raw message goes out 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -42,6 +42,8 @@ from athena.model.request import Turn
 ERROR_MARK = "[tool error] "
 UNSIGNED_CALL = "skip_thought_signature_validator"
 """Gemini takes this in place of a signature it never gave, at a cost in quality (`dialects.md` 1.4.2)."""
+EMPTY_TURN = "(empty)"
+"""Said by a user whose message holds nothing: a message without content is refused or answered at random."""
 BETWEEN = "."
 """Said by the assistant where an upstream refuses a user message right behind results."""
 
@@ -71,15 +73,18 @@ class MessageWriter:
     def turns(self, turns: tuple[Turn, ...]) -> list[Message]:
         """All messages behind the leading instructions."""
         messages: list[Message] = []
-        thinks = any(isinstance(part, Thinking) and part.text for turn in turns for part in turn.parts)
+        thinks = False
         for position, turn in enumerate(turns):
             path = f"messages[{position}]"
             if turn.role == "assistant":
+                # From the first turn that thinks on: what was sent of the turns before it must not change.
+                thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
                 message = self._assistant(turn, path, thinks)
                 if message is not None:
                     messages.append(message)
             elif turn.role == "system":
-                messages.append(self._system_turn(turn, path))
+                if turn.parts or self._home:
+                    messages.append(self._system_turn(turn, path))
             else:
                 messages.extend(self._user(turn, path))
         return self._arranged(messages)
@@ -90,25 +95,30 @@ class MessageWriter:
         if self._home and turn.raw is not None:
             return self._with_reasoning(turn, turn.raw)
         message: Message = {"role": "assistant", "content": None}
-        texts: list[Part] = []
+        texts: list[Text] = []
         calls: list[Message] = []
         refusals: list[str] = []
         for part in turn.parts:
-            if isinstance(part, Text):
-                texts.append(part)
-                if part.citations and not self._home:
-                    self._writer.lose(f"{path}.citations", "history has no citations here", semantic=False)
-            elif isinstance(part, Refusal):
-                refusals.append(part.text)
-            elif isinstance(part, ToolCall):
-                self._called[part.id] = part.name
-                calls.append(self._call(part, first=not calls))
-            elif isinstance(part, Audio) and part.id is not None:
-                message["audio"] = {"id": part.id}
-            elif isinstance(part, Foreign):
-                self._foreign(part, path)
-            elif not isinstance(part, Thinking):
-                self._writer.lose(path, f"{type(part).__name__.lower()} in an assistant message")
+            match part:
+                case Text():
+                    texts.append(part)
+                    if part.citations and not self._home:
+                        self._writer.lose(f"{path}.citations", "history has no citations here", semantic=False)
+                case Refusal():
+                    refusals.append(part.text)
+                case ToolCall():
+                    self._called[part.id] = part.name
+                    calls.append(self._call(part, first=not calls))
+                case Audio():
+                    self._spoken(part, message, texts, path)
+                case Foreign():
+                    self._foreign(part, path)
+                case Thinking():
+                    pass  # written last, where the upstream takes it
+                case Image() | Document() | Video() | ToolResult() | Citation():
+                    self._writer.lose(path, f"{type(part).__name__.lower()} in an assistant message")
+                case _:
+                    assert_never(part)
         if refusals and not self._home:
             texts.extend(Text(text=text) for text in refusals)
         elif refusals:
@@ -120,12 +130,28 @@ class MessageWriter:
             message["name"] = turn.name
         self._put_extras(message, turn.extras, path)
         self._put_thinking(message, turn, path, thinks)
-        if message["content"] == "" and not calls and not self._profile.empty_assistant:
-            return None
-        return message
+        return message if calls or message["content"] != "" else self._unless_empty(message, turn, path)
 
-    def _assistant_text(self, texts: list[Part], bare: bool) -> Any:
-        found = [part for part in texts if isinstance(part, Text) and part.text]
+    def _spoken(self, part: Audio, message: Message, texts: list[Text], path: str) -> None:
+        """Sound of an earlier answer: by its id where it was made, else what was said."""
+        if part.id is not None and self._home:
+            message["audio"] = {"id": part.id}
+        elif part.transcript:
+            texts.append(Text(text=part.transcript))
+            self._writer.emulate(path, "audio of an earlier answer is sent as its transcript")
+        else:
+            self._writer.lose(path, "audio of an earlier answer can not be sent")
+
+    def _unless_empty(self, message: Message, turn: Turn, path: str) -> Message | None:
+        """A message without text and calls: only where the client itself wrote it so, or for the reasoning it carries."""
+        if self._profile.empty_assistant and (self._home or not message.keys() <= {"role", "content", "name"}):
+            return message
+        if turn.parts:
+            self._writer.repair(path, "the turn has nothing that this upstream takes")
+        return None
+
+    def _assistant_text(self, texts: list[Text], bare: bool) -> Any:
+        found = [part for part in texts if part.text]
         if not found:
             return None if bare else ""
         if self._home and any(part.raw is not None for part in found):
@@ -254,14 +280,14 @@ class MessageWriter:
             else:
                 others.append(part)
         rest = self._content([*behind, *others], path) if behind or others else None
-        if rest is not None:
+        if rest or (rest is not None and self._home):
             message: Message = {"role": "user", "content": rest}
             if turn.name is not None:
                 message["name"] = turn.name
             self._put_extras(message, turn.extras, path)
             messages.append(message)
         elif not messages:
-            messages.append({"role": "user", "content": ""})
+            messages.append({"role": "user", "content": "" if self._home else EMPTY_TURN})
         return messages
 
     def _named(self, turn: Turn, raw: Message) -> Message:
@@ -392,7 +418,10 @@ class MessageWriter:
             case Citation() | Thinking():
                 self._writer.lose(path, f"{type(part).__name__.lower()} in a user message", semantic=False)
                 return None
-        raise UnsupportedFeature(f"{path}: {type(part).__name__} has no place in a user message", path=path)
+            case ToolCall() | ToolResult():
+                raise UnsupportedFeature(f"{path}: {type(part).__name__} has no place in a user message", path=path)
+            case _:
+                assert_never(part)
 
     def _image(self, part: Image, path: str) -> Message:
         assert isinstance(part.source, Base64 | Url)

@@ -24,10 +24,11 @@ from athena.dialects.openai_responses.decode_request import decode_request
 from athena.dialects.openai_responses.encode_answer import encoder
 from athena.dialects.openai_responses.encode_request import encode_request
 from athena.dialects.openai_responses.errors import decode_error, encode_error
+from athena.dialects.openai_responses.portable import portable
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.model.events import Error
 from athena.model.profile import IdStyle
-from athena.model.request import Request, Tool
+from athena.model.request import Request
 from athena.wire.sse import encode_comment
 
 __all__ = ["DIALECT"]
@@ -50,9 +51,9 @@ class ResponsesDialect:
     named_events: bool = True
     usage_on_request: bool = False
 
-    def portable_tool(self, tool: Tool) -> Tool | None:
-        """None: the typed tools that clients run answer with items of their own type, not with function calls."""
-        return None
+    def portable(self, request: Request) -> Request:
+        """Typed tools that the client runs as functions, their items as calls and results."""
+        return portable(request)
 
     def decode_request(
         self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None

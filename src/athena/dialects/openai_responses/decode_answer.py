@@ -21,7 +21,7 @@ from athena.calls.tracker import ToolCallTracker
 from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, protocol_error, token_count
 from athena.dialects.openai_responses.decode_items import decode_annotation
 from athena.dialects.openai_responses.errors import error_of
-from athena.dialects.openai_responses.vocabulary import NAME
+from athena.dialects.openai_responses.vocabulary import NAME, OTHER_EVENT
 from athena.model.events import (
     Done,
     Error,
@@ -37,6 +37,7 @@ from athena.model.events import (
     WholePart,
 )
 from athena.model.parts import Foreign, Opaque
+from athena.wire.sse import is_event_name
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _INCOMPLETE: dict[str, FinishKind] = {
@@ -52,6 +53,15 @@ _ECHOED = frozenset({
     "top_logprobs", "top_p", "truncation", "usage", "user",
 })  # fmt: skip
 """Fields of a response that our own encoder fills in; all others are the upstream's to say."""
+_LABELS = frozenset({"service_tier", "billing", "frequency_penalty", "presence_penalty", "prompt_cache_retention"})
+"""Fields that say how an answer came about and nothing of what it says."""
+_ITEM_FIELDS: dict[str, frozenset[str]] = {
+    "message": frozenset({"type", "id", "status", "role", "content", "phase"}),
+    "reasoning": frozenset({"type", "id", "status", "summary", "content", "encrypted_content", "format"}),
+    "function_call": frozenset({"type", "id", "status", "call_id", "name", "arguments", "namespace", "created_by"}),
+    "custom_tool_call": frozenset({"type", "id", "status", "call_id", "name", "input", "namespace", "created_by"}),
+}
+_PART_FIELDS = frozenset({"type", "text", "refusal", "annotations"})
 
 
 class _Item:
@@ -144,6 +154,8 @@ class ItemReader:
             kind = "refusal" if self._refused else "stop"
         if self._context.keep_extras and (extras := self._extras(response)):
             out.append(Extra(fields=extras))
+        elif self._context.losses is not None:
+            self._context.losses.unknown(response, _ECHOED | _LABELS)
         out.append(Done(Finish(kind, raw=reason or status), usage=read_usage(response.get("usage"))))
 
     def _extras(self, response: dict[str, Any]) -> dict[str, Any] | None:
@@ -195,6 +207,7 @@ class ItemReader:
         index, place = self.place(index, _text(item.get("id")) or None, kind)
         if place.done:
             return
+        self._note(kind, item)
         unannounced = place.kind != kind or not place.shown
         place.kind = kind
         if kind in _CALLS:
@@ -211,6 +224,21 @@ class ItemReader:
             out.append(WholePart(Foreign(kind=kind, dialect=NAME, raw=item)))
         place.done = True
         self._finished.update(word for key in ("call_id", "id") if isinstance(word := item.get(key), str) and word)
+
+    def _note(self, kind: str, item: dict[str, Any]) -> None:
+        """Fields of a finished item that no event carries."""
+        losses = self._context.losses
+        if losses is None or kind not in _ITEM_FIELDS:
+            return
+        caller = item.get("caller")
+        if isinstance(caller, dict) and caller.get("type") == "direct":
+            item = {key: value for key, value in item.items() if key != "caller"}  # the model itself called, as it always does
+        losses.unknown(item, _ITEM_FIELDS[kind], kind)
+        if kind == "message":
+            if not self._context.keep_extras and item.get("phase") is not None:
+                losses.drop("phase", "only its own dialect has phases of a message", minor=True)
+            for part in _dicts(item.get("content")):
+                losses.unknown(part, _PART_FIELDS, "message.content")
 
     def _phase(self, item: dict[str, Any], out: list[Event]) -> None:
         if self._context.keep_extras and isinstance(item.get("phase"), str):
@@ -339,6 +367,14 @@ class _Record(msgspec.Struct, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Record)
+_FRAMES_OF_PARTS = ("response.content_part.", "response.reasoning_summary_part.")
+"""Beginnings of events that announce and end what other events say."""
+_TOLD_BY_ITEMS = (
+    "response.web_search_call.", "response.file_search_call.", "response.code_interpreter_call", "response.mcp_",
+    "response.image_generation_call.", "response.shell_call", "response.apply_patch_call", "response.computer_call",
+    "response.tool_search_call", "response.compaction.",
+)  # fmt: skip
+"""Beginnings of events that say in pieces what the finished item says."""
 
 
 class ResponsesStreamDecoder(StreamDecoder):
@@ -363,6 +399,15 @@ class ResponsesStreamDecoder(StreamDecoder):
                 self.ended = True
         elif kind == "error" or bytes(record.error) not in (b"null", b""):
             self._error(record, payload, out)
+        elif not kind.startswith(_FRAMES_OF_PARTS):
+            self._other(kind, payload, out)
+
+    def _other(self, kind: str, payload: bytes, out: list[Event]) -> None:
+        """Progress of a tool that the provider runs, or an event that nobody knows: handed on at home, noted elsewhere."""
+        if self.context.keep_extras and is_event_name(kind):
+            out.append(Extra({OTHER_EVENT: {"type": kind, **msgspec.json.decode(payload)}}, choice=0, delta=True))
+        elif self.context.losses is not None and not kind.startswith(_TOLD_BY_ITEMS):
+            self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 
     def _error(self, record: _Record, payload: bytes, out: list[Event]) -> None:
         """Flat by the documents, nested by many servers."""

@@ -93,13 +93,17 @@ class _Reader:
         if kind == "message":
             self._message(fields)
         elif kind == "additional_tools":
+            _ignored(fields, "role", "id")
             self._tools.extend(decode_tools(fields.children("tools")))
         elif kind in _CLIENT_ITEMS:
             self._client_turn(Turn(role="user", parts=_CLIENT_ITEMS[kind](fields), hint=_HINTS.get(kind), raw=fields.value))
         elif kind in _MODEL_ITEMS:
             self._model_item(fields, (_MODEL_ITEMS[kind](fields),))
         else:
-            part = Foreign(kind=kind, dialect=NAME, raw=fields.value)
+            if kind == "tool_search_output":
+                found = decode_tools(fields.children("tools"))
+                self._tools.extend(msgspec.structs.replace(tool, inline=True) for tool in found)
+            part = Foreign(kind=kind, dialect=NAME, raw=fields.whole())
             if is_input_item(fields.value):
                 self._client_turn(Turn(role="user", parts=(part,), raw=fields.value))
             else:
@@ -107,6 +111,7 @@ class _Reader:
 
     def _message(self, fields: Fields) -> None:
         word = fields.needed_text("role", allow_empty=False)
+        _ignored(fields, "id", "status")
         content = fields.any("content")
         phase = fields.text("phase")
         if content is None:
@@ -158,7 +163,7 @@ def decode_part(fields: Fields) -> Part:
     kind = fields.needed_text("type", allow_empty=False)
     read = _PARTS.get(kind)
     if read is None:
-        return Foreign(kind=kind, dialect=NAME, raw=fields.value)
+        return Foreign(kind=kind, dialect=NAME, raw=fields.whole())
     return read(fields)
 
 
@@ -202,7 +207,7 @@ def _file(fields: Fields) -> Part:
     else:
         raise fields.wrong("file_data", "file_data, file_url or file_id")
     title = fields.text("filename")
-    return Document(source=source, title=title, cache=_cache(fields), raw=fields.value, extras=_rest(fields, "detail"))
+    return Document(source=source, title=title, cache=_cache(fields), raw=fields.value, extras=fields.rest())
 
 
 def _audio(fields: Fields) -> Part:
@@ -258,14 +263,20 @@ def _cache(fields: Fields) -> CacheMark | None:
     mark = fields.child("prompt_cache_breakpoint")
     if mark is None:
         return None
+    _ignored(mark, "mode")
     return CacheMark(ttl_seconds=CACHE_SECONDS.get(mark.text("ttl") or "", 1800), raw=mark.value)
 
 
 def _rest(fields: Fields, *known: str) -> dict[str, Any] | None:
     """Unknown keys; `known` ones are understood and mean nothing elsewhere."""
+    _ignored(fields, *known)
+    return fields.rest()
+
+
+def _ignored(fields: Fields, *known: str) -> None:
+    """Count fields as understood that mean nothing elsewhere."""
     for key in known:
         fields.any(key)
-    return fields.rest()
 
 
 # -- items ------------------------------------------------------------------------------------------------------------------
@@ -286,7 +297,11 @@ def _reasoning(fields: Fields) -> Part:
 
 
 def _texts(fields: Fields, key: str) -> str:
-    return "\n\n".join(entry.text("text") or "" for entry in fields.children(key))
+    texts: list[str] = []
+    for entry in fields.children(key):
+        entry.any("type")
+        texts.append(entry.text("text") or "")
+    return "\n\n".join(texts)
 
 
 def _function_call(fields: Fields) -> Part:
@@ -300,7 +315,7 @@ def _function_call(fields: Fields) -> Part:
         namespace=fields.text("namespace"),
         item_id=fields.text("id"),
         raw=fields.value,
-        extras=_rest(fields, "status"),
+        extras=_rest(fields, "status", "caller"),
     )
 
 
@@ -313,7 +328,7 @@ def _custom_call(fields: Fields) -> Part:
         namespace=fields.text("namespace"),
         item_id=fields.text("id"),
         raw=fields.value,
-        extras=_rest(fields, "status"),
+        extras=_rest(fields, "status", "caller"),
     )
 
 
@@ -336,12 +351,13 @@ def _result(fields: Fields, *, custom: bool) -> ToolResult:
     else:
         raise fields.wrong("output", "a string or an array of parts")
     return ToolResult(
-        call_id=fields.needed_text("call_id", allow_empty=False),
+        # The API takes a result without a call, too.
+        call_id=fields.text("call_id") or "",
         parts=parts,
         name=fields.text("name"),
         kind="custom" if custom else "function",
         raw=fields.value,
-        extras=_rest(fields, "id", "status", "namespace"),
+        extras=_rest(fields, "id", "status", "namespace", "caller"),
     )
 
 

@@ -35,6 +35,8 @@ def decode_request(
         raise InvalidRequest("input: field required", path="input")
     instructions = read_instructions(fields)
     asked = fields.flag("stream")
+    settings = read_settings(fields)
+    tools = (*decode_tools(fields.children("tools")), *given.tools)
     return Request(
         dialect=NAME,
         model=name,
@@ -42,10 +44,11 @@ def decode_request(
         system=(*instructions, *given.system),
         system_hint="instructions" if instructions else given.system_hint,
         turns=given.turns,
-        tools=(*decode_tools(fields.children("tools")), *given.tools),
-        **read_settings(fields),
+        tools=tools,
+        **settings,
         raw=raw,
         extras=fields.rest(),
+        unread=fields.unread(),
     )
 
 
@@ -56,7 +59,7 @@ def read_instructions(fields: Fields) -> tuple[Part, ...]:
     """Usually a string; a prompt template hands out items."""
     value = fields.any("instructions")
     if isinstance(value, list):
-        return decode_input(Fields({"input": value}, "instructions")).system
+        return decode_input(fields.inner({"input": value}, "instructions")).system
     text = fields.text("instructions")
     return (Text(text=text),) if text else ()
 
@@ -76,6 +79,8 @@ def read_settings(fields: Fields) -> dict[str, Any]:
         "temperature": fields.number("temperature"),
         "top_p": fields.number("top_p"),
         "logprobs": logprobs,
+        "presence_penalty": fields.number("presence_penalty"),
+        "frequency_penalty": fields.number("frequency_penalty"),
         "reasoning": _reasoning(fields.child("reasoning")),
         "output": _output(fields.child("text")),
         "cache": Cache(key=fields.text("prompt_cache_key"), options=fields.mapping("prompt_cache_options")),
@@ -93,6 +98,8 @@ def _reasoning(fields: Fields | None) -> Reasoning:
     if fields is None:
         return Reasoning()
     effort = fields.text("effort")
+    if effort is not None and effort not in _EFFORTS:
+        fields.forget("effort")
     summary = fields.text("summary") or fields.text("generate_summary")
     return Reasoning(
         mode="off" if effort == "none" else "default",
@@ -113,7 +120,8 @@ def _output(fields: Fields | None) -> Output:
     if kind == "json_object":
         return Output(kind="json", verbosity=verbosity)
     if kind != "json_schema":
-        raise form.wrong("type", "text, json_object or json_schema")
+        fields.forget("format")
+        return Output(verbosity=verbosity)
     schema = form.mapping("schema")
     if schema is None:
         raise form.wrong("schema", "a JSON schema")

@@ -53,6 +53,7 @@ def _tool(fields: Fields, namespace: str | None, namespace_description: str | No
             raw=raw,
             extras=fields.rest(),
         )
+    fields.whole()
     return Tool(
         name=fields.text("name") or kind,
         kind="hosted",
@@ -83,8 +84,9 @@ def decode_tool_choice(fields: Fields) -> ToolChoice | None:
             return ToolChoice("none")
         if value == "required":
             return ToolChoice("required")
-        raise fields.wrong("tool_choice", "auto, none, required or an object")
-    choice = Fields(value, fields.at("tool_choice"))
+        fields.forget("tool_choice")
+        return None
+    choice = fields.inner(value, fields.at("tool_choice"))
     kind = choice.needed_text("type", allow_empty=False)
     if kind == "function":
         inner = choice.child("function") or choice
@@ -94,11 +96,12 @@ def decode_tool_choice(fields: Fields) -> ToolChoice | None:
     if kind == "allowed_tools":
         mode = choice.text("mode") or "auto"
         if mode not in ("auto", "required"):
-            raise choice.wrong("mode", "auto or required")
+            choice.forget("mode")
         names = choice.each("tools", _allowed_name)
         return ToolChoice("allowed", names, required=mode == "required")
     return ToolChoice("named", (choice.text("name") or kind,), "hosted")
 
 
 def _allowed_name(fields: Fields) -> str:
-    return fields.text("name") or fields.needed_text("type", allow_empty=False)
+    kind = fields.needed_text("type", allow_empty=False)
+    return fields.text("name") or kind

@@ -11,7 +11,7 @@ say the same. Frames of deltas are prepared when their part opens: one delta is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -20,7 +20,8 @@ from athena.dialects.base import EncodeContext, estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
 from athena.dialects.openai_responses.errors import encode_error, encode_json, failed_error
 from athena.dialects.openai_responses.response_object import echo, encode_usage
-from athena.dialects.openai_responses.vocabulary import NAME
+from athena.dialects.openai_responses.typed_tools import TypedTools
+from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
 from athena.model.events import (
     Done,
     Error,
@@ -36,7 +37,22 @@ from athena.model.events import (
     ToolCallStart,
     WholePart,
 )
-from athena.model.parts import Base64, Citation, Foreign, Image, Opaque, Refusal, Text
+from athena.model.parts import (
+    Audio,
+    Base64,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Opaque,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    Video,
+)
 from athena.wire.sse import encode_comment
 
 _INCOMPLETE = {
@@ -45,6 +61,8 @@ _INCOMPLETE = {
     "continuation": "max_output_tokens",
     "filter": "content_filter",
 }
+_PROGRESS_HELD = 1000
+"""Events of an upstream that may wait for their item: one that never finishes any must not fill the memory."""
 _REFUSED = "The model refused to answer."
 _KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -94,7 +112,13 @@ class OutputWriter:
         self._message: _Item | None = None
         self._reasoning: _Item | None = None
         self._calls: dict[int, _Item] = {}
+        self._typed = TypedTools(context.request.tools)
+        self._progress: dict[str, list[dict[str, Any]]] = {}
+        """The upstream's own events about items that are not finished, by item id."""
+        self._held: set[int] = set()
+        """Calls of typed tools: they leave as one item when they are whole."""
         self._spoke = False
+        self._refused = False
         self._message_fields: dict[str, Any] = {}
         self._note = ""
         self._finish = Finish()
@@ -159,12 +183,28 @@ class OutputWriter:
 
     def _extra(self, event: Extra) -> None:
         """Fields of an upstream of this dialect: of the response, or of the message that comes next."""
-        if event.choice is None:
+        other = event.fields.get(OTHER_EVENT)
+        if isinstance(other, dict):
+            self._begin()
+            item_id = other.get("item_id")
+            if isinstance(item_id, str) and sum(map(len, self._progress.values())) < _PROGRESS_HELD:
+                # Its item is written in one piece, and nothing may speak of an item before it is announced.
+                self._progress.setdefault(item_id, []).append(other)
+            else:
+                self._hand_on(other)
+        elif event.choice is None:
             self._begin()
             self._response.update(event.fields)
         elif event.choice == 0 and event.delta:
             self._close_message()
             self._message_fields = event.fields
+
+    def _hand_on(self, event: dict[str, Any], index: int | None = None) -> None:
+        """An upstream's own event, with our numbers."""
+        fields = {key: value for key, value in event.items() if key not in ("type", "sequence_number")}
+        if index is not None:
+            fields["output_index"] = index
+        self._frame(str(event.get("type", "")), fields)
 
     def _done(self, event: Done) -> None:
         if event.choice == 0:
@@ -173,19 +213,20 @@ class OutputWriter:
             return
         self._begin()
         finish = self._finish
-        if finish.kind == "refusal" and not self._spoke:
+        if finish.kind == "refusal" and not self._refused:
             self._refuse(finish)
-        self._close_message()
-        self._close_reasoning()
+        reason = _INCOMPLETE.get(finish.kind)
+        status = "completed" if reason is None else "incomplete"
+        self._close_message(status)
+        self._close_reasoning(status=status)
         usage = estimated(event.usage)
         if event.usage is None and self._context.input_tokens:
             usage = msgspec.structs.replace(usage, input_total=self._context.input_tokens)
         self._response["usage"] = encode_usage(usage, same_dialect=self._context.same_dialect)
-        reason = _INCOMPLETE.get(finish.kind)
         if reason is not None:
             self._response["incomplete_details"] = {"reason": reason}
             self._terminal("incomplete")
-        elif self._calls:
+        elif self._calls or self._held:
             # A call was announced and never became whole: to call that a completed answer would be a lie.
             self._fail(Error(self._note or "a tool call was not finished", code="truncated_call"))
         else:
@@ -215,10 +256,16 @@ class OutputWriter:
     def _open(self, prefix: str, item_id: str | None, base: dict[str, Any], empty: dict[str, Any]) -> _Item:
         index = self._items
         self._items += 1
-        fresh = item_id if item_id and self._context.same_dialect else prefix + hashed(f"{self._context.seed}\0{index}", 32)
+        fresh = (
+            item_id if item_id and self._keeps_id(prefix, item_id) else prefix + hashed(f"{self._context.seed}\0{index}", 32)
+        )
         item = _Item(index, fresh, {"id": fresh, **base})
         self._frame("response.output_item.added", {"output_index": index, "item": {**item.base, **empty}})
         return item
+
+    def _keeps_id(self, prefix: str, item_id: str) -> bool:
+        """At home an id stays, unless the vendor would refuse it after a change of servers. State is bound to reasoning's."""
+        return self._context.same_dialect and (prefix == "rs_" or item_id.startswith(prefix))
 
     def _close(self, item: _Item, filled: dict[str, Any]) -> None:
         whole = {**item.base, **filled}
@@ -296,25 +343,32 @@ class OutputWriter:
             self._message_fields = {}
         self._close_content(item)
         self._spoke = True
+        self._refused = self._refused or kind == "refusal"
         return item, self._open_content(item, kind)
 
     def _refuse(self, finish: Finish) -> None:
-        """A refusal without a word of text: clients look for the part."""
+        """A refusal that was not told as one: clients look for the part."""
         details = finish.details
         told = details.get("explanation") if isinstance(details, dict) else None
-        self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
+        if not self._spoke:
+            self._text(TextDelta(told if isinstance(told, str) and told else _REFUSED, refusal=True))
+        elif told and not self._context.same_dialect:
+            self._context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
-    def _close_message(self) -> None:
+    def _close_message(self, status: str = "completed") -> None:
         item = self._message
         if item is not None:
             self._message = None
             self._close_content(item)
-            self._close(item, {"status": "completed", "content": [part for _, part in item.finished]})
+            self._close(item, {"status": status, "content": [part for _, part in item.finished]})
 
     def _cite(self, citation: Citation) -> None:
         item, annotation = self._message, encode_citation(citation)
         content = item.content if item is not None else None
         if item is None or content is None or content.kind != "output_text" or annotation is None:
+            self._context.losses.drop(
+                "citation", "only citations of web addresses travel, with the text they are in", minor=True
+            )
             return
         content.annotations.append(annotation)
         self._frame(
@@ -355,14 +409,14 @@ class OutputWriter:
         item = self._reasoning = self._open("rs_", item_id, {"type": "reasoning", "status": "in_progress"}, {"summary": []})
         return item
 
-    def _close_reasoning(self, state: Opaque | None = None) -> None:
+    def _close_reasoning(self, state: Opaque | None = None, status: str = "completed") -> None:
         item = self._reasoning
         if item is None:
             return
         self._reasoning = None
         self._close_content(item)
         filled: dict[str, Any] = {
-            "status": "completed",
+            "status": status,
             "summary": [part for kind, part in item.finished if kind == "summary_text"],
         }
         raw = [part for kind, part in item.finished if kind == "reasoning_text"]
@@ -380,6 +434,9 @@ class OutputWriter:
         self._begin()
         self._close_message()
         self._close_reasoning()
+        if event.namespace is None and event.kind == "function" and self._typed.holds(event.name):
+            self._held.add(event.call)
+            return
         custom = event.kind == "custom"
         base: dict[str, Any] = {
             "type": "custom_tool_call" if custom else "function_call",
@@ -406,7 +463,20 @@ class OutputWriter:
         item.written += len(text)
         self._delta(item.head, text)
 
+    def _typed_call(self, event: ToolCallComplete) -> None:
+        """The item its client waits for; arguments that do not fill it leave as they are, in a plain call."""
+        self._held.discard(event.call)
+        seed = hashed(f"{self._context.seed}\0{self._items}", 32)
+        item = self._typed.item(event.name, event.id, event.arguments, seed)
+        if item is None:
+            plain = {"type": "function_call", "call_id": event.id, "name": event.name, "arguments": event.arguments}
+            item = {"id": f"fc_{seed}", "status": "completed", **plain}
+        self._item_in_one_piece(item)
+
     def _call_complete(self, event: ToolCallComplete) -> None:
+        if event.call in self._held:
+            self._typed_call(event)
+            return
         item = self._calls.pop(event.call, None)
         if item is None:
             return
@@ -424,18 +494,31 @@ class OutputWriter:
     # -- parts that come in one piece -----------------------------------------------------------------------------------------
 
     def _whole(self, event: WholePart) -> None:
-        part = event.part
+        part, losses = event.part, self._context.losses
         if event.choice:
             return
-        if isinstance(part, Citation):
-            self._cite(part)
-        elif isinstance(part, Text | Refusal):
-            self._text(TextDelta(part.text, refusal=isinstance(part, Refusal)))
-        elif isinstance(part, Foreign) and part.dialect == NAME and isinstance(part.raw, dict):
-            self._item_in_one_piece(part.raw)
-        elif isinstance(part, Image) and isinstance(part.source, Base64):
-            image = {"type": "image_generation_call", "status": "completed", "result": part.source.data}
-            self._item_in_one_piece({"id": "ig_" + hashed(f"{self._context.seed}\0{self._items}", 32), **image})
+        match part:
+            case Citation():
+                self._cite(part)
+            case Text() | Refusal():
+                self._text(TextDelta(part.text, refusal=isinstance(part, Refusal)))
+            case Foreign(dialect="openai_responses", raw=dict() as item):
+                self._item_in_one_piece(item)
+            case Foreign():
+                losses.drop(part.kind, "means something only to the upstream's own clients")
+            case Image(source=Base64(data=data)):
+                image = {"type": "image_generation_call", "status": "completed", "result": data}
+                self._item_in_one_piece({"id": "ig_" + hashed(f"{self._context.seed}\0{self._items}", 32), **image})
+            case Image(source=Url(url=url)):
+                losses.emulate("image", "shown as a link")
+                self._text(TextDelta(f"![image]({url})"))
+            case Audio(transcript=str() as transcript) if transcript:
+                losses.emulate("audio", "shown as its transcript")
+                self._text(TextDelta(transcript))
+            case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult():
+                losses.drop(type(part).__name__.lower(), "answers hold no such content here")
+            case _:
+                assert_never(part)
 
     def _item_in_one_piece(self, whole: dict[str, Any]) -> None:
         self._begin()
@@ -445,6 +528,8 @@ class OutputWriter:
         self._items += 1
         self._output[index] = whole
         self._frame("response.output_item.added", {"output_index": index, "item": whole})
+        for event in self._progress.pop(str(whole.get("id")), ()):
+            self._hand_on(event, index)
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 

@@ -59,6 +59,7 @@ class ItemEncoder:
         self._losses = losses
         self._request = request
         self._marks = target.profile.cache_marks == "breakpoint"
+        self._typed_ids = target.profile.typed_item_ids
         # Only the last few breakpoints count; the earlier ones are dropped without a word.
         self._skip_marks = max(0, _count_marks(request) - _MARK_LIMIT)
 
@@ -80,7 +81,7 @@ class ItemEncoder:
     def _turn(self, turn: Turn, path: str) -> list[Item]:
         if self._home and turn.raw is not None:
             if isinstance(turn.raw, list):
-                return turn.raw
+                return [_with_typed_id(item) for item in turn.raw] if self._typed_ids else turn.raw
             return [{"role": "user", "content": turn.raw} if isinstance(turn.raw, str) else turn.raw]
         if not self._home:
             self._losses.extras(path, turn.extras)
@@ -339,6 +340,17 @@ def _is_item(part: Foreign) -> bool:
 
 def _without_id(item: Item) -> Item:
     if "id" not in item or item.get("type") not in ("function_call", "custom_tool_call", "message", None):
+        return item
+    return {key: value for key, value in item.items() if key != "id"}
+
+
+_ID_BEGINNINGS = {"function_call": "fc", "custom_tool_call": "ctc", "message": "msg"}
+
+
+def _with_typed_id(item: Item) -> Item:
+    """The item, without an id that another server gave it and that this one would refuse."""
+    beginning = _ID_BEGINNINGS.get(item.get("type") or ("message" if "role" in item else ""))
+    if beginning is None or "id" not in item or str(item["id"]).startswith(beginning):
         return item
     return {key: value for key, value in item.items() if key != "id"}
 

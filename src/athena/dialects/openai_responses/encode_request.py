@@ -28,6 +28,7 @@ _PATH = "/responses"
 _Body = dict[str, Any]
 _EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _IDENTITY_LENGTH = 128
+_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
@@ -71,7 +72,8 @@ def _overlay_conversation(request: Request, target: Target, losses: Losses, body
     # Only the items that are no turns are read again; turns say themselves whether they were changed.
     leading = list(takewhile(is_instruction, said))
     before = decode_input(Fields({"input": [*declared, *leading]}))
-    same_tools = request.tools == (*decode_tools(fields.children("tools")), *before.tools)
+    listed = tuple(tool for tool in request.tools if not tool.inline)
+    same_tools = listed == (*decode_tools(fields.children("tools")), *before.tools)
     encoder = ItemEncoder(request, target, losses)
     if request.system == (*read_instructions(fields), *before.system):
         system = leading
@@ -108,7 +110,7 @@ def _fresh(request: Request, target: Target, losses: Losses) -> _Body:
 def _report_rest(request: Request, target: Target, body: _Body, losses: Losses) -> None:
     """What this dialect has no field for."""
     for field in (
-        "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "seed",
+        "top_k", "min_p", "repetition_penalty", "logit_bias", "seed",
     ):  # fmt: skip
         if getattr(request, field) is not None:
             losses.drop(field, "this API has no such field")
@@ -164,8 +166,8 @@ def _write_parallel(request: Request, target: Target, body: _Body, losses: Losse
 
 
 def _write_sampling(request: Request, target: Target, body: _Body, losses: Losses) -> None:
-    _set(body, "temperature", request.temperature)
-    _set(body, "top_p", request.top_p)
+    for field in _SAMPLING:
+        _set(body, field, getattr(request, field))
 
 
 def _write_length(request: Request, target: Target, body: _Body, losses: Losses) -> None:
@@ -185,6 +187,8 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
             losses.drop("reasoning", "this upstream has no control of reasoning")
         body.pop("reasoning", None)
         return
+    if wanted.mode == "between_tools" and request.dialect != NAME:
+        losses.emulated("reasoning", "this model can not be told when to think; it is asked for little effort")
     _set(reasoning, "effort", _effort(wanted, profile.efforts))
     summary = wanted.summary
     if summary is None and wanted.visible is not False and (wanted.visible or wanted.mode in ("on", "adaptive")):
@@ -199,6 +203,8 @@ def _effort(wanted: Reasoning, known: tuple[str, ...]) -> str | None:
         return _nearest("none", known)
     if wanted.effort is not None:
         return wanted.effort
+    if wanted.mode == "between_tools":
+        return _nearest("low", known)
     if wanted.budget is None or wanted.budget < 0:
         return None
     for limit, effort in ((2000, "low"), (10000, "medium"), (32000, "high")):
@@ -233,8 +239,6 @@ def _write_storage(request: Request, target: Target, body: _Body, losses: Losses
         _set(body, "store", request.store)
     else:
         keep = bool(request.store) and target.profile.store
-        if request.store and not keep:
-            losses.hint("store", "nothing is stored at this upstream")
         body["store"] = keep
         if target.profile.reasoning_control != "none":
             include.append(ENCRYPTED_REASONING)
@@ -286,7 +290,7 @@ _WRITERS: tuple[tuple[tuple[str, ...], Callable[[Request, Target, _Body, Losses]
     (("tool_choice",), _write_choice),
     (("parallel",), _write_parallel),
     (("max_output",), _write_length),
-    (("temperature", "top_p"), _write_sampling),
+    (_SAMPLING, _write_sampling),
     (("reasoning",), _write_reasoning),
     (("output",), _write_output),
     (("store", "include", "logprobs"), _write_storage),

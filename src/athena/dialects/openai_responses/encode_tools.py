@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from athena.dialects.base import Target
+from athena.dialects.base import Target, searches_web
 from athena.dialects.openai_responses.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.errors import UnsupportedFeature
@@ -19,6 +19,8 @@ def encode_tools(request: Request, target: Target, losses: Losses) -> list[dict[
     encoded: list[dict[str, Any]] = []
     space: str | None = None
     for index, tool in enumerate(request.tools):
+        if home and tool.inline:
+            continue
         entry = _tool(tool, f"tools[{index}]", request, target, losses, home=home)
         if entry is None:
             continue
@@ -48,6 +50,8 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
         entry["format"] = {"type": "grammar", **tool.grammar} if tool.grammar is not None else {"type": "text"}
     else:
         strict = bool(tool.strict) and target.profile.strict_tools
+        if tool.strict and not strict:
+            losses.hint(f"{path}.strict", "this upstream does not enforce schemas")
         entry["parameters"] = for_openai(
             tool.schema,
             strict=strict,
@@ -68,8 +72,8 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
 def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Losses, *, home: bool) -> dict[str, Any] | None:
     if home:
         return {"type": tool.hosted or tool.name, **(tool.config or {})}
-    if target.profile.hosted_tools and _searches_web(tool):
-        return _web_search(tool)
+    if target.profile.hosted_tools and searches_web(tool):
+        return _web_search(tool, path, losses)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
         raise UnsupportedFeature(f"{path}: a forced tool of another provider can not run here", path=path)
@@ -77,14 +81,17 @@ def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Los
     return None
 
 
-def _searches_web(tool: Tool) -> bool:
-    word = (tool.hosted or "").lower().replace("_", "")
-    return word.startswith(("websearch", "googlesearch"))
+_COMMON_SETTINGS = frozenset({"type", "allowed_domains", "blocked_domains", "user_location", "search_context_size"})
 
 
-def _web_search(tool: Tool) -> dict[str, Any]:
-    """The settings that every web search has in common."""
+def _web_search(tool: Tool, path: str, losses: Losses) -> dict[str, Any]:
+    """The settings that every web search has in common; all others are reported."""
     config = tool.config or {}
+    for key, value in config.items():
+        if key not in _COMMON_SETTINGS and value is not None:
+            losses.hint(f"{path}.{key}", "web search here has no such setting")
+    if tool.strict is not None or tool.deferred:
+        losses.hint(path, "web search here is neither strict nor loaded late")
     entry: dict[str, Any] = {"type": "web_search"}
     filters = {key: config[key] for key in ("allowed_domains", "blocked_domains") if config.get(key)}
     if filters:

@@ -121,7 +121,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
 def encode_error(error: Error) -> HttpError:
     """An error as an HTTP answer in OpenAI's form."""
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.kind in ("invalid", "conflict", "permission"):
+    if error.kind in ("invalid", "conflict", "permission") or error.code == "unknown_path":
         code = error.code or None
     body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
     headers: dict[str, str] = {}

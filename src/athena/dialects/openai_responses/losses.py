@@ -27,7 +27,7 @@ class Losses:
 
     def hint(self, path: str, reason: str) -> None:
         """Something that only makes sense at home is left out: no loss of meaning."""
-        self.found.append(Loss(path, reason))
+        self.found.append(Loss(path, reason, minor=True))
 
     def emulated(self, path: str, reason: str) -> None:
         """Said in another way."""

@@ -1,6 +1,7 @@
 """The response object that lifecycle events and whole answers carry: the client's own settings echoed, then what came of them.
 
-SDKs build their `Response` from it, so every field they call required is there (`dialects.md` 1.3.3).
+SDKs build their `Response` from it, so every field they call required is there (`dialects.md` 1.3.3), and every field that the
+Open Responses standard wants: numbers where a client gave none, because the standard knows no null there.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ _ECHOED: tuple[tuple[str, Any], ...] = (
     ("previous_response_id", None),
     ("prompt_cache_key", None),
     ("safety_identifier", None),
-    ("temperature", None),
-    ("top_logprobs", None),
-    ("top_p", None),
+    ("temperature", 1.0),
+    ("top_logprobs", 0),
+    ("top_p", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
     ("truncation", "disabled"),
     ("user", None),
 )
@@ -60,16 +63,12 @@ def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
     for key, default in _ECHOED:
         value = raw.get(key)
         response[key] = default if value is None else value
-    text = raw.get("text")
-    response["text"] = {
-        "format": {"type": "text"},
-        **({k: v for k, v in text.items() if v is not None} if isinstance(text, dict) else {}),
-    }
+    response["text"] = _text(raw.get("text"))
     reasoning = raw.get("reasoning")
     response["reasoning"] = {"effort": None, "summary": None, **(reasoning if isinstance(reasoning, dict) else {})}
     response["tool_choice"] = _tool_choice(context, raw)
     tools = raw.get("tools")
-    response["tools"] = tools if isinstance(tools, list) else []
+    response["tools"] = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
     response["metadata"] = raw.get("metadata") or {}
     response["service_tier"] = raw.get("service_tier") or "default"
     # Nothing is kept: a client that believed otherwise would refer to items that nobody can find.
@@ -80,6 +79,23 @@ def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
     if context.same_dialect and start.extras:
         response.update(start.extras)
     return response
+
+
+def _text(given: Any) -> dict[str, Any]:
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    if isinstance(given, dict):
+        text.update({key: value for key, value in given.items() if value is not None})
+    form = text["format"]
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        text["format"] = {"description": None, "schema": None, **form, "strict": bool(form.get("strict"))}
+    return text
+
+
+def _tool(tool: Any) -> Any:
+    """A function with all its fields; what a client left out was used as if it had said so."""
+    if not isinstance(tool, dict) or tool.get("type") != "function" or "function" in tool:
+        return tool
+    return {"description": None, "parameters": None, **tool, "strict": bool(tool.get("strict"))}
 
 
 def _tool_choice(context: EncodeContext, raw: dict[str, Any]) -> Any:

@@ -6,6 +6,9 @@ from typing import Any
 
 NAME = "openai_responses"
 
+OTHER_EVENT = "other_event"
+"""`Extra` field that holds a stream event which no event of ours carries: it has no place in a whole answer."""
+
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """Asks for reasoning state that a client without server-side storage can send back."""
 OUTPUT_LOGPROBS = "message.output_text.logprobs"

@@ -118,16 +118,23 @@ def status(config_file: str | None, as_json: bool) -> int:
     except daemon.NotRunning as nothing:
         click.echo(json.dumps({"running": False}) if as_json else f"{nothing.message.capitalize()}.")
         return 1
-    ready = _is_ready(state.url)
+    said = _ready_answer(state.url)
+    ready, learnt = said is not None, (said or {}).get("learnt", [])
     if as_json:
         shown = {name: getattr(state, name) for name in state.__struct_fields__}
-        click.echo(json.dumps({"running": True, "ready": ready, **shown, "uptime_s": round(state.uptime_s, 1)}))
+        shown |= {"uptime_s": round(state.uptime_s, 1), "learnt": learnt}
+        click.echo(json.dumps({"running": True, "ready": ready, **shown}))
         return 0
     click.echo(f"Athena runs on {state.url} ({'ready' if ready else 'not ready'})")
     click.echo(f"  pid     {state.pid}")
     click.echo(f"  since   {state.start_time} ({_span(state.uptime_s)})")
     click.echo(f"  config  {state.config_path or '(no file)'}")
     click.echo(f"  log     {state.log_file}")
+    for lesson in learnt:
+        model = f"{lesson['upstream']}/{lesson['model']}"
+        text = f"{model} refuses {lesson['feature']} (tried again in {_span(lesson['expires_s'])})"
+        # Models are named by clients, whatever is in their names.
+        click.echo("  learnt  " + "".join(letter if letter.isprintable() else "?" for letter in text))
     return 0
 
 
@@ -175,7 +182,8 @@ def _home(config_file: str | None) -> Home:
         return daemon.Home(os.environ.get("ATHENA_STATE_DIR") or Config().state_dir)
 
 
-def _is_ready(url: str) -> bool:
+def _ready_answer(url: str) -> dict[str, Any] | None:
+    """What the gateway says about itself; None while it takes no requests."""
     import ssl
     import urllib.request
 
@@ -185,9 +193,10 @@ def _is_ready(url: str) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(f"{url}/ready", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+            said: dict[str, Any] = json.load(answer)
+            return said
+    except (OSError, ValueError):
+        return None
 
 
 def _span(seconds: float) -> str:

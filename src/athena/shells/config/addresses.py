@@ -67,9 +67,11 @@ def known_hosts() -> tuple[KnownHost, ...]:
 
 def known_host(base_url: str) -> KnownHost | None:
     """The row for an address; None for a server nobody knows."""
-    name = (_split(base_url).hostname or "").lower()
+    labels = (_split(base_url).hostname or "").lower().split(".")
     for row in _table().hosts:
-        if name == row.host or name.endswith("." + row.host):
+        wanted = row.host.split(".")
+        given = labels[-len(wanted) :]
+        if len(given) == len(wanted) and all(want in ("*", label) for want, label in zip(wanted, given, strict=True)):
             return row
     return None
 

@@ -125,7 +125,7 @@ def _hints(config: Config, sources: Sources) -> tuple[str, ...]:
         return ()
     hints = []
     for host in known_hosts():
-        if host.key_env and sources.environment.get(host.key_env):
+        if host.key_env and sources.environment.get(host.key_env) and "*" not in host.host:
             hints.append(
                 f"{host.key_env} is set; to use it: athena serve --base-url https://{host.host} --api-key-env {host.key_env}"
             )

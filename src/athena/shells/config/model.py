@@ -90,7 +90,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """The API it speaks: openai_chat, openai_responses, anthropic_messages or gemini. Left out: what the profile or the
     host says, else openai_chat."""
     profile: Text | None = None
-    """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else the dialect's default."""
+    """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else what fits any server."""
     quirks: dict[str, Any] = {}
     """Single profile fields that differ on this server."""
     api_key: Secret | None = None
@@ -273,6 +273,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Learning(msgspec.Struct, frozen=True, kw_only=True):
     """What is learnt from the refusals of upstreams."""
 
+    correct: bool = True
+    """Ask again without what an upstream refused (images, late system messages, unknown parameters), and remember it. False:
+    clients get such refusals; `tools: auto` is not touched."""
     keep_s: Seconds = 3600
     """Seconds after which it is forgotten and tried again. A reload of the configuration forgets it at once."""
 

@@ -240,7 +240,7 @@ def _wanted_format(wanted: str, override: str | None) -> str:
 def _profile(upstream: Upstream, rule: ModelRule, target: Fallback, model: str) -> Profile:
     table = default_profiles()
     name, dialect = upstream.profile, upstream.dialect
-    profile = table.for_dialect(dialect, model) if name is None else table.get(name, model)
+    profile = table.for_unknown_host(dialect, model) if name is None else table.get(name, model)
     quirks = upstream.quirks | rule.quirks
     body = rule.body | ({"provider": target.provider} if target.provider else {})
     if not quirks and not body:

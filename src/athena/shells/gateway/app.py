@@ -26,15 +26,16 @@ from athena.opaque import Envelope, OpaqueStore
 from athena.serving.breaker import State
 from athena.serving.budget import Budget
 from athena.serving.clock import ClientLimits
-from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
+from athena.serving.endpoints import Door, credential, dialect_of_error, find_door, hint
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
+from athena.serving.learning import Learnt
 from athena.serving.record import Record
+from athena.serving.refusals import TOOLS
 from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
-from athena.serving.tool_modes import ToolModes
 from athena.serving.weight import READING
 from athena.shells import machine
 from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
@@ -108,15 +109,17 @@ class Gateway:
         self.health.keep(config.upstreams)
         if self._checks is not None:
             self._checks.use(config)
-        self.tool_modes = ToolModes(
+        self.learnt = Learnt(
             time.monotonic,
-            self._learnt_refusal,
+            self._has_learnt,
+            lambda upstream, feature: self.metrics.corrected.labels(upstream, feature.partition(":")[0]).inc(),
             keep_s=config.learning.keep_s,
+            correct=config.learning.correct,
         )
         timeouts = config.timeouts
         self._shared = Shared(
             retries=config.retries,
-            tool_modes=self.tool_modes,
+            learnt=self.learnt,
             tokens=self.tokens,
             envelope=self._envelope,
             store=self._store,
@@ -146,6 +149,13 @@ class Gateway:
         self._checks = HealthChecks(lambda: self.client, lambda upstream: self.health.breaker(upstream))
         self._checks.use(self.config)
 
+    def _has_learnt(self, upstream: str, model: str, feature: str) -> None:
+        log_refusal(upstream, model, feature, self.config.learning.keep_s)
+        # Names of parameters are the clients': they would make series without end.
+        self.metrics.learnt.labels(upstream, feature.partition(":")[0]).inc()
+        if feature == TOOLS:
+            self.metrics.tool_switches.labels(upstream).inc()
+
     def _is_up(self, upstream: str) -> float:
         return float(self.health.is_up(upstream))
 
@@ -158,10 +168,6 @@ class Gateway:
         words = {State.OPEN: "is left out", State.HALF_OPEN: "is tried again", State.CLOSED: "is back"}[state]
         fields = {"upstream": upstream, "state": state.value, "reason": why}
         LOG.log(level, "upstream %s %s: %s", upstream, words, why, extra={"fields": fields})
-
-    def _learnt_refusal(self, upstream: str, model: str) -> None:
-        self.metrics.tool_switches.labels(upstream).inc()
-        log_refusal(upstream, model, self.config.learning.keep_s)
 
     @property
     def upstream_connections(self) -> int:
@@ -219,7 +225,7 @@ class Gateway:
         path = client.path
         record = Record(request_id=_request_id(client.headers))
         door = find_door(path, client.query, client.headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
+        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
         try:
             if refusal is not None:
@@ -227,8 +233,11 @@ class Gateway:
             if self._is_question(door, record, client):
                 return
             if door is None:
-                raise ClientError(f"no such path: {path[:200]}", kind="not_found", code="not_found", status=404)
+                raise ClientError(f"no such path: {path[:200]}{hint(path)}", kind="not_found", code="unknown_path", status=404)
             if client.method not in door.methods:
+                if door.unknown_verb:
+                    message = f"models have no {door.unknown_verb} here"
+                    raise ClientError(message, kind="not_found", code="unknown_path", status=404)
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
                 raise ClientError(message, code="method_not_allowed", status=405)
@@ -375,6 +384,7 @@ class Gateway:
         body: dict[str, Any] = {"status": "ok" if ready else "unavailable"}
         if self._may_know_upstreams(client):
             body["upstreams"] = {name: self.health.is_up(name) for name in self.config.upstreams}
+            body["learnt"] = self.learnt.lessons()
         self._reply(client, record, body, 200 if ready else 503)
 
     def _may_know_upstreams(self, client: Client) -> bool:

@@ -47,10 +47,23 @@ class Metrics:
         )
         self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
+        self.answer_losses = numbers.counter(
+            "athena_answer_losses", "Parts of answers that a client's dialect has no place for", ("action",)
+        )
         self.tool_switches = numbers.counter(
             "athena_tool_mode_switches",
             "Models found to refuse tools and asked by prompt since",
             ("upstream",),
+        )
+        self.learnt = numbers.counter(
+            "athena_learnt",
+            "Features that an upstream was found to refuse; requests go without them since",
+            ("upstream", "feature"),
+        )
+        self.corrected = numbers.counter(
+            "athena_corrected_requests",
+            "Requests that an upstream refused for a feature and answered without it",
+            ("upstream", "feature"),
         )
         self.prompted = numbers.counter(
             "athena_prompted_requests", "Requests whose tools went into the prompt", ("upstream", "style")

@@ -102,6 +102,8 @@ class RequestNumbers(Tap):
             metrics.prompted.labels(record.upstream, details.prompted_style).inc()
         for action, count in details.losses.items():
             metrics.losses.labels(action).inc(count)
+        for action, count in details.answer_losses.items():
+            metrics.answer_losses.labels(action).inc(count)
         for code, count in details.notes.items():
             metrics.format_errors.labels(record.format or "standard", code).inc(count)
 

@@ -1,0 +1,180 @@
+"""A Messages request in words that any target understands (`dialects.md` 3.3).
+
+Tools that the caller runs become functions, toolsets their members. Tools that are added or withdrawn in the middle of the
+conversation are declared, or not, and a sentence says so where it happened. An instruction that holds until the next user
+message is left out once there is one, as the API itself does it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from athena.dialects.anthropic_messages.toolsets import members_of
+from athena.dialects.anthropic_messages.typed_tools import as_function
+from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
+from athena.dialects.portable import reworded, reworded_parts
+from athena.model.parts import Document, Foreign, InlineText, Nested, Part, Text, changed
+from athena.model.request import Effort, Loss, Request, Tool, Turn
+
+_OWN_WORDS = frozenset({"caller", "toolset_name"})
+"""Fields of calls and results that say what their pair says already."""
+
+
+def portable(request: Request) -> Request:
+    """The request for a target of another dialect."""
+    losses = list(request.losses)
+    system = tuple(part for part in request.system if not _is_billing(part))
+    if len(system) < len(request.system):
+        losses.append(Loss("system", "the line for the provider's billing is not for others", minor=True))
+    if request.reasoning.display not in (None, "summarized", "omitted"):
+        losses.append(Loss("thinking.display", "other providers show reasoning as a whole or not at all", minor=True))
+    effort = request.reasoning.effort
+    turns: list[Turn] = []
+    for position, turn in enumerate(request.turns):
+        later = request.turns[position + 1 :]
+        if turn.role == "system" and turn.extras:
+            kept, asked = _system_settings(turn, f"turns[{position}]", losses)
+            if asked is not None and not any(other.role == "assistant" for other in later):
+                effort = asked
+            if kept.get("clear_at") == "next_user_message" and any(other.role == "user" for other in later):
+                continue
+            kept.pop("clear_at", None)
+            turn = changed(turn, extras=kept or None)
+        if turn.parts or turn.role != "system":
+            turns.append(turn)
+    return msgspec.structs.replace(
+        request,
+        system=system,
+        turns=reworded(turns, _Rewording(losses).part),
+        tools=_tools(request, losses),
+        reasoning=msgspec.structs.replace(request.reasoning, effort=effort),
+        losses=tuple(losses),
+    )
+
+
+def _is_billing(part: Part) -> bool:
+    return isinstance(part, Foreign) and part.kind == BILLING
+
+
+def _system_settings(turn: Turn, path: str, losses: list[Loss]) -> tuple[dict[str, Any], Effort | None]:
+    """What is left of a system message's own settings, and the effort it asks for."""
+    extras = dict(turn.extras or {})
+    config = extras.pop("output_config", None)
+    effort = config.get("effort") if isinstance(config, dict) else None
+    for key in config if isinstance(config, dict) else ():
+        if key != "effort":
+            losses.append(Loss(f"{path}.output_config.{key}", "unknown to this upstream"))
+    return extras, effort if effort in get_args(Effort) else None
+
+
+def _tools(request: Request, losses: list[Loss]) -> tuple[Tool, ...]:
+    gone = _withdrawn(request.turns)
+    redefined = {tool.name for tool in request.tools if tool.inline}
+    tools: list[Tool] = []
+    for index, tool in enumerate(request.tools):
+        if tool.name in gone or (tool.name in redefined and not tool.inline):
+            continue
+        members = members_of(tool)
+        function = as_function(tool)
+        if members is not None:
+            tools.extend(members)
+        elif function is not None:
+            tools.append(function)
+            for key in tool.config or {}:
+                if key not in _SAID_BY_SCHEMA:
+                    losses.append(Loss(f"tools[{index}].{key}", "other models know no such setting of this tool"))
+        else:
+            tools.append(tool)
+    return tuple(tools)
+
+
+_SAID_BY_SCHEMA = frozenset({"type", "display_width_px", "display_height_px", "enable_zoom"})
+
+
+def _withdrawn(turns: tuple[Turn, ...]) -> set[str]:
+    """Names of the tools whose last word in the conversation is their removal."""
+    gone: set[str] = set()
+    for turn in turns:
+        for part in turn.parts:
+            if isinstance(part, Foreign) and part.kind == "tool_removal":
+                gone.add(_changed_tool(part))
+            elif isinstance(part, Foreign) and part.kind == "tool_addition":
+                gone.discard(_changed_tool(part))
+    return gone
+
+
+def added_tools(turns: tuple[Turn, ...]) -> list[Any]:
+    """The definitions that stand in the conversation itself."""
+    found = []
+    for turn in turns:
+        for part in turn.parts:
+            if isinstance(part, Foreign) and part.kind == "tool_addition" and isinstance(part.raw, dict):
+                tool = part.raw.get("tool")
+                if isinstance(tool, dict) and isinstance(tool.get("definition"), dict):
+                    found.append(tool["definition"])
+    return found
+
+
+def _changed_tool(part: Foreign) -> str:
+    """The name that an addition or a removal speaks of."""
+    tool = part.raw.get("tool") if isinstance(part.raw, dict) else None
+    if not isinstance(tool, dict):
+        return ""
+    inner = tool.get("definition")
+    named: dict[str, Any] = inner if isinstance(inner, dict) else tool
+    return str(named.get("name") or named.get("server_name") or named.get("mcp_server_name") or "")
+
+
+class _Rewording:
+    """Parts of messages in plain words."""
+
+    def __init__(self, losses: list[Loss]) -> None:
+        self._losses = losses
+
+    def part(self, part: Part) -> Part | tuple[Part, ...]:
+        """The part, or what says the same."""
+        if part.extras and not _OWN_WORDS.isdisjoint(part.extras):
+            part = msgspec.structs.replace(
+                part, extras={key: value for key, value in part.extras.items() if key not in _OWN_WORDS} or None
+            )
+        if isinstance(part, Document):
+            return self._document(part)
+        if not isinstance(part, Foreign) or part.dialect != NAME or not isinstance(part.raw, dict):
+            return part
+        if part.kind == "tool_reference":
+            return Text(text=f"The tool {part.raw.get('tool_name')} is loaded and can be called.")
+        if part.kind == "tool_addition":
+            return Text(text=f"From here on the tool {_changed_tool(part)} can be called.")
+        if part.kind == "tool_removal":
+            return Text(text=f"From here on the tool {_changed_tool(part)} can no longer be called.")
+        if part.kind == "browser_state":
+            return Text(text=_browser_state(part.raw))
+        return part
+
+    def _document(self, part: Document) -> Part | tuple[Part, ...]:
+        """Other dialects have neither a context of a document nor documents made of parts."""
+        if part.citations:
+            self._losses.append(Loss("document.citations", "other providers do not cite what they are given"))
+        heading = "\n".join(line for line in (part.title, part.context) if line)
+        if isinstance(part.source, Nested):
+            inner = reworded_parts(part.source.parts, self.part)
+            return (Text(text=heading), *inner) if heading else inner
+        if part.context is None and not part.citations:
+            return part
+        if isinstance(part.source, InlineText) or part.context is None:
+            return changed(part, title=heading or None, context=None, citations=False)
+        return (Text(text=heading), changed(part, context=None, citations=False))
+
+
+def _browser_state(state: dict[str, Any]) -> str:
+    lines = ["Open tabs:"]
+    for tab in state.get("tabs") or ():
+        if isinstance(tab, dict):
+            mark = " (active)" if tab.get("active") else ""
+            lines.append(f"- {tab.get('tab_id')}: {tab.get('title')} {tab.get('url')}{mark}")
+    for change in state.get("state_changes") or ():
+        if isinstance(change, dict):
+            lines.append(msgspec.json.encode(change).decode())
+    return "\n".join(lines)

@@ -1,0 +1,202 @@
+"""Refusals of a shape, through the gateway: asked again without it before the client has a byte, remembered and shown."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2 as httpx
+import openai
+import pytest
+
+from athena.shells.config import hash_key
+from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE, until
+from support.sdks import anthropic_client, openai_client
+
+STRICT = "System message must be at the beginning."
+BLIND = "this model does not support image input"
+KEYS = {"alice": "alices-key-0123456789", "mallory": "mallorys-key-0123456789"}
+
+
+class Upstream:
+    """A Chat server that refuses what it is told to refuse, and answers everything else."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.refuses: set[str] = set()
+        self.last_word: tuple[int, str] | None = None
+        """What to answer to a request in which nothing is left to refuse, instead of an answer."""
+        upstream = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                pass
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                upstream.bodies.append(body)
+                refusal = upstream.refusal(body)
+                if refusal is not None:
+                    self._send(refusal[0], {"error": {"message": refusal[1], "type": "BadRequestError"}})
+                elif body.get("stream"):
+                    chunks = [{"index": 0, "delta": {"content": "Hello"}}, {"index": 0, "delta": {}, "finish_reason": "stop"}]
+                    frames = "".join(f"data: {json.dumps({'id': 'x', 'choices': [choice]})}\n\n" for choice in chunks)
+                    self._send(200, frames + "data: [DONE]\n\n", "text/event-stream")
+                else:
+                    message = {"role": "assistant", "content": "Hello"}
+                    self._send(200, {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+            def _send(self, status: int, body: dict[str, Any] | str, kind: str = "application/json") -> None:
+                data = (body if isinstance(body, str) else json.dumps(body)).encode()
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def refusal(self, body: dict[str, Any]) -> tuple[int, str] | None:
+        roles = [message["role"] for message in body["messages"]]
+        if "late_system" in self.refuses and "system" in roles[1:]:
+            return 400, STRICT
+        if "images" in self.refuses and "image_url" in json.dumps(body):
+            return 500, BLIND
+        for name in sorted(self.refuses & set(body)):
+            return 400, f"Unrecognized request argument supplied: {name}"
+        return self.last_word
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    server = Upstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def gateway(upstream: Upstream, tmp_path: Path) -> Iterator[GatewayThread]:
+    with running_gateway(config(upstream), tmp_path) as running:
+        yield running
+
+
+def config(upstream: Upstream, **fields: Any) -> dict[str, Any]:
+    return {
+        "upstreams": {"local": {"base_url": upstream.url, "dialect": "openai_chat"}},
+        "models": [{"match": "*", "use": "local/*"}],
+        "retries": {"attempts": 0},
+        **fields,
+    }
+
+
+def as_claude_code(url: str, *, stream: bool) -> str:
+    """A request with instructions in mid-conversation, as Claude Code sends it."""
+    messages: list[Any] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "system", "content": "The file changed."},
+        {"role": "user", "content": "Go on"},
+    ]
+    client = anthropic_client(url)
+    if not stream:
+        return client.messages.create(model="m", max_tokens=9, system="Be brief.", messages=messages).content[0].text  # type: ignore[union-attr]  # the answer is text
+    with client.messages.stream(model="m", max_tokens=9, system="Be brief.", messages=messages) as events:
+        return events.get_final_text()
+
+
+def with_image(url: str, key: str = "x", **fields: Any) -> httpx.Response:
+    pixel = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content = [{"type": "text", "text": "What is this?"}, pixel]
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_strict_template(stream: bool, upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses = {"late_system"}
+    for _ in range(4):
+        assert as_claude_code(gateway.url, stream=stream) == "Hello"
+    late = ["system" in [message["role"] for message in body["messages"]][1:] for body in upstream.bodies]
+    assert late == [True, False, True, False, False, False], "two requests are refused and corrected; then it is known"
+    assert "The file changed." in json.dumps(upstream.bodies[-1])
+    assert until(lambda: any("refuses late_system" in line for line in gateway.logs.lines))
+    assert any("'corrections': 'late_system'" in line for line in gateway.logs.lines)
+    metrics = httpx.get(f"{gateway.url}/metrics", timeout=PATIENCE).text
+    assert 'athena_learnt_total{feature="late_system",upstream="local"} 1.0' in metrics
+    assert 'athena_corrected_requests_total{feature="late_system",upstream="local"} 2.0' in metrics
+    (lesson,) = httpx.get(f"{gateway.url}/ready", timeout=PATIENCE).json()["learnt"]
+    assert (lesson["upstream"], lesson["model"], lesson["feature"]) == ("local", "m", "late_system")
+    assert 0 < lesson["expires_s"] <= 3600
+
+
+def test_one_refusal_after_another(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses = {"images", "frequency_penalty", "seed"}
+    for _ in range(3):
+        answer = with_image(gateway.url, frequency_penalty=1, seed=2)
+        assert answer.status_code == 200
+        assert "no images" in answer.headers["x-athena-warnings"]
+    sizes = [("image_url" in json.dumps(body), len({"frequency_penalty", "seed"} & set(body))) for body in upstream.bodies]
+    assert sizes == [(True, 2), (False, 2), (False, 1), (False, 0)] * 2 + [(False, 0)]
+
+
+def test_the_first_error_is_told_when_it_was_in_vain(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses, upstream.last_word = {"images"}, (400, "something else is wrong")
+    answer = with_image(gateway.url)
+    assert answer.json()["error"]["message"] == BLIND
+    assert len(upstream.bodies) == 2
+
+
+def test_news_are_told(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses, upstream.last_word = {"images"}, (400, "This model's maximum context length is 9 tokens")
+    answer = with_image(gateway.url)
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_one_client_changes_nothing_for_another(upstream: Upstream, tmp_path: Path) -> None:
+    """Mallory's requests are refused for their images; the upstream takes those of others."""
+    keys = [{"name": name, "hash": hash_key(key)} for name, key in KEYS.items()]
+    with running_gateway(config(upstream, keys=keys), tmp_path) as gateway:
+        upstream.refuses = {"images"}
+        for _ in range(3):
+            assert with_image(gateway.url, KEYS["mallory"]).status_code == 200
+        upstream.refuses = set()
+        assert "image_url" not in json.dumps(upstream.bodies[-1])
+        assert with_image(gateway.url, KEYS["alice"]).status_code == 200
+        assert "image_url" in json.dumps(upstream.bodies[-1])
+
+
+def test_corrections_may_be_turned_off(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.refuses = {"late_system", "images"}
+    with running_gateway(config(upstream, learning={"correct": False}), tmp_path) as gateway:
+        with pytest.raises(anthropic.BadRequestError, match="must be at the beginning"):
+            as_claude_code(gateway.url, stream=True)
+        assert with_image(gateway.url).json()["error"]["message"] == BLIND
+    assert len(upstream.bodies) == 2
+
+
+def test_a_refusal_of_a_demand_is_the_clients(upstream: Upstream, gateway: GatewayThread) -> None:
+    """Without its schema the answer would not be what the client asked for."""
+    upstream.refuses = {"response_format"}
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        openai_client(gateway.url).chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Hi"}], response_format={"type": "json_object"}
+        )
+    assert len(upstream.bodies) == 1
