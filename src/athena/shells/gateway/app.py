@@ -39,9 +39,18 @@ from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.numbers import Numbers
+from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.record import Record
 from athena.shells.gateway.recorder import StreamRecorder, recorder
-from athena.shells.gateway.routes import Door, credential, dialect_of_error, find_door
+from athena.shells.gateway.routes import (
+    Door,
+    asks_for_socket,
+    credential,
+    dialect_of_error,
+    gateway_door,
+    socket_refused,
+    unknown_path,
+)
 from athena.shells.gateway.targets import KnownTargets, Target
 from athena.shells.gateway.tokens import TokenCounter
 from athena.shells.gateway.tool_modes import ToolModes
@@ -50,6 +59,9 @@ from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
 _CREATED = 1_700_000_000
+_UPGRADE_REQUIRED = 426
+_NO_SOCKET = (b"upgrade", b"HTTP/1.1")
+"""HTTP wants the protocols named that would do, wherever a status says that another one is needed."""
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """What a proxy adds to a request that it passes on."""
 
@@ -77,7 +89,7 @@ class Gateway:
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
-        self._flows: set[Flow] = set()
+        self._flows: set[Flow | Passage] = set()
         self.metrics.held_bytes.set_function(lambda: sum(flow.held for flow in tuple(self._flows)))
         self._draining = False
         self._bound = bound
@@ -160,8 +172,17 @@ class Gateway:
             async with AsgiClient(scope, receive, send) as client:
                 await self.serve(client)
         elif scope["type"] == "websocket":
-            # Clients that try a socket first fall back to plain requests.
+            await self._refuse_socket(scope, send)
+
+    async def _refuse_socket(self, scope: Mapping[str, Any], send: Send) -> None:
+        """Under a server that let a WebSocket through to us: clients that try one first fall back to plain requests."""
+        if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1002})
+            return
+        body = get_dialect("openai_responses").encode_error(error_event(socket_refused())).body
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), _NO_SOCKET]
+        await send({"type": "websocket.http.response.start", "status": 426, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": body})
 
     async def turn_away(self, refusal: AthenaError, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """As an ASGI application that answers nothing but this error, in the client's dialect."""
@@ -185,16 +206,18 @@ class Gateway:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
         record = Record(request_id=_request_id(client.headers))
-        door = find_door(path, client.query, client.headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path))
+        door = gateway_door(client.method, path, client.query, client.headers)
+        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
         try:
             if refusal is not None:
                 raise refusal
             if self._is_question(door, record, client):
                 return
+            if asks_for_socket(client.method, client.headers):
+                raise socket_refused()
             if door is None:
-                raise ClientError(f"no such path: {path[:200]}", kind="not_found", code="not_found", status=404)
+                raise unknown_path(path, dialect.name)
             if client.method not in door.methods:
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
@@ -247,6 +270,8 @@ class Gateway:
             self._models(door, dialect, record, client)
         elif door.action == "count":
             await self._count(door, dialect, record, client)
+        elif door.action == "pass":
+            await self._pass(door, dialect, key, record, client)
         else:
             await self._answer(door, dialect, key, record, client)
 
@@ -269,12 +294,25 @@ class Gateway:
 
     # -- answers -------------------------------------------------------------------------------------------------------------
 
-    async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+    def _check_room(self) -> None:
+        """Raises where no further request is taken."""
         if self._draining or len(self._flows) >= self.config.limits.requests:
             if not self._draining:
                 self.metrics.refusals.labels("requests").inc()
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
+
+    async def _pass(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+        self._check_room()
+        memory = RequestMemory(self.memory)
+        try:
+            passage, model = await read_passage(self, door, dialect, record, client, memory, key=key)
+            await self._run(passage, self.targets(model), client)
+        finally:
+            memory.close()
+
+    async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+        self._check_room()
         memory = RequestMemory(self.memory)
         try:
             request = await self._read(door, dialect, record, client, memory)
@@ -285,7 +323,7 @@ class Gateway:
         finally:
             memory.close()
 
-    async def _run(self, flow: Flow, targets: tuple[Target, ...], client: Client) -> None:
+    async def _run(self, flow: Flow | Passage, targets: tuple[Target, ...], client: Client) -> None:
         self._flows.add(flow)
         self.metrics.open_streams.inc()
         client.on_gone, client.on_doubt = partial(flow.stop, "client_closed"), flow.probe
@@ -450,6 +488,8 @@ class Gateway:
             record.status = status or answer.status
             headers = self.answer_headers(record)
             headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            if record.status == _UPGRADE_REQUIRED:
+                headers.append(_NO_SOCKET)
             _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         records.write(record)
