@@ -184,6 +184,16 @@ class ModelEntry(msgspec.Struct, frozen=True):
     max_output: int | None = None
 
 
+def model_value(entry: ModelEntry) -> dict[str, Any]:
+    """One model of OpenAI's list. It has no fields for windows: these are the names that compatible servers use for them."""
+    value: dict[str, Any] = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": entry.owner}
+    if entry.max_input is not None:
+        value |= {"context_length": entry.max_input, "max_model_len": entry.max_input}
+    if entry.max_output is not None:
+        value["max_completion_tokens"] = entry.max_output
+    return value
+
+
 UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError)
 """What reading bytes can raise that are not what they should be."""
 

@@ -31,6 +31,7 @@ from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
 from athena.shells.config.trust import FoundFile, Standing, TrustStore
 from athena.shells.config.web_access import Admitted, Preflight, Refusal, WebAccess
+from athena.shells.config.windows import OfferedModel, Window, read_models
 
 __all__ = [
     "FLAGS",
@@ -49,6 +50,7 @@ __all__ = [
     "Log",
     "Metrics",
     "ModelRule",
+    "OfferedModel",
     "Preflight",
     "Refusal",
     "ResolvedRoute",
@@ -65,6 +67,7 @@ __all__ = [
     "TrustStore",
     "Upstream",
     "WebAccess",
+    "Window",
     "check_bind",
     "effective_values",
     "hash_key",
@@ -74,6 +77,7 @@ __all__ = [
     "load",
     "needs_restart",
     "new_key",
+    "read_models",
     "schema_text",
     "show",
     "upstream_url",

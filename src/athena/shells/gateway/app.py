@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from athena.calls.names import check_names
+from athena.calls.names import check_model_name, check_names
 from athena.dialects import get_dialect
-from athena.dialects.base import Dialect, ModelEntry
+from athena.dialects.base import Dialect
 from athena.errors import AthenaError, ClientError, InvalidRequest
 from athena.exchange import Exchange, Options
 from athena.model.events import Error, error_event
@@ -38,6 +38,7 @@ from athena.shells.gateway.holding import RequestMemory, memory_limit
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
+from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.record import Record
@@ -58,7 +59,6 @@ from athena.shells.logs import log_body, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-_CREATED = 1_700_000_000
 _UPGRADE_REQUIRED = 426
 _NO_SOCKET = (b"upgrade", b"HTTP/1.1")
 """HTTP wants the protocols named that would do, wherever a status says that another one is needed."""
@@ -96,6 +96,7 @@ class Gateway:
         self._checks: HealthChecks | None = None
         self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self._unchecked_said: set[str] = set()
+        self._lists = ModelLists(lambda: self.client)
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._flows), lambda: self.config.limits.requests)
@@ -107,6 +108,7 @@ class Gateway:
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
+        self._lists.use(config, self._router)
         self.memory.set_limit(memory_limit(config.limits, config.workers, machine.memory_bytes()))
         self.lanes.use(config)
         if self.health.settings != config.health:
@@ -267,7 +269,7 @@ class Gateway:
         if door.action == "metrics":
             _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record))
         elif door.action in ("models", "model"):
-            self._models(door, dialect, record, client)
+            await self._models(door, dialect, key, record, client)
         elif door.action == "count":
             await self._count(door, dialect, record, client)
         elif door.action == "pass":
@@ -453,19 +455,16 @@ class Gateway:
     def _reply(self, client: Client, record: Record, body: Any, status: int = 200, *more: tuple[bytes, bytes]) -> None:
         _reply(client, status, msgspec.json.encode(body), "application/json", [*self.answer_headers(record), *more])
 
-    def _models(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        entries = [
-            ModelEntry(id=entry.id, created=_CREATED, owner=entry.upstream, display_name=entry.id)
-            for entry in self._router.listed_models()
-        ]
+    async def _models(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
         if door.action == "model":
-            self.targets(door.model or "")
-            known = [entry for entry in entries if entry.id == door.model]
-            listing = dialect.encode_models(known or [ModelEntry(id=door.model or "", created=_CREATED)])
-            body: Any = next(iter(listing.get("data") or listing.get("models") or [{}]))
+            check_model_name(door.model or "")
+            listing = await self._lists.one(door.model or "", key)
+            shown = dialect.encode_models(list(listing.models))
+            body: Any = next(iter(shown.get("data") or shown.get("models") or [{}]))
         else:
-            body = dialect.encode_models(entries)
-        self._reply(client, record, body)
+            listing = await self._lists.listing(key)
+            body = dialect.encode_models(list(listing.models))
+        self._reply(client, record, body, 200, *listing.headers())
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         memory = RequestMemory(self.memory)
@@ -515,6 +514,7 @@ class Gateway:
         if self._checks is not None:
             await self._checks.close()
             self._checks = None
+        await self._lists.close()
         if self._client is not None:
             await self._client.close()
             self._client = None

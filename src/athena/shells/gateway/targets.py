@@ -73,7 +73,7 @@ class Target(msgspec.Struct, frozen=True):
         if request.dialect == self.dialect:
             headers += [(name.encode(), client[name].encode("latin-1", "replace")) for name in _FORWARDED if client.get(name)]
         if self.forward_key and key:
-            headers.append(_credential(self.profile, key))
+            headers.append(upstream_credential(self.profile, key))
         return headers
 
 
@@ -117,7 +117,7 @@ def upstream_headers(upstream: Upstream, profile: Profile) -> list[tuple[bytes, 
     """What every request to an upstream carries: its profile's headers, its key, the operator's headers."""
     headers = [(name.encode(), value.encode()) for name, value in profile.headers.items()]
     if upstream.api_key is not None and not upstream.forward_client_key:
-        headers.append(_credential(profile, upstream.api_key.reveal()))
+        headers.append(upstream_credential(profile, upstream.api_key.reveal()))
     headers += [(name.lower().encode(), value.reveal().encode()) for name, value in upstream.headers.items()]
     return headers
 
@@ -197,7 +197,8 @@ def _secrets(upstream: Upstream) -> tuple[str, ...]:
     return tuple(secret.reveal() for secret in values if secret is not None and len(secret.reveal()) >= 8)
 
 
-def _credential(profile: Profile, key: str) -> tuple[bytes, bytes]:
+def upstream_credential(profile: Profile, key: str) -> tuple[bytes, bytes]:
+    """The header in which an upstream takes a key."""
     if profile.auth == "bearer":
         return b"authorization", b"Bearer " + key.encode()
     return profile.auth.encode(), key.encode()
