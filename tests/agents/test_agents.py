@@ -38,6 +38,10 @@ HEADLESS: dict[str, tuple[str, ...]] = {
     "opencode": ("run", "--auto", "{prompt}"),
     "qwen": ("-y", "-p", "{prompt}"),
     "goose": ("run", "--no-session", "--no-profile", "--with-builtin", "developer", "-t", "{prompt}"),
+    "kimi": ("-p", "{prompt}"),
+    "pi": ("-p", "--offline", "{prompt}"),
+    "cline": ("{prompt}",),
+    "continue": ("-p", "--auto", "{prompt}"),
 }
 """How each agent is asked one question; what stands after `--`."""
 
@@ -69,7 +73,7 @@ def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.Temp
 @pytest.fixture(scope="module")
 def gateway(configuration: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway in a process of its own."""
-    with started_gateway(Wish(config_file=str(configuration)), tmp_path_factory.mktemp("gateway")) as up:
+    with started_gateway(Wish(config_file=str(configuration)), tmp_path_factory.mktemp("gateway") / "gateway.log") as up:
         yield up.url
 
 

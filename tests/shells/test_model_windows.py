@@ -156,7 +156,13 @@ def test_a_name_that_is_not_listed_has_its_window_too(upstream: PlainUpstream, t
         known = json.loads(_get(running, "/v1/models/moonshotai/kimi-k2-0905").body)
         unknown = json.loads(_get(running, "/v1/models/nobody/knows").body)
     assert (known["id"], known["context_length"]) == ("moonshotai/kimi-k2-0905", 262144)
-    assert unknown == {"id": "nobody/knows", "object": "model", "created": 1_700_000_000, "owned_by": "local"}
+    assert unknown == {
+        "id": "nobody/knows",
+        "object": "model",
+        "created": 1_700_000_000,
+        "owned_by": "local",
+        "root": "nobody/knows",
+    }
 
 
 def test_an_upstream_that_is_not_to_be_asked(upstream: PlainUpstream, tmp_path: Path) -> None:

@@ -85,14 +85,14 @@ class ModelLists:
         """All models, for a client with that key."""
         offers = await self._offers(self._config.upstreams, key)
         listed = self._router.offered_models({name: offer.models for name, offer in offers.items()})
-        return Listing(tuple(_entry(model.id, model.upstream, model.window) for model in listed), offers)
+        return Listing(tuple(_entry(model.id, model.upstream, model.window, model.model) for model in listed), offers)
 
     async def one(self, name: str, key: str | None) -> Listing:
         """One model, listed or not. Raises UnknownModel."""
         route = self._router.resolve(name)[0]
         offers = await self._offers({route.upstream_name: route.upstream}, key)
         window = self._router.window(name, {name: offer.models for name, offer in offers.items()})
-        return Listing((_entry(name, route.upstream_name, window),), offers)
+        return Listing((_entry(name, route.upstream_name, window, route.model),), offers)
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -166,7 +166,7 @@ class ModelLists:
         return Offer("ok", models) if models else Offer("no_list")
 
 
-def _entry(name: str, upstream: str, window: Window) -> ModelEntry:
+def _entry(name: str, upstream: str, window: Window, model: str) -> ModelEntry:
     return ModelEntry(
         id=name,
         created=_CREATED,
@@ -174,4 +174,5 @@ def _entry(name: str, upstream: str, window: Window) -> ModelEntry:
         display_name=name,
         max_input=window.context,
         max_output=window.output,
+        root=model,
     )
