@@ -353,6 +353,13 @@ def test_agents_are_told_how_much_the_model_takes(name: str, tmp_path: Path) -> 
     assert "212345" not in shown(Window())
 
 
+def test_a_model_without_a_known_window_is_still_a_model(tmp_path: Path) -> None:
+    content = json.loads(_plan("opencode", tmp_path, model="m").variables["OPENCODE_CONFIG_CONTENT"])
+    assert content["provider"]["athena"]["models"] == {"m": {}}
+    known = json.loads(_plan("opencode", tmp_path, model="m", window=Window(9, 3)).variables["OPENCODE_CONFIG_CONTENT"])
+    assert known["provider"]["athena"]["models"] == {"m": {"limit": {"context": 9, "output": 3}}}
+
+
 def test_a_window_that_the_person_set_is_left_alone(tmp_path: Path) -> None:
     plan = _plan("claude", tmp_path, window=Window(64_000, 8000), CLAUDE_CODE_MAX_OUTPUT_TOKENS="1000")
     assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in plan.variables

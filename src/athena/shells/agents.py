@@ -9,7 +9,8 @@ person's own settings and sessions stay where they are and are never written. In
     {context|128000}        the same with a value of last resort
     {context>100000}        the same where it is at least that
 
-An entry whose value can not be filled in, because no model is chosen or its window is not known, is left out.
+An entry whose value can not be filled in, because no model is chosen or its window is not known, is left out; one whose name
+ends in `?` also when nothing is left in it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ _CHAT_PROVIDER = {
     "npm": "@ai-sdk/openai-compatible",
     "name": "Athena",
     "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
-    "models": {"{model}": {"limit": {"context": "{context}", "output": "{output}"}}},
+    "models": {"{model}": {"limit?": {"context": "{context}", "output": "{output}"}}},
 }
 _PI_MODEL = {
     "id": "{model}",
@@ -514,7 +515,7 @@ def _filled(value: Any, places: Mapping[str, str | int | None]) -> Any:
     if isinstance(value, Mapping):
         found = {_filled(name, places): _filled(inner, places) for name, inner in value.items()}
         kept = {name: inner for name, inner in found.items() if name is not _NOTHING and inner is not _NOTHING}
-        return _NOTHING if found and not kept else kept
+        return {name.removesuffix("?"): inner for name, inner in kept.items() if inner or not name.endswith("?")}
     if isinstance(value, list | tuple):
         return [inner for inner in (_filled(item, places) for item in value) if inner is not _NOTHING]
     return value
