@@ -6,7 +6,8 @@ tools, to which they are taught in the prompt. The upstream answers with a call 
 
 The lag is taken inside the gateway: the longest that a timer of two milliseconds came late. It counts what other processes
 took of the core as well, so each request is made several times and the least counts; the CPU of the loop's own thread in that
-time is printed beside it. Memory is the growth of the peak over the memory before the first request.
+time is printed beside it. Memory is the growth of the peak over the memory before the first request; memory that was
+freed before is not in it, because the server gives that back when it has a quiet second.
 
     ./dev bench schemas [--all] [--families NAME,...] [--numbers 16,34] [--repeats 3] [--source ../other/src]
 """
@@ -33,6 +34,7 @@ from typing import Any
 
 import msgspec
 
+from athena.shells.server.memory import give_back
 from benchmarks.hostile_schemas import FAMILIES, SIZES, Hostile, hostile_schema
 
 TARGETS = {"chat": "native", "gemini": "written out", "prompted": "in the prompt"}
@@ -196,8 +198,10 @@ async def _serve(config_file: Path) -> None:
     from athena.shells.server.front import Front, front_limits
     from athena.shells.server.http import HttpConnection
     from athena.shells.server.listen import listen
+    from athena.shells.server.memory import keep_freed_memory
     from athena.shells.server.ready import warm_up
 
+    keep_freed_memory()
     folder = config_file.parent
     config = load(Sources(environment={}, home=folder, directory=folder, config_file=config_file)).config
     warm_up(config)
@@ -223,6 +227,7 @@ class _Watch:
 
     def _begin(self) -> None:
         gc.collect()
+        give_back()
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         self._lag = self._loop_cpu = 0.0

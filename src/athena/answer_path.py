@@ -282,7 +282,7 @@ class AnswerPath:
 class _Typed(msgspec.Struct):
     """What a record says it is."""
 
-    type: str = ""
+    type: str | msgspec.UnsetType = msgspec.UNSET
 
 
 _type_of = msgspec.json.Decoder(_Typed).decode
@@ -294,8 +294,11 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
         kind = _type_of(payload).type
     except msgspec.DecodeError:
         return name, payload
-    if kind or not name:
-        return kind, payload
+    if kind is not msgspec.UNSET:
+        # A name is one line: what follows a line break in it would be read as a line of the stream.
+        return " ".join(kind.splitlines()), payload
+    if not name:
+        return "", payload
     members = payload.strip()[1:]
     separator = b"" if members.lstrip().startswith(b"}") else b","
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)

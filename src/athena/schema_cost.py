@@ -44,12 +44,17 @@ _MOST_FRAMES = 2000
 _MOST_WRITTEN_OUT = 20_000
 """Nodes the engine builds where it writes references out, which it does for unevaluated properties and items."""
 _MOST_PATTERNS = 100
-_MOST_STATES = 20_000
+_MOST_STATES = 8_000
 """States of all patterns together."""
 _MOST_VALUES = 20_000
 """Values inside the value that is checked."""
 _PER_STATE = 32
 """What one state of a pattern costs for each character, in sixteenths of a step."""
+_BYTES_PER_STATE = 64
+_BYTES_PER_NESTING = 32
+_BYTES_WRITTEN_OUT = 320
+"""Memory of the engine, measured: for a state of a pattern; for the square of a schema's depth, because some keywords keep a
+copy of what is below them; for a node that is written out."""
 _MEASURED_LEVELS = 8
 """Levels of a value whose children are measured one by one; those below are measured as a whole."""
 _UNEVALUATED = 3
@@ -111,23 +116,26 @@ class _Node:
 class SchemaCost:
     """The analysis of one schema."""
 
-    __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "refusal", "states")
+    __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "engine_bytes", "refusal")
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.refusal: Refusal = ""
-        self.states = 0
-        """States of all its patterns together."""
+        self.engine_bytes = 0
+        """About what the engine's form of the schema takes in memory, besides what it takes for each character of its text."""
         self._unevaluated = False
         self._frames = 0
         self._levels: list[tuple[list[int], list[int]]] = []
         try:
             found = _Collector(schema)
             self._nodes = found.nodes
-            self.states = found.states
             self._unevaluated = found.unevaluated
             self._order, self._frames = _in_place_order(found.nodes)
-            if self._unevaluated and self._written_out() > _MOST_WRITTEN_OUT:
+            written_out = self._written_out() if self._unevaluated else 0
+            if written_out > _MOST_WRITTEN_OUT:
                 raise _Refused("schema_size")
+            self.engine_bytes = (
+                found.states * _BYTES_PER_STATE + found.nesting * _BYTES_PER_NESTING + written_out * _BYTES_WRITTEN_OUT
+            )
         except _Refused as refused:
             self.refusal = refused.reason
             self._nodes, self._order = [], []
@@ -227,6 +235,8 @@ class _Collector:
     def __init__(self, root: dict[str, Any]) -> None:
         self.nodes: list[_Node] = []
         self.states = 0
+        self.nesting = 0
+        """The squares of the depths of all schemas."""
         self.unevaluated = False
         self._root = root
         self._numbers: dict[int, int] = {}
@@ -254,6 +264,7 @@ class _Collector:
             number = self._numbers[id(schema)] = len(self.nodes)
             node = _Node()
             self.nodes.append(node)
+            self.nesting += depth * depth
             self._parents.append(parent)
             self._waiting.append((schema, node, depth))
         return (number,)

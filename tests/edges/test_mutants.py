@@ -128,6 +128,7 @@ class Findings:
 
     def add(self, kind: str, message: bytes, raw: bytes, problem: str) -> None:
         path = FOUND / f"{kind}-{hashlib.sha256(message).hexdigest()[:12]}.bin"
+        FOUND.mkdir(exist_ok=True)
         path.write_bytes(message)
         self._lines.append(f"{path.name}: {problem[:300]}\n  received: {raw[-300:]!r}")
 

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ from athena.shells.gateway import incoming
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayProcess, GatewayThread, fault_config, read_number, running_gateway
-from support.patience import PATIENCE
+from support.patience import PATIENCE, until
 
 SOAK = bool(os.environ.get("ATHENA_SOAK"))
 MB = 1024 * 1024
@@ -57,15 +56,6 @@ def large(client: str, size: int, model: str = "chat/control", *, stream: bool =
 def post(port: int, path: str, body: bytes, *headers: str) -> Answer:
     with send(port, request_bytes(path, body, *headers)) as sock:
         return read_answer(sock)
-
-
-def until(condition: Any, seconds: float = PATIENCE) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def check_refusal(client: str, answer: Answer) -> None:

@@ -338,6 +338,8 @@ def _judge_gemini(records: list[tuple[str, Any]]) -> Verdict:
             lies.append("something after the end")
         if "error" in value:
             failed = value["error"]["code"]
+        # A prompt that is blocked has no answer, and therefore no reason why it ended.
+        finish = (value.get("promptFeedback") or {}).get("blockReason") or finish
         for candidate in value.get("candidates") or ():
             finish = candidate.get("finishReason") or finish
     if failed and finish:

@@ -8,5 +8,18 @@ hand (`support.hand_clock`).
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 PATIENCE = 120.0
 FOR_EVER = 100 * PATIENCE
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Wait for a condition that becomes true; False: it did not."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -39,8 +39,8 @@ _STEPS_TO_EXPLAIN = 1_000
 _MOST_ARGUMENT_CHARS = 1024 * 1024
 _REGEX_BYTES = 1024 * 1024
 _REGEX_CACHE_BYTES = 128 * 1024
-_CACHE_BYTES = 32 * 1024 * 1024
-_BYTES_PER_BYTE = 64
+_CACHE_BYTES = 24 * 1024 * 1024
+_BYTES_PER_BYTE = 80
 """Memory of a schema that is ready, for each byte of its text."""
 
 
@@ -107,7 +107,7 @@ def _about(name: str, reason: str) -> str:
 class SchemaCheck:
     """One schema, made ready for checks."""
 
-    __slots__ = ("_cost", "_schema", "_types", "_validator", "states", "unchecked")
+    __slots__ = ("_cost", "_schema", "_types", "_validator", "engine_bytes", "unchecked")
 
     def __init__(self, schema: dict[str, Any], *, unchecked: Unchecked = "", analysed: bool = False) -> None:
         self._schema = schema
@@ -116,11 +116,11 @@ class SchemaCheck:
         self._cost: SchemaCost | None = None
         self.unchecked: Unchecked = unchecked
         """Why the library is not asked; empty when it may be, and when there is none."""
-        self.states = 0
+        self.engine_bytes = 0
         if analysed:
             cost = SchemaCost(schema)
             refusal: Refusal = cost.refusal
-            self.unchecked, self.states = refusal, cost.states
+            self.unchecked, self.engine_bytes = refusal, cost.engine_bytes
             self._validator = _validator(schema) if not refusal else None
             self._cost = cost if self._validator is not None else None
 
@@ -176,7 +176,7 @@ def _ready(text: bytes) -> SchemaCheck:
     if found is None:
         # Read anew: what a client's request shares between tools is not shared here, and nobody else can change it.
         found = SchemaCheck(msgspec.json.decode(text), analysed=True)
-        _CHECKS.put(text, found, len(text) * _BYTES_PER_BYTE + found.states * 64)
+        _CHECKS.put(text, found, len(text) * _BYTES_PER_BYTE + found.engine_bytes)
     return found
 
 

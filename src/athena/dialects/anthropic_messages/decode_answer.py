@@ -54,7 +54,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 
 class _Record(msgspec.Struct, gc=False):
-    type: str = ""
+    type: str | msgspec.UnsetType = msgspec.UNSET
     index: int = 0
     delta: _Delta | None = None
     content_block: msgspec.Raw = _NOTHING
@@ -276,7 +276,7 @@ class MessagesStreamDecoder(StreamDecoder):
             if mended is payload:
                 raise
             record, payload = _read_record(mended), mended
-        kind = record.type or name
+        kind = name if record.type is msgspec.UNSET else record.type
         if kind == "content_block_delta" and record.delta is not None:
             failed = self._blocks.delta(record.index, record.delta, payload, out)
             if failed is not None:

@@ -161,6 +161,8 @@ class AnswerReader:
         self._context = context
         self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
         self._choices: dict[int, _Choice] = {}
+        self._odd_first = -1
+        """A number too high that the first candidate has instead of 0."""
         self._started = False
         self._usage = _NOTHING
         self._blocked: dict[str, Any] | None = None
@@ -231,11 +233,15 @@ class AnswerReader:
             out.append(Done(finish, index, usage=self._read_usage() if index == last else None, last=index == last))
 
     def _candidate(self, candidate: _Candidate, position: int, payload: bytes, out: list[Event]) -> None:
-        index = candidate.index or 0
+        index = max(candidate.index or 0, 0)
+        if index == self._odd_first:
+            index = 0
         choice = self._choices.get(index)
         if choice is None:
-            if 0 < self._context.choices <= index and 0 in self._choices:
-                return
+            if 0 < self._context.choices <= index:
+                if 0 in self._choices:
+                    return
+                self._odd_first, index = index, 0
             choice = self._choices[index] = _Choice()
         content = candidate.content
         if content is not None and content.parts:

@@ -90,6 +90,8 @@ class AnswerReader:
 
     def __init__(self, context: DecodeContext, *, whole: bool) -> None:
         self._merge = context.profile.merge_choices
+        self._odd_first = -1
+        """A number too high that the first choice has instead of 0."""
         self._wanted = context.choices
         self._keep_extras = context.keep_extras
         self._constant: dict[str, Any] = {}
@@ -130,12 +132,14 @@ class AnswerReader:
             return None
         for entry in chunk.choices or ():
             index = entry.index
-            if type(index) is not int or self._merge:
+            if type(index) is not int or index < 0 or index == self._odd_first or self._merge:
                 index = 0
             choice = self._choices.get(index)
             if choice is None:
-                if 0 < self._wanted <= index and 0 in self._choices:
-                    continue
+                if 0 < self._wanted <= index:
+                    if 0 in self._choices:
+                        continue
+                    self._odd_first, index = index, 0
                 choice = self._choices[index] = _Choice(index)
             delta = entry.delta if entry.delta is not None else entry.message
             if delta is not None:
@@ -203,7 +207,7 @@ class AnswerReader:
         choices = value.get("choices")
         for entry in choices if isinstance(choices, list) else ():
             index = entry.get("index")
-            index = index if type(index) is int and not self._merge else 0
+            index = index if type(index) is int and index >= 0 and not self._merge else 0
             unknown = _unknown(entry, CHOICE_KEYS)
             if unknown:
                 out.append(Extra(unknown, index))

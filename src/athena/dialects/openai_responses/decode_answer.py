@@ -322,7 +322,7 @@ class ItemReader:
 class _Record(msgspec.Struct, gc=False):
     """The fields of any stream event; what is not a scalar stays bytes until it is needed."""
 
-    type: str = ""
+    type: str | msgspec.UnsetType = msgspec.UNSET
     output_index: int | None = None
     item_id: str | None = None
     content_index: int | None = None
@@ -354,7 +354,7 @@ class ResponsesStreamDecoder(StreamDecoder):
         if payload == b"[DONE]":
             return
         record = _DECODER.decode(payload)
-        kind = record.type or name
+        kind = name if record.type is msgspec.UNSET else record.type
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, record, out)
