@@ -316,7 +316,11 @@ AGENTS: Mapping[str, Agent] = {
             executables=("cline",),
             install="npm install -g cline",
             dialect="openai_chat",
-            variables={"CLINE_PROVIDER_SETTINGS_PATH": "{dir}/cline.json"},
+            variables={
+                "CLINE_PROVIDER_SETTINGS_PATH": "{dir}/cline.json",
+                # Else a process of its own that runs already serves the session, by the settings it was started with.
+                "CLINE_SESSION_BACKEND_MODE": "local",
+            },
             file=SettingsFile(
                 name="cline.json",
                 below=("$CLINE_PROVIDER_SETTINGS_PATH", "~/.cline/data/settings/providers.json"),
