@@ -6,6 +6,7 @@ are tried too. Exit codes of agents say little (`clients.md` section 1): the wor
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,8 +40,93 @@ HEADLESS: dict[str, tuple[str, ...]] = {
     "opencode": ("run", "--auto", "{prompt}"),
     "qwen": ("-y", "-p", "{prompt}"),
     "goose": ("run", "--no-session", "--no-profile", "--with-builtin", "developer", "-t", "{prompt}"),
+    "kimi": ("-p", "{prompt}"),
+    "pi": ("-p", "--offline", "{prompt}"),
+    "cline": ("{prompt}",),
+    "continue": ("-p", "--auto", "{prompt}"),
 }
 """How each agent is asked one question; what stands after `--`."""
+NOT_INSTALLED = {"vibe", "crush"}
+"""Rows of `athena code` that `./dev agents` does not try: one needs a newer Python than ours, one's package fetches its program
+from elsewhere."""
+JOINING = {"continue"}
+"""Agents that ask again after the error and put both answers together: the call that comes of it is none they can run."""
+NOWHERE = "http://127.0.0.1:9"
+HOSTILE: dict[str, dict[str, Any]] = {
+    "claude": {
+        ".claude/settings.json": {
+            "env": {
+                "ANTHROPIC_BASE_URL": NOWHERE,
+                "ANTHROPIC_API_KEY": "sk-theirs",
+                "ANTHROPIC_AUTH_TOKEN": "theirs",
+                "ANTHROPIC_MODEL": "theirs",
+                "CLAUDE_CODE_USE_BEDROCK": "1",
+            },
+            "apiKeyHelper": "echo theirs",
+            "model": "opus",
+        }
+    },
+    "codex": {
+        ".codex/config.toml": 'model = "gpt-5.5"\nmodel_provider = "other"\nmodel_context_window = 999\n'
+        f'[model_providers.other]\nname = "Other"\nbase_url = "{NOWHERE}/v1"\nwire_api = "responses"\n'
+    },
+    "gemini": {
+        ".gemini/settings.json": '{\n  // mine\n  "security": {"auth": {"selectedType": "oauth-personal", "enforcedType": '
+        '"oauth-personal"}},\n  /* too */ "model": {"name": "theirs"}\n}\n',
+        ".gemini/.env": f"GEMINI_API_KEY=theirs\nGOOGLE_GEMINI_BASE_URL={NOWHERE}\n",
+    },
+    "opencode": {
+        ".config/opencode/opencode.json": {
+            "enabled_providers": ["openai"],
+            "model": "openai/gpt-5",
+            "agent": {"build": {"model": "openai/gpt-5"}},
+            "provider": {"athena": {"options": {"baseURL": f"{NOWHERE}/v1"}}},
+        }
+    },
+    "qwen": {
+        ".qwen/settings.json": {
+            "security": {"auth": {"selectedType": "qwen-oauth", "baseUrl": f"{NOWHERE}/v1", "apiKey": "theirs"}},
+            "model": {"name": "theirs"},
+            "modelProviders": {"openai": [{"id": "native", "baseUrl": f"{NOWHERE}/v1", "envKey": "THEIRS"}]},
+            "env": {"OPENAI_BASE_URL": f"{NOWHERE}/v1", "OPENAI_API_KEY": "theirs"},
+        }
+    },
+    "goose": {".config/goose/config.yaml": f"GOOSE_PROVIDER: anthropic\nGOOSE_MODEL: theirs\nOPENAI_HOST: {NOWHERE}\n"},
+    "kimi": {
+        ".kimi-code/config.toml": 'default_model = "theirs"\n[providers.theirs]\ntype = "openai"\napi_key = "theirs"\n'
+        f'base_url = "{NOWHERE}/v1"\n[models.theirs]\nprovider = "theirs"\nmodel = "theirs"\nmax_context_size = 9000\n'
+    },
+    "pi": {".pi/agent/settings.json": {"defaultProvider": "openai", "defaultModel": "gpt-5"}},
+    "cline": {
+        ".cline/data/settings/providers.json": {
+            "version": 1,
+            "lastUsedProvider": "anthropic",
+            "modes": {},
+            "providers": {
+                "anthropic": {
+                    "settings": {"provider": "anthropic", "apiKey": "theirs", "model": "theirs"},
+                    "updatedAt": "2026-01-01T00:00:00.000Z",
+                    "tokenSource": "manual",
+                }
+            },
+        }
+    },
+    "continue": {
+        ".continue/config.yaml": "name: Mine\nversion: 1.0.0\nschema: v1\n"
+        f"models: [{{name: theirs, provider: openai, model: theirs, apiBase: {NOWHERE}/v1, apiKey: theirs}}]\n"
+    },
+}
+"""Settings that a person may have for other servers, by file in their home."""
+AGAIN: dict[str, tuple[str, ...]] = {
+    "claude": ("--continue", "-p", "{prompt}", "--allowedTools", "Read"),
+    "codex": (
+        *("-c", "features.plugins=false", "exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
+        *("resume", "--last", "{prompt}"),
+    ),
+    "gemini": ("--resume", "latest", "-p", "{prompt}", "--approval-mode", "yolo", "--skip-trust"),
+    "pi": ("--continue", "-p", "--offline", "{prompt}"),
+}
+"""How the last session is gone on with."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +156,7 @@ def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.Temp
 @pytest.fixture(scope="module")
 def gateway(configuration: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway in a process of its own."""
-    with started_gateway(Wish(config_file=str(configuration)), tmp_path_factory.mktemp("gateway")) as up:
+    with started_gateway(Wish(config_file=str(configuration)), tmp_path_factory.mktemp("gateway") / "gateway.log") as up:
         yield up.url
 
 
@@ -78,6 +165,8 @@ class Run:
 
     def __init__(self, place: Path) -> None:
         self.word = "SECRET-" + secrets.token_hex(6)
+        self.errors = ""
+        """What the agent said on standard error the last time."""
         self.home = place / "home"
         self.directory = place / "project"
         for directory in (self.home, self.directory):
@@ -85,10 +174,17 @@ class Run:
         self.file = self.directory / "secret.txt"
         self.file.write_text(self.word + "\n")
 
-    def ask(self, agent: str, *options: str) -> str:
-        """What the agent printed; `options` are those of `athena code`."""
-        prompt = _PROMPT.format(path=self.file)
-        arguments = [argument.replace("{prompt}", prompt) for argument in HEADLESS[agent]]
+    def put(self, files: dict[str, Any]) -> None:
+        """Files of the person, in their home."""
+        for name, content in files.items():
+            file = self.home / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def ask(self, agent: str, *options: str, words: tuple[str, ...] = (), prompt: str = "") -> str:
+        """What the agent printed; `options` are those of `athena code`, `words` the agent's own."""
+        prompt = prompt or _PROMPT.format(path=self.file)
+        arguments = [argument.replace("{prompt}", prompt) for argument in words or HEADLESS[agent]]
         process = subprocess.Popen(
             [*_ATHENA_CODE, *options, agent, "--", *arguments],
             cwd=self.directory,
@@ -106,6 +202,7 @@ class Run:
             output, errors = process.communicate()
             pytest.fail(f"{agent} did not end within {_PATIENCE} s\n{output}\n{errors}")
         print(errors, file=sys.stderr)
+        self.errors = errors
         return output
 
 
@@ -128,7 +225,9 @@ def test_a_refusal_of_tools_makes_them_prompted_within_the_run(
     before = len(upstream.requests)
     assert run.word in run.ask(agent, "--url", gateway, "--model", f"learnt:{agent}")
     requests = [request for request in upstream.requests[before:] if is_refused(request) or offered_tools(request)]
-    assert [is_refused(request) for request in requests] == [True, False, False], "one refusal, then the two turns"
+    assert [is_refused(request) for request in requests] == [True, False] * 2, (
+        "each turn is asked again at once, and then known"
+    )
 
 
 @pytest.mark.parametrize("form", ["native", "kimi-reasoning", "prompted"])
@@ -149,10 +248,12 @@ def test_half_a_call_is_never_run(agent: str, form: str, gateway: str, upstream:
     run = Run(tmp_path)
     before = len(upstream.requests)
     output = run.ask(agent, "--url", gateway, "--model", form + ":cut")
-    assert run.word in output or "ended the answer before it was finished" in output
+    joins = agent in JOINING and form != "prompted"
+    assert joins or run.word in output or "ended the answer before it was finished" in output + run.errors
     assert str(run.file) in upstream.cut
     for request in upstream.requests[before:]:
-        assert all(run.word in text for _, text in tool_results(request))
+        for _, text in tool_results(request):
+            assert run.word in text or (joins and "missing" in text)
 
 
 @pytest.mark.parametrize(
@@ -175,5 +276,39 @@ def test_a_gateway_for_one_run_is_enough(agent: str, configuration: Path, tmp_pa
     assert run.word in run.ask(agent, "--config", str(configuration), "--model", "kimi-reasoning")
 
 
+@pytest.mark.parametrize("agent", HOSTILE)
+def test_a_persons_own_settings_do_not_lead_past_the_gateway(
+    agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.put(HOSTILE[agent])
+    before = len(upstream.requests)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
+    assert {request["model"] for request in upstream.requests[before:]} == {FORMS["native"]}
+
+
+@pytest.mark.parametrize("agent", AGAIN)
+def test_a_session_goes_on_in_the_next_run(agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
+    before = len(upstream.requests)
+    run.ask(agent, "--url", gateway, "--model", "kimi-content", words=AGAIN[agent], prompt="Say it once more.")
+    later = [request for request in upstream.requests[before:] if offered_tools(request)]
+    assert later
+    assert run.word in json.dumps(later[-1]["messages"]), "what was said before is part of the conversation"
+
+
+@pytest.mark.parametrize("agent", ["claude", "opencode", "qwen", "goose", "kimi", "continue"])
+def test_an_agent_keeps_to_the_longest_answer(
+    agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    before = len(upstream.requests)
+    run.ask(agent, "--url", gateway, "--model", "native", "--context", "120000", "--output", "7777")
+    asked = [request for request in upstream.requests[before:] if offered_tools(request)]
+    assert {request.get("max_tokens", request.get("max_completion_tokens")) for request in asked} == {7777}
+
+
 def test_every_agent_is_tried() -> None:
-    assert HEADLESS.keys() == AGENTS.keys()
+    assert HEADLESS.keys() == AGENTS.keys() - NOT_INSTALLED
+    assert HOSTILE.keys() == HEADLESS.keys()

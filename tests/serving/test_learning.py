@@ -216,7 +216,7 @@ TOOLS, SYSTEM, IMAGES = (_MESSAGES[feature]["refused"][0] for feature in ("tools
 
 def test_one_refusal_changes_nothing_for_others_and_the_second_does(targets: KnownTargets) -> None:
     (target,) = targets.of("m")
-    told: list[tuple[str, str]] = []
+    told: list[tuple[str, str, str]] = []
     learnt = Learnt(Clock(), lambda *lesson: told.append(lesson), keep_s=100)
     trial = learnt.trial(target, REQUEST)
     assert trial.route is target.route
@@ -229,7 +229,7 @@ def test_one_refusal_changes_nothing_for_others_and_the_second_does(targets: Kno
     assert learnt.trial(target, REQUEST).route is target.prompted_route
     (other,) = targets.of("other")
     assert learnt.trial(other, REQUEST).route is other.route
-    assert (told, learnt.lessons()) == ([("up", "tools")], [Lesson("up", "m", "tools", 100)])
+    assert (told, learnt.lessons()) == ([("up", "m", "tools")], [Lesson("up", "m", "tools", 100)])
 
 
 def test_what_was_learnt_expires_and_one_refusal_confirms_it_again(target: Target) -> None:

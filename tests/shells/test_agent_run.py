@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,14 +18,17 @@ import pytest
 from click.testing import CliRunner
 
 from athena.shells import agent_run
-from athena.shells.agent_run import CanNotRun, running_gateway, started_gateway
-from athena.shells.agents import AGENTS, OverlaidHome, launch, lay_over
+from athena.shells.agent_run import CanNotRun, Gateway, fitting, log_of_run, running_gateway, started_gateway
+from athena.shells.agents import AGENTS, Launch, OverlaidHome, launch, lay_over, read_settings
 from athena.shells.cli.code import AGENTS as OFFERED
 from athena.shells.cli.code import code
-from athena.shells.config import Sources, load
+from athena.shells.config import Sources, Window, load
 from athena.shells.daemon import Home, State
 from athena.shells.temporary_gateway import Wish
+from support.athena_process import Serving
+from support.gateway_process import free_port
 from support.patience import PATIENCE
+from support.plain_upstream import PlainUpstream, Reply
 
 _CODE = (sys.executable, "-m", "athena", "code")
 _REPORT = """#!{python}
@@ -77,7 +81,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("gateway")
     file = place / "athena.yml"
     file.write_text(f"upstreams: {{}}\nstate_dir: '{place / 'state'}'\n")
-    with started_gateway(Wish(config_file=str(file), demo=True), place) as up:
+    with started_gateway(Wish(config_file=str(file), demo=True), place / "gateway.log") as up:
         assert up.demo
         yield up.url
 
@@ -104,7 +108,8 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
     )
     assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", "")
     report = stage.report()
-    assert report["arguments"] == ["-p", "hi there", "--model", "own"]
+    assert report["arguments"][0] == "--settings"
+    assert report["arguments"][2:] == ["-p", "hi there", "--model", "own"]
     variables = report["variables"]
     assert variables["ANTHROPIC_BASE_URL"] == gateway
     assert variables["ANTHROPIC_AUTH_TOKEN"] == "ath_1"
@@ -181,7 +186,7 @@ def test_the_temporary_gateway_itself_wants_an_upstream(tmp_path: Path, monkeypa
     file.write_text("upstreams: {}\n")
     with (
         pytest.raises(CanNotRun, match="no upstream is configured"),
-        started_gateway(Wish(config_file=str(file)), tmp_path),
+        started_gateway(Wish(config_file=str(file)), tmp_path / "gateway.log"),
     ):
         pass
 
@@ -207,12 +212,12 @@ def test_no_gateway_at_the_address(stage: Stage) -> None:
     assert "no gateway answers at http://127.0.0.1:9" in done.stderr
 
 
-def test_a_gateway_with_keys_asks_for_one(stage: Stage) -> None:
+def test_a_gateway_with_keys_asks_for_one(stage: Stage, upstream: PlainUpstream) -> None:
     stage.install("claude")
-    refused = stage.run("--base-url", "http://127.0.0.1:9/v1", ATHENA_GATEWAY_KEY="ath_right")
+    refused = stage.run("--base-url", upstream.url, ATHENA_GATEWAY_KEY="ath_right")
     assert refused.returncode == 1
     assert "--key" in refused.stderr
-    done = stage.run("--base-url", "http://127.0.0.1:9/v1", ATHENA_GATEWAY_KEY="ath_right", ATHENA_CODE_KEY="ath_right")
+    done = stage.run("--base-url", upstream.url, ATHENA_GATEWAY_KEY="ath_right", ATHENA_CODE_KEY="ath_right")
     assert done.returncode == 0, done.stderr
 
 
@@ -257,7 +262,8 @@ def test_the_temporary_gateway_ends_when_its_parent_is_gone(tmp_path: Path) -> N
         "import sys; from pathlib import Path\n"
         "from athena.shells.agent_run import started_gateway\n"
         "from athena.shells.temporary_gateway import Wish\n"
-        "with started_gateway(Wish(demo=True), Path(sys.argv[1])) as up: print(up.url, flush=True); sys.stdin.read()"
+        "with started_gateway(Wish(demo=True), Path(sys.argv[1]) / 'gateway.log') as up:\n"
+        "    print(up.url, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path)],
@@ -306,16 +312,116 @@ def test_the_command_offers_every_row() -> None:
     assert tuple(AGENTS) == OFFERED
 
 
-def test_every_row_fills_in_completely() -> None:
-    for agent in AGENTS.values():
-        plan = launch(agent, "program", ("own",), url="http://g", key="k", model='m"x', home="/h")
-        written = [*plan.command, *plan.variables.values()]
-        assert not any(mark in text for text in written for mark in ("{url}", "{key}", "{model}", "{home}"))
-        assert any("http://g" in text for text in written)
-        assert any("k" in text for text in plan.variables.values())
-        assert plan.command[-1] == "own"
-        bare = launch(agent, "program", (), url="http://g", key="k", model="", home="/h")
-        assert not any("{model}" in text for text in [*bare.command, *bare.variables.values()])
+def _plan(agent: str, directory: Path, *own: str, model: str = 'm"x', window: Window = Window(), **environment: str) -> Launch:  # noqa: B008
+    return launch(
+        AGENTS[agent],
+        "program",
+        own,
+        url="http://g",
+        key="k-1",
+        model=model,
+        directory=directory,
+        overlay=directory / "home",
+        window=window,
+        environment=environment,
+        home=directory,
+    )
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_row_fills_in_completely(name: str, tmp_path: Path) -> None:
+    for model in ('m"x', ""):
+        for window in (Window(), Window(200_000, 8000)):
+            plan = _plan(name, tmp_path, "own", model=model, window=window)
+            written = [*plan.command, *plan.variables.values(), *plan.files.values()]
+            marks = ("{url}", "{key}", "{model}", "{dir}", "{home}", "{context", "{output")
+            assert not any(mark in text for text in written for mark in marks)
+            assert any("http://g" in text for text in written)
+            assert any("k-1" in text for text in (*plan.variables.values(), *plan.files.values()))
+            assert not any("k-1" in word for word in plan.command), "others can read what stands on a command line"
+            assert plan.command[-1] == "own"
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS.keys() - {"gemini", "cline"}))
+def test_agents_are_told_how_much_the_model_takes(name: str, tmp_path: Path) -> None:
+    def shown(window: Window) -> str:
+        plan = _plan(name, tmp_path, window=window)
+        return " ".join((*plan.command, *plan.variables.values(), *plan.files.values()))
+
+    assert "212345" in shown(Window(212_345, 7654))
+    assert name == "codex" or "7654" in shown(Window(212_345, 7654))
+    assert "212345" not in shown(Window())
+
+
+def test_a_model_without_a_known_window_is_still_a_model(tmp_path: Path) -> None:
+    content = json.loads(_plan("opencode", tmp_path, model="m").variables["OPENCODE_CONFIG_CONTENT"])
+    assert content["provider"]["athena"]["models"] == {"m": {}}
+    known = json.loads(_plan("opencode", tmp_path, model="m", window=Window(9, 3)).variables["OPENCODE_CONFIG_CONTENT"])
+    assert known["provider"]["athena"]["models"] == {"m": {"limit": {"context": 9, "output": 3}}}
+
+
+def test_a_window_that_the_person_set_is_left_alone(tmp_path: Path) -> None:
+    plan = _plan("claude", tmp_path, window=Window(64_000, 8000), CLAUDE_CODE_MAX_OUTPUT_TOKENS="1000")
+    assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in plan.variables
+    assert plan.variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "64000"
+    # Less than this it takes for the least it knows, and complains.
+    assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in plan.variables
+
+
+def test_claudes_own_settings_do_not_lead_past_the_gateway(tmp_path: Path) -> None:
+    theirs = {"env": {"ANTHROPIC_BASE_URL": "http://other", "MINE": "1"}, "permissions": {"allow": ["Read"]}}
+    for given in (json.dumps(theirs), str(tmp_path / "theirs.json")):
+        (tmp_path / "theirs.json").write_text(json.dumps(theirs))
+        for own in (("--settings", given, "-p", "hi"), (f"--settings={given}", "-p", "hi")):
+            plan = _plan("claude", tmp_path, *own)
+            (file,) = plan.files
+            assert plan.command == ("program", "--settings", str(file), "-p", "hi")
+            settings = json.loads(plan.files[file])
+            assert settings["permissions"] == {"allow": ["Read"]}
+            assert settings["env"]["MINE"] == "1"
+            assert settings["env"]["ANTHROPIC_BASE_URL"] == "http://g"
+            assert settings["env"]["ANTHROPIC_AUTH_TOKEN"] == "k-1"
+            assert settings["env"]["ANTHROPIC_API_KEY"] == settings["env"]["CLAUDE_CODE_USE_BEDROCK"] == ""
+
+
+def test_settings_of_the_machine_and_the_person_stay_below_ours(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"tools": {"sandbox": true}, "security": {"auth": {"selectedType": "qwen-oauth"}}}')
+    plan = _plan("qwen", tmp_path, QWEN_CODE_SYSTEM_SETTINGS_PATH=str(machine))
+    settings = json.loads(plan.files[tmp_path / "qwen.json"])
+    assert settings["tools"] == {"sandbox": True}
+    assert settings["security"] == {"auth": {"selectedType": "openai"}}
+    (tmp_path / ".continue").mkdir()
+    (tmp_path / ".continue" / "config.yaml").write_text("name: Mine\nrules: [be brief]\nmodels: [{name: theirs}]\n")
+    plan = _plan("continue", tmp_path)
+    settings = json.loads(plan.files[tmp_path / "continue.yaml"])
+    assert settings["rules"] == ["be brief"]
+    assert [model["apiBase"] for model in settings["models"]] == ["http://g/v1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('// first\n{"a": "// no comment", /* x */ "b": [1, 2,], // end\n}', {"a": "// no comment", "b": [1, 2]}),
+        ('{"a": "\\" /* , } */", }', {"a": '" /* , } */'}),
+        ('{"a": 1, // cut', {}),
+        ('{"a": "cut', {}),
+        ("/*", {}),
+        ("", {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_settings_with_comments(text: str, value: Any) -> None:
+    assert read_settings(text) == value
+
+
+def test_a_window_leaves_room_for_the_question() -> None:
+    assert fitting(Window()) == Window()
+    assert fitting(Window(None, 500)) == Window()
+    assert fitting(Window(32_768)) == Window(32_768, 8192)
+    assert fitting(Window(262_144)) == Window(262_144, 32_000)
+    assert fitting(Window(32_768, 32_768)) == Window(32_768, 16_384)
 
 
 def test_a_model_that_nobody_named(gateway: str) -> None:
@@ -326,12 +432,17 @@ def test_a_model_that_nobody_named(gateway: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "own", ['{"security": {"auth": {"selectedType": "oauth"}, "other": 1}, "theme": "dark"}', "// no JSON", None]
+    "own",
+    [
+        '{"security": {"auth": {"selectedType": "oauth"}, "other": 1}, "theme": "dark"}',
+        '{"security": {"auth": {"selectedType": "oauth"}, "other": 1}, /* mine */ "theme": "dark", // too\n}',
+        "// no JSON",
+        None,
+    ],
 )
 def test_a_home_laid_over_the_persons_own(own: str | None, tmp_path: Path) -> None:
-    person, temporary = tmp_path / "person", tmp_path / "temporary"
-    for directory in (person, temporary):
-        directory.mkdir()
+    person, place = tmp_path / "person", tmp_path / "place"
+    person.mkdir()
     if own is not None:
         (person / ".agent").mkdir()
         (person / ".agent" / "settings.json").write_text(own)
@@ -339,12 +450,157 @@ def test_a_home_laid_over_the_persons_own(own: str | None, tmp_path: Path) -> No
     overlay = OverlaidHome(
         directory=".agent", file="settings.json", settings={"security": {"auth": {"selectedType": "gemini-api-key"}}}
     )
-    lay_over(overlay, person, temporary)
-    settings = json.loads((temporary / ".agent" / "settings.json").read_text())
+    lay_over(overlay, person, place)
+    settings = json.loads((place / ".agent" / "settings.json").read_text())
     assert settings["security"]["auth"]["selectedType"] == "gemini-api-key"
     if own is not None:
         assert (person / ".agent" / "settings.json").read_text() == own
-        assert (temporary / ".agent" / "memory.md").read_text() == "remember"
+        assert (place / ".agent" / "memory.md").read_text() == "remember"
         if own.startswith("{"):
             assert settings["theme"] == "dark"
             assert settings["security"]["other"] == 1
+
+
+def test_what_an_agent_leaves_in_such_a_home_is_there_in_the_next_run(tmp_path: Path) -> None:
+    person, place = tmp_path / "person", tmp_path / "place"
+    (person / ".agent").mkdir(parents=True)
+    theirs, ours = person / ".agent" / "settings.json", place / ".agent" / "settings.json"
+    theirs.write_text('{"theme": "dark"}')
+    (person / ".agent" / "old.md").write_text("old")
+    overlay = OverlaidHome(directory=".agent", file="settings.json", settings={"ours": 1})
+    lay_over(overlay, person, place)
+    (place / ".agent" / "sessions").mkdir()
+    ours.write_text('{"theme": "light", "ours": 1}')
+    os.utime(theirs, (1, 1))
+    (person / ".agent" / "old.md").unlink()
+    lay_over(overlay, person, place)
+    assert (place / ".agent" / "sessions").is_dir()
+    assert not (place / ".agent" / "old.md").is_symlink()
+    assert json.loads(ours.read_text()) == {"theme": "light", "ours": 1}
+    os.utime(ours, (2, 2))
+    theirs.write_text('{"theme": "blue"}')
+    lay_over(overlay, person, place)
+    assert json.loads(ours.read_text()) == {"theme": "blue", "ours": 1}
+
+
+# -- the upstream, the log, the gateways that run already ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def upstream() -> Iterator[PlainUpstream]:
+    """A server with one model that takes 40,000 tokens."""
+    with PlainUpstream({"/v1/models": Reply({"data": [{"id": "its/model", "max_model_len": 40_000}]})}) as running:
+        yield running
+
+
+def test_an_upstream_alone_is_enough_for_an_agent_that_needs_a_model(stage: Stage, upstream: PlainUpstream) -> None:
+    stage.install("goose")
+    done = stage.run("--base-url", upstream.url, "goose")
+    assert done.returncode == 0, done.stderr
+    variables = stage.report()["variables"]
+    assert variables["GOOSE_MODEL"] == "its/model"
+    assert (variables["GOOSE_CONTEXT_LIMIT"], variables["GOOSE_MAX_TOKENS"]) == ("40000", "10000")
+
+
+def test_the_window_of_what_stands_behind_claudes_own_names(stage: Stage, upstream: PlainUpstream) -> None:
+    stage.install("claude")
+    done = stage.run("--base-url", upstream.url, ATHENA_MODEL="its/model")
+    assert done.returncode == 0, done.stderr
+    assert "takes 40000 tokens; Claude Code needs about 48000" in done.stderr
+    variables = stage.report()["variables"]
+    assert variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "10000"
+    assert "ANTHROPIC_MODEL" not in variables
+    told = stage.run("--base-url", upstream.url, "--context", "90000", "--output", "5000", ATHENA_MODEL="its/model")
+    assert told.returncode == 0, told.stderr
+    assert stage.report()["variables"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "90000"
+    assert stage.report()["variables"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "5000"
+
+
+def test_an_upstream_that_is_not_there_stops_the_run_before_it_begins(stage: Stage) -> None:
+    stage.install("claude")
+    nobody = f"http://127.0.0.1:{free_port()}/v1"
+    done = stage.run("--base-url", nobody)
+    assert done.returncode == 1
+    assert "upstream default: " in done.stderr
+    assert "--base-url" in done.stderr
+    assert not stage.report_file.exists()
+    assert stage.run("--base-url", nobody, "--no-check").returncode == 0
+
+
+def test_an_upstream_that_refuses_its_key_stops_the_run(stage: Stage, upstream: PlainUpstream) -> None:
+    upstream.table["/v1/models"] = Reply({"error": {"message": "no"}}, 401)
+    stage.install("claude")
+    done = stage.run("--base-url", upstream.url)
+    assert done.returncode == 1
+    assert "refuses its credentials" in done.stderr
+    assert "--api-key-env" in done.stderr
+
+
+def test_one_bad_upstream_of_several_is_only_told() -> None:
+    told: list[str] = []
+    agent_run.check_upstreams(Gateway("u", (), {"a": "ok", "b": "unreachable"}, "upstream b: gone"), told.append)
+    assert told == ["upstream b: gone"]
+    agent_run.check_upstreams(Gateway("u", (), {"a": "ok", "b": "no_list"}), told.append)
+    assert len(told) == 1
+
+
+def test_the_log_of_a_run_is_kept_and_named_when_a_request_failed(stage: Stage, upstream: PlainUpstream) -> None:
+    ask = (
+        "import urllib.error, urllib.request\n"
+        'body = b\'{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}\'\n'
+        "request = urllib.request.Request(os.environ['ANTHROPIC_BASE_URL'] + '/v1/messages', body)\n"
+        "try: urllib.request.urlopen(request)\n"
+        "except urllib.error.HTTPError as error: error.close()"
+    )
+    stage.install("claude", ask)
+    done = stage.run("--base-url", upstream.url)
+    assert done.returncode == 0, done.stderr
+    (log,) = (stage.home / ".athena" / "runs").glob("*.log")
+    assert f"one request failed in this run; the gateway's log: {log}" in done.stderr
+    assert "warning 404 error" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_only_the_logs_of_the_last_runs_are_kept(tmp_path: Path) -> None:
+    for number in range(30):
+        log_of_run(str(tmp_path)).with_name(f"2020-{number:02}.log").write_text("")
+    newest = log_of_run(str(tmp_path))
+    assert len(list(newest.parent.glob("*.log"))) == 19
+    assert not (newest.parent / "2020-00.log").exists()
+
+
+def test_a_gateway_in_a_terminal_is_found(stage: Stage, upstream: PlainUpstream) -> None:
+    stage.install("claude")
+    with _served(stage, "--base-url", upstream.url) as serving:
+        done = stage.run()
+        assert done.returncode == 0, done.stderr
+        assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == serving.url
+    assert not list((stage.home / ".athena" / "terminals").iterdir())
+    assert stage.run().returncode == 1
+
+
+def test_a_demo_in_a_terminal_is_not_taken_for_a_model(stage: Stage) -> None:
+    stage.install("claude")
+    with _served(stage, "--demo"):
+        done = stage.run()
+    assert done.returncode == 1
+    assert "no upstream is configured" in done.stderr
+
+
+@contextlib.contextmanager
+def _served(stage: Stage, *arguments: str) -> Iterator[Serving]:
+    serving = Serving(stage.home, ("--port", "0", *arguments), {"HOME": str(stage.home)})
+    try:
+        yield serving
+    finally:
+        serving.signal(signal.SIGTERM)
+        serving.wait()
+        serving.end()
+
+
+@pytest.mark.parametrize("question", ["--version", "-h"])
+def test_questions_about_the_agent_need_no_gateway(question: str, stage: Stage) -> None:
+    stage.install("codex", "print('1.2.3')")
+    done = stage.run("codex", "--", question)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
+    assert stage.report()["arguments"] == [question]

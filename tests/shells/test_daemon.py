@@ -18,7 +18,7 @@ import pytest
 
 from athena.errors import AthenaError
 from athena.shells.daemon import Home, NotRunning, State, follow, tail
-from support.athena_process import COMMAND, athena, environment
+from support.athena_process import COMMAND, Serving, athena, environment
 from support.held_upstream import HeldUpstream
 from support.patience import PATIENCE
 
@@ -226,3 +226,22 @@ def test_no_log_is_told(home: Path) -> None:
     result = athena(home, "logs")
     assert result.code == 1
     assert "there is no log yet" in result.err
+
+
+def test_gateways_in_terminals_are_shown(home: Path) -> None:
+    assert athena(home, "status").code == 1
+    serving = Serving(home, ("--demo",), {})
+    try:
+        assert serving.url
+        shown = athena(home, "status")
+        assert shown.code == 0
+        assert f"Athena runs on {serving.url} in a terminal, ready" in shown.out
+        assert "upstreams  demo (up)" in shown.out
+        (entry,) = status(home)["terminals"]
+        assert (entry["pid"], entry["demo"], entry["ready"]) == (serving.process.pid, True, True)
+        serving.process.kill()
+        serving.wait()
+        # It had no time to take its word back, and holds its lock no longer.
+        assert status(home) == {"running": False}
+    finally:
+        serving.end()

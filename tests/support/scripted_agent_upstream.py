@@ -29,7 +29,7 @@ FORMS: Mapping[str, str] = {
 
 WORD = re.compile(r"SECRET-[0-9a-f]{12}")
 _PATH = re.compile(r"/[\w/.-]*secret\.txt")
-_READERS = ("read", "read_file", "view_file", "cat")
+_READERS = ("read", "read_file", "view_file", "cat", "read_files")
 _SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "exec")
 _PIECE = 7
 _HEAD = {"id": "chatcmpl-scripted", "created": 1_700_000_000}
@@ -276,6 +276,8 @@ def _arguments(tool: dict[str, Any], path: str) -> dict[str, Any]:
             filled[name] = f"cat {path}"
         elif plain in ("filepath", "path", "absolutepath"):
             filled[name] = path
+        elif plain == "files":  # Cline's list of places to read
+            filled[name] = [{"path": path}]
         elif plain == "input":  # Codex's free-form tool, which takes a program
             filled[name] = f'const done = await tools.exec_command({{cmd: "cat {path}"}});\ntext(done.output);'
     return filled

@@ -98,8 +98,7 @@ def check(words: list[str], exports: dict[str, str]) -> None:
         return
     agent = next((agent for agent in AGENTS.values() if program in agent.executables), None)
     if agent is not None:
-        known = {**agent.variables, **agent.model_variables}
-        unknown = [name for name in exports if name not in known]
+        unknown = [name for name in exports if name not in agent.variables]
         assert not unknown, f"`athena code {agent.name}` does not set {unknown}"
         _exists("tests/agents/test_agents.py::test_the_agent_reads_the_file")
         return

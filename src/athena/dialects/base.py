@@ -232,6 +232,21 @@ class ModelEntry(msgspec.Struct, frozen=True):
     display_name: str = ""
     max_input: int | None = None
     max_output: int | None = None
+    root: str = ""
+    """What the upstream calls it."""
+
+
+def model_value(entry: ModelEntry) -> dict[str, Any]:
+    """One model of OpenAI's list. It has no fields for windows and for the model behind a name: these are what
+    compatible servers call them."""
+    value: dict[str, Any] = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": entry.owner}
+    if entry.max_input is not None:
+        value |= {"context_length": entry.max_input, "max_model_len": entry.max_input}
+    if entry.max_output is not None:
+        value["max_completion_tokens"] = entry.max_output
+    if entry.root:
+        value["root"] = entry.root
+    return value
 
 
 UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError)

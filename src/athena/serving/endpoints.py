@@ -1,18 +1,22 @@
-"""Which door a request came to: the paths of `design.md` 4, and what each says beyond the body.
+"""Which door a request came to, and what its path says beyond the body.
 
 Gemini's paths carry the model and the mode; Azure-style paths carry the model. `GET /v1/models` is one path for two or three
-dialects: the headers decide (`dialects.md` 3.14).
+dialects: the headers decide. `find_door` knows the paths as the APIs document them; `gateway_door` also serves paths that come
+of a base URL with one version or endpoint too many or too few, and the doors that are passed through to an upstream.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import unquote
 
 import msgspec
 
-Action = Literal["answer", "count", "models", "model", "health", "ready", "metrics", "root"]
+from athena.errors import ClientError
+
+Action = Literal["answer", "count", "models", "model", "pass", "health", "ready", "metrics", "root"]
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -24,14 +28,17 @@ class Door(msgspec.Struct, frozen=True):
     stream: bool | None = None
     array: bool = False
     methods: tuple[str, ...] = ("POST",)
-    unknown_verb: str = ""
-    """A model's name that may also be a name and a verb that nobody serves: it depends on the HTTP method."""
+    endpoint: str = ""
+    """Of a door that is passed through: the path on the upstream, `{model}` being the model's name there."""
 
 
 _FIXED: dict[str, Door] = {
     "/": Door("root", methods=("GET", "HEAD")),
     "/health": Door("health", methods=("GET", "HEAD")),
+    "/healthz": Door("health", methods=("GET", "HEAD")),
+    "/livez": Door("health", methods=("GET", "HEAD")),
     "/ready": Door("ready", methods=("GET", "HEAD")),
+    "/readyz": Door("ready", methods=("GET", "HEAD")),
     "/metrics": Door("metrics", methods=("GET",)),
     "/v1/messages": Door("answer", "anthropic_messages"),
     "/v1/messages/count_tokens": Door("count", "anthropic_messages"),
@@ -45,6 +52,86 @@ _GEMINI_VERBS: dict[str, tuple[Action, bool]] = {
     "streamGenerateContent": ("answer", True),
     "countTokens": ("count", False),
 }
+
+_PASSED: dict[str, Door] = {path: Door("pass", "openai_chat", endpoint=path) for path in ("/v1/completions", "/v1/embeddings")}
+_PASSED_VERBS = ("embedContent", "batchEmbedContents")
+_VERSIONS = ("v1", "v1beta", "v1alpha")
+_PREFIXES = (*_VERSIONS, "api", "openai", "anthropic")
+"""What base URLs begin or end with. Before an endpoint they mean nothing here, however many of them there are."""
+_ENDPOINTS = ("chat/completions", "messages", "responses")
+"""Written at the end of a base URL by mistake; the client puts its own behind it."""
+_ROOTS = (*_ENDPOINTS, "completions", "embeddings", "models")
+_MOST_SEGMENTS = 12
+
+
+def gateway_door(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
+    """The door of a path at the gateway, in any of its usual spellings; None when there is none."""
+    door = _documented(method, path, query, headers)
+    if door is None:
+        plain = _plain_spelling(path)
+        if plain is not None:
+            door = _documented(method, plain, query, headers)
+    return door
+
+
+def _documented(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
+    door = find_door(path, query, headers) or _PASSED.get(path.rstrip("/"))
+    if door is None or door.action != "model" or method != "POST":
+        return door
+    # A POST to a model's path names a verb, since nothing else is done to models here.
+    prefix, _, rest = path.partition("/models/")
+    model, _, verb = rest.rpartition(":")
+    if verb not in _PASSED_VERBS or not model:
+        return None
+    version = "/v1beta" if prefix == "/v1" else prefix
+    return Door("pass", "gemini", unquote(model), endpoint=f"{version}/models/{{model}}:{verb}")
+
+
+def _plain_spelling(path: str) -> str | None:
+    """The documented spelling of a path with doubled, missing or foreign prefixes; None when it is none of ours."""
+    segments = [segment for segment in path.split("/") if segment]
+    if not segments or len(segments) > _MOST_SEGMENTS:
+        return None
+    version = "v1"
+    while segments and segments[0] in _PREFIXES:
+        first = segments.pop(0)
+        version = first if first in _VERSIONS else version
+    rest = "/".join(segments)
+    for endpoint in _ENDPOINTS:
+        below = _plain_spelling(rest[len(endpoint) :]) if rest.startswith(endpoint + "/") else None
+        if below is not None and below.partition("/")[2].partition("/")[2].startswith(_ROOTS):
+            return below
+    if not rest:
+        return None
+    # Only lists of models and Gemini's verbs are told apart by their version.
+    return f"/{version if segments[0] == 'models' else 'v1'}/{rest}"
+
+
+def unknown_path(path: str) -> ClientError:
+    """The error for a path that nobody serves, with the nearest ones that are."""
+    known = [*_FIXED, *_PASSED, "/v1/models", "/v1beta/models"]
+    near = difflib.get_close_matches(path[:200].rstrip("/"), known, n=2, cutoff=0.6)
+    hint = f"; nearest: {', '.join(near)}" if near else ""
+    return ClientError(
+        f"no such path: {path[:200]}{hint}. The base URL ends in /v1 for OpenAI's SDKs and has no path for other ones",
+        kind="not_found",
+        code="unknown_path",
+        status=404,
+    )
+
+
+def socket_refused() -> ClientError:
+    """The error for a request to change to WebSocket. Codex goes on over plain requests at once when it sees the status."""
+    return ClientError(
+        'this gateway does not speak WebSocket; send plain requests, with "stream": true for events',
+        code="websocket_not_supported",
+        status=426,
+    )
+
+
+def asks_for_socket(method: str, headers: Mapping[str, str]) -> bool:
+    """Does the client ask to change to WebSocket?"""
+    return method == "GET" and headers.get("upgrade", "").strip().lower() == "websocket"
 
 
 def find_door(path: str, query: str, headers: Mapping[str, str]) -> Door | None:
@@ -73,7 +160,7 @@ def _model_door(rest: str, prefix: str, query: str, headers: Mapping[str, str]) 
         action, streamed = _GEMINI_VERBS[verb]
         return Door(action, "gemini", unquote(model), streamed, array=streamed and "alt=sse" not in query)
     dialect = _listing_dialect(prefix, query, headers)
-    return Door("model", dialect, model=unquote(rest), methods=("GET",), unknown_verb=verb if colon and model else "")
+    return Door("model", dialect, model=unquote(rest), methods=("GET",))
 
 
 def _listing_dialect(prefix: str, query: str, headers: Mapping[str, str]) -> str:
@@ -94,22 +181,7 @@ def dialect_of_error(path: str, headers: Mapping[str, str]) -> str:
         return "openai_chat"
     if "anthropic-version" in headers or "x-api-key" in headers:
         return "anthropic_messages"
-    return "gemini" if "x-goog-api-key" in headers else "openai_chat"
-
-
-_BASE_OF = {"/messages": "", "/chat/completions": "/v1", "/responses": "/v1", "/models": "/v1"}
-"""Where the base URL of a client ends that adds this to it."""
-
-
-def hint(path: str) -> str:
-    """What to set where a path looks like a known one behind a wrong base URL; empty for any other."""
-    for ending, base in _BASE_OF.items():
-        if path.rstrip("/").endswith(ending):
-            return f"; {ending} is served as /v1{ending}: let the client's base URL end in {base or 'the port'}"
-    for verb in _GEMINI_VERBS:
-        if path.endswith(f":{verb}"):
-            return f"; :{verb} is served as /v1beta/models/MODEL:{verb}: let the client's base URL end in the port"
-    return ""
+    return "gemini" if "x-goog-api-key" in headers or "x-goog-api-client" in headers else "openai_chat"
 
 
 def credential(headers: Mapping[str, str], query: str) -> str | None:

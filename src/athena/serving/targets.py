@@ -50,6 +50,10 @@ class Target(msgspec.Struct, frozen=True):
         """The request target on the upstream's host, for a dialect's own path."""
         return _request_target(self.base_url, path, self.own_path)
 
+    def other_path(self, path: str) -> str:
+        """The request target of another endpoint than the one that answers; a configured path is not this one's."""
+        return _request_target(self.base_url, path, None)
+
     def headers(
         self, dialect_headers: Mapping[str, str], request: Request, client: Mapping[str, str], key: str | None
     ) -> list[tuple[bytes, bytes]]:

@@ -2,6 +2,7 @@
 
 The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
 process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.
+A gateway in a terminal leaves word of itself too, in `terminals/PID.json`, which it keeps locked while it lives.
 A directory or file that another user controls is refused: it could name somebody else's gateway as ours.
 """
 
@@ -14,8 +15,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -44,6 +46,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     log_file: str = ""
     demo: bool = False
     """No upstream is configured: the built-in demo model answers."""
+    version: str = ""
 
     @property
     def uptime_s(self) -> float:
@@ -65,6 +68,7 @@ class Home:
         self.pid_file = self.directory / "athena.pid"
         self.lock_file = self.directory / "athena.lock"
         self.log_file = self.directory / "athena.log"
+        self.terminals = self.directory / "terminals"
 
     # -- state -------------------------------------------------------------------------------------------------------------
 
@@ -84,6 +88,44 @@ class Home:
         state = self.read()
         if state is not None and state.pid == pid:
             self.pid_file.unlink(missing_ok=True)
+
+    # -- gateways in terminals ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def announced(self) -> Iterator[Callable[[State], None]]:
+        """For a gateway in a terminal: what it hands over is found by others until it ends. Where nothing can be written,
+        nobody finds it, and it serves all the same."""
+        descriptors: list[int] = []
+        file = self.terminals / f"{os.getpid()}.json"
+
+        def announce(state: State) -> None:
+            with contextlib.suppress(OSError):
+                own_directory(self.directory)
+                own_directory(self.terminals)
+                descriptor = open_own(file, os.O_RDWR | os.O_CREAT)
+                descriptors.append(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.truncate(descriptor, 0)
+                os.write(descriptor, msgspec.json.encode(state))
+
+        try:
+            yield announce
+        finally:
+            for descriptor in descriptors:
+                with contextlib.suppress(OSError):
+                    file.unlink(missing_ok=True)
+                os.close(descriptor)
+
+    def in_terminals(self) -> list[State]:
+        """The gateways that run in terminals, the one that was started last first."""
+        found = []
+        with contextlib.suppress(OSError):
+            check_directory(self.terminals)
+            for file in self.terminals.glob("*.json"):
+                state = _living(file)
+                if state is not None:
+                    found.append(state)
+        return sorted(found, key=lambda state: state.start_time, reverse=True)
 
     # -- the lock ----------------------------------------------------------------------------------------------------------
 
@@ -143,6 +185,26 @@ class Home:
         if not self.is_locked() or state is None:
             raise NotRunning("no gateway runs in the background")
         return state
+
+
+def _living(file: Path) -> State | None:
+    """What a gateway in a terminal says of itself; None, and the file removed, when it has ended."""
+    try:
+        descriptor = open_own(file, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=State)
+        return None
+    else:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        return None
+    finally:
+        os.close(descriptor)
 
 
 # -- start -----------------------------------------------------------------------------------------------------------------
@@ -214,26 +276,39 @@ def serve_detached(plan: Plan, lock: int) -> int:
     """In the background process: serve, and say so in the state file. `lock` stays open until the end."""
     os.set_inheritable(lock, False)
     home = Home(plan.loaded.config.state_dir)
-    log_file = plan.loaded.config.log.file or str(home.log_file)
-    files = plan.loaded.files
 
     def started(result: Started) -> None:
-        home.write(
-            State(
-                pid=os.getpid(),
-                port=result.port,
-                start_time=datetime.now(UTC).isoformat(timespec="seconds"),
-                config_path=str(files[-1].resolve()) if files else "",
-                url=result.url,
-                log_file=str(Path(log_file).expanduser().resolve()),
-                demo=result.demo,
-            )
-        )
+        home.write(_state(plan, result, plan.loaded.config.log.file or str(home.log_file)))
 
     try:
         return serve(msgspec.structs.replace(plan, default_log_file=str(home.log_file), on_started=started))
     finally:
         home.forget(os.getpid())
+
+
+def serve_in_terminal(plan: Plan) -> int:
+    """Serve in the foreground, to be found by `athena code` and `athena status`."""
+    with Home(plan.loaded.config.state_dir).announced() as announce:
+
+        def started(result: Started) -> None:
+            announce(_state(plan, result, plan.loaded.config.log.file))
+            plan.on_started(result)
+
+        return serve(msgspec.structs.replace(plan, on_started=started))
+
+
+def _state(plan: Plan, result: Started, log_file: str) -> State:
+    files = plan.loaded.files
+    return State(
+        pid=os.getpid(),
+        port=result.port,
+        start_time=datetime.now(UTC).isoformat(timespec="seconds"),
+        config_path=str(files[-1].resolve()) if files else "",
+        url=result.url,
+        log_file=str(Path(log_file).expanduser().resolve()) if log_file else "",
+        demo=result.demo,
+        version=metadata.version("athena-gateway"),
+    )
 
 
 # -- stop ------------------------------------------------------------------------------------------------------------------

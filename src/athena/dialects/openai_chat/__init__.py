@@ -15,6 +15,7 @@ from athena.dialects.base import (
     HttpError,
     ModelEntry,
     Target,
+    model_value,
 )
 from athena.dialects.openai_chat.decode_answer import ChatStreamDecoder, ChatWholeDecoder
 from athena.dialects.openai_chat.decode_request import decode_request
@@ -79,8 +80,7 @@ class OpenAIChat:
 
     def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]:
         """The body of GET /v1/models."""
-        data = [{"id": entry.id, "object": "model", "created": entry.created, "owned_by": entry.owner} for entry in models]
-        return {"object": "list", "data": data}
+        return {"object": "list", "data": [model_value(entry) for entry in models]}
 
     def encode_count(self, tokens: int) -> dict[str, Any]:
         """llama.cpp's answer to /v1/chat/completions/input_tokens, in the words of OpenAI's own counter."""

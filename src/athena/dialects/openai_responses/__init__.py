@@ -18,6 +18,7 @@ from athena.dialects.base import (
     HttpError,
     ModelEntry,
     Target,
+    model_value,
 )
 from athena.dialects.openai_responses.decode_answer import ResponsesStreamDecoder, ResponsesWholeDecoder
 from athena.dialects.openai_responses.decode_request import decode_request
@@ -87,12 +88,7 @@ class ResponsesDialect:
 
     def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]:
         """OpenAI's list of models."""
-        return {
-            "object": "list",
-            "data": [
-                {"id": model.id, "object": "model", "created": model.created, "owned_by": model.owner} for model in models
-            ],
-        }
+        return {"object": "list", "data": [model_value(entry) for entry in models]}
 
     def encode_count(self, tokens: int) -> dict[str, Any]:
         """The answer of /v1/responses/input_tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from athena.errors import AthenaError, ConfigError
 from athena.shells.cli.options import config_option, serving_options, sources, tell_ignored
 
 if TYPE_CHECKING:
-    from athena.shells.daemon import Home
+    from athena.shells.daemon import Home, State
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -103,7 +104,9 @@ def stop(config_file: str | None, timeout: float) -> None:
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def status(config_file: str | None, as_json: bool) -> int:
-    """Show whether the gateway runs in the background. Exit code 0 when it runs, 1 when not.
+    """Show the gateways that run on this machine: the one in the background, and yours in terminals.
+
+    Exit code 0 when one runs, 1 when none does.
 
     \b
     Examples:
@@ -113,29 +116,44 @@ def status(config_file: str | None, as_json: bool) -> int:
     from athena.shells import daemon
 
     home = _home(config_file)
-    try:
-        state = home.running()
-    except daemon.NotRunning as nothing:
-        click.echo(json.dumps({"running": False}) if as_json else f"{nothing.message.capitalize()}.")
-        return 1
-    said = _ready_answer(state.url)
-    ready, learnt = said is not None, (said or {}).get("learnt", [])
+    found: list[tuple[str, State]] = []
+    with contextlib.suppress(daemon.NotRunning):
+        found.append(("background", home.running()))
+    found += [("terminal", state) for state in home.in_terminals()]
+    seen = [(where, state, _ready_answer(state.url)) for where, state in found]
     if as_json:
-        shown = {name: getattr(state, name) for name in state.__struct_fields__}
-        shown |= {"uptime_s": round(state.uptime_s, 1), "learnt": learnt}
-        click.echo(json.dumps({"running": True, "ready": ready, **shown}))
-        return 0
-    click.echo(f"Athena runs on {state.url} ({'ready' if ready else 'not ready'})")
-    click.echo(f"  pid     {state.pid}")
-    click.echo(f"  since   {state.start_time} ({_span(state.uptime_s)})")
-    click.echo(f"  config  {state.config_path or '(no file)'}")
-    click.echo(f"  log     {state.log_file}")
-    for lesson in learnt:
+        entries = [
+            {"ready": said is not None, **_fields(state), "learnt": (said or {}).get("learnt", [])} for _, state, said in seen
+        ]
+        own = entries.pop(0) if seen and seen[0][0] == "background" else {}
+        click.echo(json.dumps({"running": bool(seen), **own, **({"terminals": entries} if entries else {})}))
+    elif not seen:
+        click.echo("No gateway runs in the background, or in a terminal.")
+    for where, state, said in () if as_json else seen:
+        _show_state(where, state, said)
+    return 0 if seen else 1
+
+
+def _show_state(where: str, state: State, said: dict[str, Any] | None) -> None:
+    place = "the background" if where == "background" else "a terminal"
+    click.echo(f"Athena runs on {state.url} in {place}, {'ready' if said is not None else 'not ready'}")
+    click.echo(f"  pid        {state.pid}" + (f", version {state.version}" if state.version else ""))
+    click.echo(f"  since      {state.start_time} ({_span(state.uptime_s)})")
+    click.echo(f"  config     {state.config_path or '(no file)'}")
+    upstreams = (said or {}).get("upstreams")
+    if isinstance(upstreams, dict) and upstreams:
+        click.echo("  upstreams  " + ", ".join(f"{name} ({'up' if up else 'left out'})" for name, up in upstreams.items()))
+    if state.log_file:
+        click.echo(f"  log        {state.log_file}")
+    for lesson in (said or {}).get("learnt", []):
         model = f"{lesson['upstream']}/{lesson['model']}"
         text = f"{model} refuses {lesson['feature']} (tried again in {_span(lesson['expires_s'])})"
         # Models are named by clients, whatever is in their names.
-        click.echo("  learnt  " + "".join(letter if letter.isprintable() else "?" for letter in text))
-    return 0
+        click.echo("  learnt     " + "".join(letter if letter.isprintable() else "?" for letter in text))
+
+
+def _fields(state: State) -> dict[str, Any]:
+    return {**{name: getattr(state, name) for name in state.__struct_fields__}, "uptime_s": round(state.uptime_s, 1)}
 
 
 @click.command()
@@ -193,8 +211,8 @@ def _ready_answer(url: str) -> dict[str, Any] | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(f"{url}/ready", timeout=2) as answer:
-            said: dict[str, Any] = json.load(answer)
-            return said
+            said = json.loads(answer.read(64 * 1024))
+            return said if isinstance(said, dict) else {}
     except (OSError, ValueError):
         return None
 

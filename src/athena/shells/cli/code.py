@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     from athena.shells.config import Loaded
     from athena.shells.temporary_gateway import Wish
 
-AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose")
+AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose", "kimi", "pi", "cline", "continue", "vibe", "crush")
 
 
 @click.command()
-@click.option("--url", metavar="URL", help="Gateway to use. [the one in the background, else one for this run]")
+@click.option("--url", metavar="URL", help="Gateway to use. [one that runs on this machine, else one for this run]")
 @click.option("--key", metavar="KEY", envvar="ATHENA_CODE_KEY", show_envvar=True, help="Key to present to the gateway.")
 @click.option("--model", "-m", metavar="NAME", help="Model to run on. [the first that the gateway lists; claude: its own]")
 @click.option("--config", "config_file", metavar="FILE", help="Start a gateway with this configuration for this run.")
 @click.option("--base-url", metavar="URL", help="Start a gateway on this upstream for this run.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds that upstream's key.")
+@click.option(
+    "--context", type=click.IntRange(1), metavar="TOKENS", help="Tokens that the model takes. [what the gateway knows]"
+)
+@click.option("--output", type=click.IntRange(1), metavar="TOKENS", help="Tokens of its longest answer. [likewise]")
+@click.option("--no-check", is_flag=True, help="Start the agent although no upstream answers.")
 @click.option("--demo", is_flag=True, help="Run on the built-in demo model, which calls only tools that read.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[" + "|".join(AGENTS) + "] [-- ARGUMENTS]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[AGENT] [-- ARGUMENTS]...")
 def code(
     url: str | None,
     key: str | None,
@@ -32,15 +37,20 @@ def code(
     config_file: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    context: int | None,
+    output: int | None,
+    no_check: bool,
     demo: bool,
     words: tuple[str, ...],
 ) -> int:
     """Run a coding agent on the gateway.
 
-    Without a gateway in the background, one is started and ends with the agent. It needs an upstream: --base-url,
-    OPENROUTER_API_KEY or a configuration. The athena.yml of the current directory counts only when it is trusted (athena
-    config trust). Everything after -- goes to the agent, and its exit code is returned. The agent's own settings files are
-    not changed.
+    AGENT is claude (the default), codex, gemini, opencode, qwen, goose, kimi, pi, cline, continue, vibe or crush.
+
+    A gateway of yours that runs on this machine is used; without one, one is started and ends with the agent. It needs an
+    upstream: --base-url, OPENROUTER_API_KEY or a configuration. The athena.yml of the current directory counts only when it is
+    trusted (athena config trust). Whether the upstream answers is checked first. Everything after -- goes to the agent, and its
+    exit code is returned. The agent's own settings files are not changed.
 
     \b
     Examples:
@@ -50,6 +60,7 @@ def code(
       athena code claude -- -p "What does this project do?"
     """
     from athena.shells import agent_run
+    from athena.shells.config import Window
     from athena.shells.temporary_gateway import Wish
 
     agent, arguments = _chosen(words)
@@ -57,14 +68,14 @@ def code(
     wish = Wish(flags, config_file, demo) if flags or config_file or demo else None
     if url and wish:
         raise click.UsageError("--url names a gateway that is there; --config, --base-url and --demo start one: not both")
+    choice = agent_run.Choice(
+        url=url, key=key, model=model, window=Window(context, output), wish=wish, check=not no_check and not demo
+    )
     return agent_run.run(
         agent,
         arguments,
-        url=url,
-        key=key,
-        model=model,
-        wish=wish,
-        loaded=None if url else _loaded(wish or Wish()),
+        choice,
+        loaded=lambda: _loaded(wish or Wish()),
         tell=lambda text: click.echo(f"athena: {text}", err=True),
     )
 

@@ -49,18 +49,16 @@ def serve(config_file: str | None, demo: bool, detached: int | None, **flags: An
       ANTHROPIC_BASE_URL=http://127.0.0.1:12377 claude
     """
     from athena.shells.config import load
+    from athena.shells.daemon import serve_detached, serve_in_terminal
     from athena.shells.server import Plan
-    from athena.shells.server import serve as run
 
     where = sources(flags, config_file)
     loaded = load(where)
     for warning in loaded.warnings:
         click.echo(f"athena: warning: {warning}", err=True)
     if detached is not None:
-        from athena.shells.daemon import serve_detached
-
         return serve_detached(Plan(sources=where, loaded=loaded, demo=demo), detached)
-    return run(Plan(sources=where, loaded=loaded, demo=demo, on_started=lambda started: _greet(started, loaded)))
+    return serve_in_terminal(Plan(sources=where, loaded=loaded, demo=demo, on_started=lambda started: _greet(started, loaded)))
 
 
 def _greet(started: Started, loaded: Loaded) -> None:

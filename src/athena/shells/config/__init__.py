@@ -30,6 +30,7 @@ from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
 from athena.shells.config.trust import FoundFile, Standing, TrustStore
 from athena.shells.config.web_access import Admitted, Preflight, Refusal, WebAccess
+from athena.shells.config.windows import OfferedModel, Window, read_models
 
 __all__ = [
     "FLAGS",
@@ -48,6 +49,7 @@ __all__ = [
     "Log",
     "Metrics",
     "ModelRule",
+    "OfferedModel",
     "Preflight",
     "Refusal",
     "ResolvedRoute",
@@ -64,6 +66,7 @@ __all__ = [
     "TrustStore",
     "Upstream",
     "WebAccess",
+    "Window",
     "check_bind",
     "effective_values",
     "hash_key",
@@ -73,6 +76,7 @@ __all__ = [
     "load",
     "needs_restart",
     "new_key",
+    "read_models",
     "schema_text",
     "show",
     "verify",

@@ -123,6 +123,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that may wait for one of max_connections; server processes share it. More go to the fallback, or get a 503."""
     queue_wait_s: Seconds = 10
     """Seconds a request may wait there."""
+    list_models: bool = True
+    """Ask the server which models it has and how much they take, when a client asks for the model list."""
     health_check: HealthCheck | None = None
     """Ask the server from time to time whether it is well; left out: only requests tell."""
 
@@ -184,6 +186,11 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Tool results without their call: strict refuses, repair turns them into text; left out: as in tool_pairing."""
     context_limit_kb: Count = 0
     """Largest request with tools, in KiB: a warning above 80 %, a 400 above it. 0: no limit."""
+    context: AtLeastOne | None = None
+    """Tokens that the model takes in a whole conversation, for the model list and for agents that athena code starts. Left out:
+    what the upstream's own list says, else what is published about the model."""
+    output: AtLeastOne | None = None
+    """Tokens of its longest answer, likewise."""
     names: tuple[Text, ...] = ()
     """Names to show in the model list for a rule whose match has wildcards."""
 

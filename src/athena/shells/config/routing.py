@@ -6,6 +6,7 @@ Rules lead to upstreams and never to other rules, so aliases can not go in circl
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -33,7 +34,8 @@ from athena.shells.config.model import (
     ToolMode,
     Upstream,
 )
-from athena.shells.config.targets import is_exact, patterns_of, split_use, target_model
+from athena.shells.config.targets import UNCHANGED, is_exact, patterns_of, split_use, target_model
+from athena.shells.config.windows import OfferedModel, Window, published_window
 
 _REMEMBERED_BYTES = 2 * 1024 * 1024
 _ROUTE_BYTES = 2048
@@ -75,6 +77,7 @@ class ListedModel(msgspec.Struct, frozen=True):
     id: str
     upstream: str
     model: str
+    window: Window = Window()
 
 
 class Router:
@@ -110,6 +113,47 @@ class Router:
                         found.setdefault(name, ListedModel(name, route.upstream_name, route.model))
             self._listed = tuple(found.values())
         return self._listed
+
+    def offered_models(self, offered: Mapping[str, Sequence[OfferedModel]]) -> tuple[ListedModel, ...]:
+        """The same with what upstreams themselves offer, by upstream: the models that rules with open names lead to, and the
+        windows of all of them."""
+        windows = {(name, model.id): model.window for name, models in offered.items() for model in models}
+        found: dict[str, ListedModel] = {}
+        for rule, _ in self._rules:
+            for name in (*self._names(rule), *self._passed_names(rule, offered)):
+                if name not in found:
+                    for route in self._find(name)[:1]:
+                        found[name] = _listed(name, route, windows)
+        return tuple(found.values())
+
+    def window(self, client_model: str, offered: Mapping[str, Sequence[OfferedModel]]) -> Window:
+        """How much a model takes that need not be listed. Raises UnknownModel."""
+        route = self.resolve(client_model)[0]
+        models = offered.get(route.upstream_name, ())
+        return _listed(
+            client_model, route, {(route.upstream_name, model.id): model.window for model in models if model.id == route.model}
+        ).window
+
+    def _passed_names(self, rule: ModelRule, offered: Mapping[str, Sequence[OfferedModel]]) -> list[str]:
+        """Names under which a rule that leaves the model open leads to an upstream's own models."""
+        upstream, written = split_use(rule.use)
+        mark = "*" if "*" in written else UNCHANGED
+        if mark not in written:
+            return []
+        head, _, tail = written.partition(mark)
+        names = []
+        for model in offered.get(upstream, ()):
+            inner = model.id[len(head) : len(model.id) - len(tail)]
+            if not inner or f"{head}{inner}{tail}" != model.id:
+                continue
+            forms = (
+                [pattern.replace("*", inner, 1) for pattern in patterns_of(rule) if "*" in pattern] if mark == "*" else [inner]
+            )
+            for name in forms:
+                if any((route.upstream_name, route.model) == (upstream, model.id) for route in self._find(name)[:1]):
+                    names.append(name)
+                    break
+        return names
 
     def _names(self, rule: ModelRule) -> list[str]:
         """What a rule offers: its exact names, those it lists, and its target's own name where that leads there too."""
@@ -197,6 +241,14 @@ class Router:
         near = difflib.get_close_matches(shown, list(dict.fromkeys([*names, *patterns])), n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else ""
         return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
+
+
+def _listed(name: str, route: ResolvedRoute, windows: Mapping[tuple[str, str], Window]) -> ListedModel:
+    """One entry of the list: its window is the rule's, else the upstream's, else the published one."""
+    own = Window(route.rule.context, route.rule.output)
+    told = windows.get((route.upstream_name, route.model), Window())
+    window = own.or_else(told).or_else(published_window(route.model))
+    return ListedModel(name, route.upstream_name, route.model, window)
 
 
 def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "text") -> PromptedOptions:

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from athena.calls.names import check_names
+from athena.calls.names import check_model_name, check_names
 from athena.dialects import get_dialect
-from athena.dialects.base import Dialect, ModelEntry
+from athena.dialects.base import Dialect
 from athena.errors import AthenaError, ClientError, InvalidRequest
 from athena.model.events import Error, error_event
 from athena.model.request import Request
@@ -26,7 +26,15 @@ from athena.opaque import Envelope, OpaqueStore
 from athena.serving.breaker import State
 from athena.serving.budget import Budget
 from athena.serving.clock import ClientLimits
-from athena.serving.endpoints import Door, credential, dialect_of_error, find_door, hint
+from athena.serving.endpoints import (
+    Door,
+    asks_for_socket,
+    credential,
+    dialect_of_error,
+    gateway_door,
+    socket_refused,
+    unknown_path,
+)
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
@@ -48,13 +56,17 @@ from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
+from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.numbers import Numbers
+from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, write_line
 from athena.shells.logs import log_refusal, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
-_CREATED = 1_700_000_000
+_UPGRADE_REQUIRED = 426
+_NO_SOCKET = (b"upgrade", b"HTTP/1.1")
+"""HTTP wants the protocols named that would do, wherever a status says that another one is needed."""
 _MEMORY_SHARE = 4
 """Requests and answers may hold the memory of the machine divided by this."""
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
@@ -84,13 +96,15 @@ class Gateway:
         self._envelope = Envelope(envelope_key or kept_envelope_key(config))
         self._store = OpaqueStore(config.reasoning_store) if config.reasoning_store else None
         self._client: UpstreamClient | None = None
-        self._drivers: set[Driver] = set()
+        self._drivers: set[Driver | Passage] = set()
         self.metrics.held_bytes.set_function(lambda: sum(driver.held for driver in tuple(self._drivers)))
         self._draining = False
         self._bound = bound
         self._checks: HealthChecks | None = None
         self.health = UpstreamHealth(config.health, time.monotonic, self._upstream_changed)
         self._lines = RequestLines()
+        self._numbers = RequestNumbers(self.metrics, self._model_label)
+        self._lists = ModelLists(lambda: self.client)
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
@@ -102,6 +116,7 @@ class Gateway:
         self._router = Router(config)
         self._secrets = tuple(secrets_of(config))
         self._targets = KnownTargets(self._router)
+        self._lists.use(config, self._router)
         self.memory.set_limit(_memory_limit(config.limits, config.workers))
         self.lanes.use(config)
         if self.health.settings != config.health:
@@ -134,7 +149,7 @@ class Gateway:
             retry_budget=RetryBudget(config.retries),
             client_limits=ClientLimits(timeouts.hold_head_s, timeouts.keep_alive_s, timeouts.client_write_s),
             watchers=(
-                RequestNumbers(self.metrics, self._model_label),
+                self._numbers,
                 self._lines,
                 RawStreams(config.log.sse_dir, self._secrets),
             ),
@@ -199,8 +214,17 @@ class Gateway:
             async with AsgiClient(scope, receive, send) as client:
                 await self.serve(client)
         elif scope["type"] == "websocket":
-            # Clients that try a socket first fall back to plain requests.
+            await self._refuse_socket(scope, send)
+
+    async def _refuse_socket(self, scope: Mapping[str, Any], send: Send) -> None:
+        """Under a server that let a WebSocket through to us: clients that try one first fall back to plain requests."""
+        if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1002})
+            return
+        body = get_dialect("openai_responses").encode_error(error_event(socket_refused())).body
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), _NO_SOCKET]
+        await send({"type": "websocket.http.response.start", "status": 426, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": body})
 
     async def turn_away(self, refusal: AthenaError, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """As an ASGI application that answers nothing but this error, in the client's dialect."""
@@ -224,7 +248,7 @@ class Gateway:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
         record = Record(request_id=_request_id(client.headers))
-        door = find_door(path, client.query, client.headers)
+        door = gateway_door(client.method, path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
         try:
@@ -232,12 +256,11 @@ class Gateway:
                 raise refusal
             if self._is_question(door, record, client):
                 return
+            if asks_for_socket(client.method, client.headers):
+                raise socket_refused()
             if door is None:
-                raise ClientError(f"no such path: {path[:200]}{hint(path)}", kind="not_found", code="unknown_path", status=404)
+                raise unknown_path(path)
             if client.method not in door.methods:
-                if door.unknown_verb:
-                    message = f"models have no {door.unknown_verb} here"
-                    raise ClientError(message, kind="not_found", code="unknown_path", status=404)
                 allowed = " or ".join(door.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
                 raise ClientError(message, code="method_not_allowed", status=405)
@@ -286,9 +309,11 @@ class Gateway:
         if door.action == "metrics":
             _reply(client, 200, self.metrics.render(), CONTENT_TYPE, self.answer_headers(record))
         elif door.action in ("models", "model"):
-            self._models(door, dialect, record, client)
+            await self._models(door, dialect, key, record, client)
         elif door.action == "count":
             await self._count(door, dialect, record, client)
+        elif door.action == "pass":
+            await self._pass(door, dialect, key, record, client)
         else:
             await self._answer(door, dialect, key, record, client)
 
@@ -311,12 +336,26 @@ class Gateway:
 
     # -- answers -------------------------------------------------------------------------------------------------------------
 
-    async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+    def _check_room(self) -> None:
+        """Raises where no further request is taken."""
         if self._draining or len(self._drivers) >= self.config.limits.requests:
             if not self._draining:
                 self.metrics.refusals.labels("requests").inc()
             reason = "is shutting down" if self._draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
+
+    async def _pass(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+        self._check_room()
+        memory = RequestMemory(self.memory)
+        try:
+            passage, model = await read_passage(self, door, dialect, record, client, memory, key=key)
+            passage.use(self.targets(model))
+            await self._run(passage)
+        finally:
+            memory.close()
+
+    async def _answer(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
+        self._check_room()
         memory = RequestMemory(self.memory)
         try:
             shared = self._shared
@@ -339,7 +378,7 @@ class Gateway:
         finally:
             memory.close()
 
-    async def _run(self, driver: Driver) -> None:
+    async def _run(self, driver: Driver | Passage) -> None:
         self._drivers.add(driver)
         self.metrics.open_streams.inc()
         try:
@@ -369,6 +408,11 @@ class Gateway:
         value = record.request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
+    def over(self, record: Record) -> None:
+        """A request is over that no `Serving` served: write its line, count it."""
+        self._numbers.over(record)
+        self._lines.over(record)
+
     def _model_label(self, record: Record) -> str:
         """The upstream's model as a metric label; names that come from clients are not counted one by one."""
         return record.upstream_model if self.config.metrics.per_model and self._is_configured(record) else "other"
@@ -397,19 +441,16 @@ class Gateway:
     def _reply(self, client: Client, record: Record, body: Any, status: int = 200, *more: tuple[bytes, bytes]) -> None:
         _reply(client, status, msgspec.json.encode(body), "application/json", [*self.answer_headers(record), *more])
 
-    def _models(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
-        entries = [
-            ModelEntry(id=entry.id, created=_CREATED, owner=entry.upstream, display_name=entry.id)
-            for entry in self._router.listed_models()
-        ]
+    async def _models(self, door: Door, dialect: Dialect, key: str | None, record: Record, client: Client) -> None:
         if door.action == "model":
-            self.targets(door.model or "")
-            known = [entry for entry in entries if entry.id == door.model]
-            listing = dialect.encode_models(known or [ModelEntry(id=door.model or "", created=_CREATED)])
-            body: Any = next(iter(listing.get("data") or listing.get("models") or [{}]))
+            check_model_name(door.model or "")
+            listing = await self._lists.one(door.model or "", key)
+            shown = dialect.encode_models(list(listing.models))
+            body: Any = next(iter(shown.get("data") or shown.get("models") or [{}]))
         else:
-            body = dialect.encode_models(entries)
-        self._reply(client, record, body)
+            listing = await self._lists.listing(key)
+            body = dialect.encode_models(list(listing.models))
+        self._reply(client, record, body, 200, *listing.headers())
 
     async def _count(self, door: Door, dialect: Dialect, record: Record, client: Client) -> None:
         memory = RequestMemory(self.memory)
@@ -432,6 +473,8 @@ class Gateway:
             record.status = status or answer.status
             headers = self.answer_headers(record)
             headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            if record.status == _UPGRADE_REQUIRED:
+                headers.append(_NO_SOCKET)
             _reply(client, record.status, answer.body, "application/json", headers)
         self.metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, "error").inc()
         write_line(record)
@@ -457,6 +500,7 @@ class Gateway:
         if self._checks is not None:
             await self._checks.close()
             self._checks = None
+        await self._lists.close()
         if self._client is not None:
             await self._client.close()
             self._client = None
