@@ -433,5 +433,5 @@ def test_the_gateway_of_one_agent_speaks_plain_http(authority: Authority, tmp_pa
     file = tmp_path / "team.yml"
     tls = {"cert": cert, "key": key}
     file.write_text(json.dumps({"base_url": "http://127.0.0.1:9", "tls": tls, "state_dir": str(tmp_path / "state")}))
-    with started_gateway(Wish(config_file=str(file)), tmp_path) as up:
+    with started_gateway(Wish(config_file=str(file)), tmp_path / "run.log") as up:
         assert up.url.startswith("http://")

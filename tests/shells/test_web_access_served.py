@@ -201,7 +201,7 @@ def test_a_preflight_needs_no_key(keyed: Serving) -> None:
 
 
 def test_upstreams_are_named_to_this_machine(server: Serving) -> None:
-    assert json.loads(ask(server, "GET", "/ready").body) == {"status": "ok", "upstreams": {"leaking": True}}
+    assert json.loads(ask(server, "GET", "/ready").body) == {"status": "ok", "upstreams": {"leaking": True}, "learnt": []}
     for header in ("x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "via: 1.1 proxy", "x-real-ip: 10.0.0.1"):
         assert json.loads(ask(server, "GET", "/ready", header).body) == {"status": "ok"}
 
@@ -210,7 +210,7 @@ def test_with_keys_upstreams_are_named_to_whoever_has_one(keyed: Serving) -> Non
     assert json.loads(ask(keyed, "GET", "/ready").body) == {"status": "ok"}
     assert json.loads(ask(keyed, "GET", "/ready", "x-api-key: wrong").body) == {"status": "ok"}
     named = json.loads(ask(keyed, "GET", "/ready", f"x-api-key: {KEY}").body)
-    assert named == {"status": "ok", "upstreams": {"leaking": True}}
+    assert named == {"status": "ok", "upstreams": {"leaking": True}, "learnt": []}
 
 
 # -- mounted ---------------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_a_mounted_gateway_names_upstreams_to_nobody_it_does_not_know(tmp_path: 
     keys = (GatewayKey(hash=hash_key(KEY)),)
     for client in (("203.0.113.9", 5000), None):
         assert call(mounted(), "/ready", {"host": "app.example"}, client) == (200, {"status": "ok"})
-    named = (200, {"status": "ok", "upstreams": {"local": True}})
+    named = (200, {"status": "ok", "upstreams": {"local": True}, "learnt": []})
     assert call(mounted(), "/ready", {"host": "app.example"}, ("127.0.0.1", 5000)) == named
     assert call(mounted(keys=keys), "/ready", {"host": "x"}, ("127.0.0.1", 5000)) == (200, {"status": "ok"})
     assert call(mounted(keys=keys), "/ready", {"host": "x", "x-api-key": KEY}, ("203.0.113.9", 1)) == named
