@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from athena.errors import AthenaError
+from athena.errors import CannotLearn
 from athena.formats.base import THINK
 from athena.formats.declared.build import is_control
 from athena.formats.declared.description import (
@@ -42,10 +42,6 @@ from athena.learning.probes import (
 _LONGEST_END = 40
 """Of what ends a turn: anything longer is the beginning of something else."""
 _DIGITS = re.compile(r"[0-9]+")
-
-
-class CannotLearn(AthenaError):
-    """The template writes no calls, or not in a form that can be read back. The message says which, and why."""
 
 
 class Frame(NamedTuple):
@@ -187,7 +183,15 @@ def _thinking(render: Render, way: Way, calls: Sequence[ProbeCall], header: str,
     return ("", ""), ""
 
 
-_MIRRORS = (("<", "</"), ("[", "[/"), ("open", "close"), ("begin", "end"), ("start", "end"), ("START", "END"), ("prefix", "suffix"))
+_MIRRORS = (
+    ("<", "</"),
+    ("[", "[/"),
+    ("open", "close"),
+    ("begin", "end"),
+    ("start", "end"),
+    ("START", "END"),
+    ("prefix", "suffix"),
+)
 
 
 def _mirrored(before: str, behind: str) -> str:
@@ -219,7 +223,7 @@ def _own_part(text: str, frame: Frame) -> str:
             continue
         stripped = text.lstrip()
         empty = stripped.removeprefix(pair[0]).lstrip()
-        if empty.startswith(pair[1]) and (stripped.startswith(pair[0]) or stripped.startswith(pair[1])):
+        if empty.startswith(pair[1]) and stripped.startswith(pair):
             text = empty.removeprefix(pair[1])
     return text
 
@@ -346,7 +350,9 @@ class _Shape:
             return self._literals(mid.removeprefix(":"))
         return self._tagged(first, places[0], values[-1] + len(STRINGS[keys[-1]]), mid, gap)
 
-    def _tagged(self, first: _HeadSpot, place: int, last: int, mid: str, gap: str) -> tuple[Call, Section, Json, Parameter | None]:
+    def _tagged(
+        self, first: _HeadSpot, place: int, last: int, mid: str, gap: str
+    ) -> tuple[Call, Section, Json, Parameter | None]:
         text = self._text
         before = first.form[first.form.rfind("\0") + 1 :]
         parameter_begin = common_end(gap, before)
@@ -479,7 +485,9 @@ class _Shape:
                 end = common_start(between[: len(between) - len(begin)], behind)
                 between = between[len(end) : len(between) - len(begin)]
                 if between.strip() and not (begin or end):
-                    raise CannotLearn(f"what stands between two calls is {_shown(between)!r}, and neither before nor behind them")
+                    raise CannotLearn(
+                        f"what stands between two calls is {_shown(between)!r}, and neither before nor behind them"
+                    )
         else:
             begin, before = before, ""
         if not begin and not before.strip() and not brackets:

@@ -49,7 +49,15 @@ FIRST = ProbeCall("fnordalpha", STRINGS, "abcdefgh1")
 SECOND = ProbeCall("gwombatbeta", {"kleftnon": "vleftnon"}, "abcdefgh2")
 LONG_ID = "call_abcdefghijklmnopqrstu"
 
-_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array", type(None): "null"}
+_JSON_TYPES = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 
 
 def schema_of(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from athena.errors import CannotLearn
 from athena.formats.declared.build import declared_format
+from athena.formats.declared.description import FormatDescription
 from athena.formats.engine import TextParser
 from athena.formats.recognizer import Recognizer
 from athena.formats.value_types import ToolBook
-from athena.learning.infer import CannotLearn, Learnt
+from athena.learning.infer import Learnt
 from athena.learning.literals import common_start
 from athena.learning.probes import CONTENT, REASONING, USER, ProbeCall, Render, RenderFailed, schema_of
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete
@@ -161,7 +163,9 @@ def answer_text(
     text = text[text.rfind(USER) + len(USER) :]
     text = text[len(common_start(text, learnt.frame.header)) :]
     last = text.rfind(calls[-1].name)
-    if content is not None and (last < 0 or any(end in text[text.find(content) : text.find(calls[0].name)] for end in _ends(learnt))):
+    if content is not None and (
+        last < 0 or any(end in text[text.find(content) : text.find(calls[0].name)] for end in _ends(learnt))
+    ):
         return None
     ends = [text.find(end, last) + len(end) for end in _ends(learnt) if end in text[last:]]
     return text[: min(ends)] if ends else text
@@ -217,11 +221,13 @@ def read(pieces: Iterable[str], recognizer: Recognizer, book: ToolBook, *, opene
     )
 
 
-def own_round_trip(learnt: Learnt, arguments: Mapping[str, Any]) -> bool:
+def own_round_trip(description: FormatDescription, arguments: Mapping[str, Any]) -> bool:
     """Does the format read what its own writer writes?"""
     call = ToolCall(id="abcdefgh1", name="look_up", arguments=msgspec.json.encode(arguments).decode())
-    built = declared_format(learnt.description)
+    built = declared_format(description)
     if built.inexpressible(call) is not None:
         return True
     text = built.render_calls([call])
-    return read((text,), Recognizer(built), book_of((ProbeCall("look_up", arguments),))).calls == (("look_up", dict(arguments)),)
+    return read((text,), Recognizer(built), book_of((ProbeCall("look_up", arguments),))).calls == (
+        ("look_up", dict(arguments)),
+    )

@@ -114,6 +114,8 @@ def _kind(path: Path, value: Any) -> str:
         return _BY_KEY[key]
     if names[-2:] == ["log", "file"]:
         return _WRITES
+    if names[-2:] in (["format", "file"], ["format", "template"]):
+        return _READS
     if key == "host" and not is_loopback(str(value)):
         return _SHARES
     if str(value).lower() in _UNGUARDED.get(key, ()):
