@@ -22,7 +22,7 @@ from athena.formats.declared.description import (
     pieces,
     weak,
 )
-from athena.learning.literals import behind_last_tag, common_end, common_start, tags, through_tags, tokens
+from athena.learning.literals import behind_last_tag, common_start, first_tag, repeated_end, tags, through_tags, tokens
 from athena.learning.probes import (
     CONTENT,
     FIRST,
@@ -231,7 +231,7 @@ def _own_part(text: str, frame: Frame) -> str:
 def _turn_ends(frame: Frame, behind: str) -> tuple[str, ...]:
     found = []
     for text in (frame.turn_end, behind):
-        end = through_tags(text, 1).strip() if tags(text) else text.strip()
+        end = first_tag(text).strip() if tags(text) else text.strip()
         if end and len(end) <= _LONGEST_END and not weak(end):
             found.append(end)
     return tuple(dict.fromkeys(one for one in found if one and one not in frame.answer))
@@ -355,7 +355,7 @@ class _Shape:
     ) -> tuple[Call, Section, Json, Parameter | None]:
         text = self._text
         before = first.form[first.form.rfind("\0") + 1 :]
-        parameter_begin = common_end(gap, before)
+        parameter_begin = repeated_end(gap, before)
         if not parameter_begin.strip():
             raise CannotLearn("nothing marks where a parameter begins")
         end_gap = gap[: len(gap) - len(parameter_begin)]
@@ -481,7 +481,7 @@ class _Shape:
         if len(spots) > 1:
             between = self._text[spots[0].end : spots[1].start]
             if between.strip() not in ("", ",", ";"):
-                begin = common_end(between, before)
+                begin = repeated_end(between, before)
                 end = common_start(between[: len(between) - len(begin)], behind)
                 between = between[len(end) : len(between) - len(begin)]
                 if between.strip() and not (begin or end):

@@ -24,6 +24,23 @@ def common_end(first: str, second: str) -> str:
     return "".join(reversed(_common(tokens(first)[::-1], tokens(second)[::-1])))
 
 
+def repeated_end(first: str, second: str) -> str:
+    """What both end with; but a tag that ends a word in one of them (`<|open|>tools<|sep|>`) belongs to that word."""
+    common = common_end(first, second)
+    leading = _TAG.match(common)
+    befores = (text[: len(text) - len(common)] for text in (first, second))
+    if leading is not None and any(text[-1:].isalnum() or text[-1:] in ('"', "'", "_") for text in befores):
+        return common[leading.end() :]
+    return common
+
+
+def first_tag(text: str) -> str:
+    """The beginning of a text up to its first tag; with the next one where a word stands between the two."""
+    end = through_tags(text, 1)
+    follows = text[len(end) :]
+    return through_tags(text, 2) if follows[:1].isalnum() and _TAG.search(follows) is not None else end
+
+
 def _common(first: Sequence[str], second: Sequence[str]) -> list[str]:
     found: list[str] = []
     for one, other in zip(first, second, strict=False):

@@ -62,6 +62,7 @@ def _limit(memory_bytes: int, cpu_seconds: int) -> None:
 def _compiled(source: str) -> Any:
     """The template in the environment that `apply_chat_template` of transformers gives it."""
     import jinja2
+    import jinja2.debug  # jinja2 imports it when the first template fails
     import jinja2.ext
     import jinja2.nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -76,7 +76,15 @@ def learn_format(
         ('<call>', '</call>')
     """
     source = find_source(Path(template))
-    format_id = name or source.name
+    try:
+        return _learnt(source, name or source.name, limits)
+    except CannotLearn as error:
+        raise CannotLearn(f"no format can be learnt from {template}: {error.message}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _learnt(source: Source, format_id: str, limits: RenderingLimits) -> FormatDescription:
     if source.declared is not None:
         found = declared_response(source.declared, format_id)
         about = f"Declared by the checkpoint under {source.declared_key}; read by athena {__version__}."

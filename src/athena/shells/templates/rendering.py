@@ -71,7 +71,7 @@ class TemplateProcess:
             if "missing" in answer:
                 raise UsageError("learning a format needs jinja2, which is not installed: pip install 'athena-gateway[learn]'")
             if "error" in answer:
-                raise CannotLearn(f"this is no chat template: {answer['error']}")
+                raise CannotLearn(f"this is no chat template: {_printable(str(answer['error']))}")
         except BaseException:
             self.close()
             raise
@@ -96,7 +96,7 @@ class TemplateProcess:
         self._write(variables)
         answer = self._read()
         if "error" in answer:
-            raise RenderFailed(str(answer["error"]))
+            raise RenderFailed(_printable(str(answer["error"])))
         return str(answer["text"])
 
     # -- lines -------------------------------------------------------------------------------------------------------------
@@ -145,3 +145,8 @@ class TemplateProcess:
     def _stop(self, reason: str) -> NoReturn:
         self.close()
         raise CannotLearn(reason)
+
+
+def _printable(text: str) -> str:
+    """What a template says, on one line: nothing in it can move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
