@@ -219,7 +219,7 @@ REFUSED = {
 }
 
 HOSTILE = {
-    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "memory": "{% set box = namespace(x='abcdefgh') %}{% for i in range(40) %}{% set box.x = box.x ~ box.x %}{% endfor %}",
     "output": "{% for a in range(99999) %}{% for b in range(999) %}{{ 'abcdefghijklmnopqrstuvwxyz' }}{% endfor %}{% endfor %}",
     "multiplication": "{{ 'x' * 999999999999 }}",

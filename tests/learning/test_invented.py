@@ -6,17 +6,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from learning.invented import HOSTILE, INVENTED, REFUSED
 
 from athena.errors import CannotLearn, UsageError
 from athena.formats.declared.build import declared_format
 from athena.formats.recognizer import Recognizer
 from athena.learning.infer import infer
-from athena.learning.verify import HARD, PLAIN, answer_text, book_of, chunkings, read, samples, verify
 from athena.learning.probes import ProbeCall
+from athena.learning.verify import HARD, PLAIN, answer_text, book_of, chunkings, read, samples, verify
 from athena.shells.templates import rendering
 from athena.shells.templates.learn import learn_format
 from athena.shells.templates.rendering import RenderingLimits, TemplateProcess
+from learning.invented import HOSTILE, INVENTED, REFUSED
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 

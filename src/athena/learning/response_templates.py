@@ -300,6 +300,11 @@ def _group_end(pattern: str, at: int) -> int:
     while at < len(pattern):
         if pattern[at] == "\\":
             at += 1
+        elif pattern[at] == "[":
+            # A bracket that comes first in a class is one of its characters.
+            at = pattern.find("]", at + (3 if pattern.startswith("[^", at) else 2))
+            if at < 0:
+                break
         elif pattern[at] == "(":
             depth += 1
         elif pattern[at] == ")":

@@ -310,6 +310,7 @@ class _TaggedCalls:
                 return True
 
     def _one_call(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
+        yield from scan.space()
         text, marker = yield from scan.upto(self._head_end, LOOK_AHEAD * 4)
         if not marker:
             raise Cut if len(text.split()) <= 1 else Declined
