@@ -101,6 +101,7 @@ class Parser:
             format = detected if detected != "standard" else "auto"  # noqa: A001
         book = tools if isinstance(tools, ToolBook) else ToolBook(tools if tools is None else read_tools(tools))
         known = format if isinstance(format, str) else declared_recognizer(format, model is not None)
+        own = () if isinstance(format, str) else (declared_format(format),)
         self._parser = TextParser(
             known,
             tools=book,
@@ -110,7 +111,7 @@ class Parser:
             limits=limits,
             seed=seed,
             recognise_others=model is not None,
-            guard=text_guard(untrusted, book, repair),
+            guard=text_guard(untrusted, book, repair, own),
         )
         self._closed = False
 
@@ -138,10 +139,12 @@ class Parser:
         return list(self._parser.notes)
 
 
-def text_guard(untrusted: Sequence[str], tools: ToolBook, repair: RepairLevel = "syntax") -> EchoGuard | None:
-    """The guard against calls that are quoted from these texts; None when there are none."""
+def text_guard(
+    untrusted: Sequence[str], tools: ToolBook, repair: RepairLevel = "syntax", formats: Sequence[Format] = ()
+) -> EchoGuard | None:
+    """The guard against calls that are quoted from these texts; None when there are none. `formats`: besides the shipped."""
     texts = (untrusted,) if isinstance(untrusted, str) else tuple(untrusted)
-    return EchoGuard(lambda: map(Passage, texts), tools=tools, repair=repair) if texts else None
+    return EchoGuard(lambda: map(Passage, texts), tools=tools, repair=repair, formats=formats) if texts else None
 
 
 def parse(

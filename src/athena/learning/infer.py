@@ -145,6 +145,9 @@ def _frame(render: Render, way: Way, calls: Sequence[ProbeCall]) -> Frame:
     before, _, after = plain.partition(CONTENT)
     prompt = _answer(render(way.conversation(assistant=False, generate=True)))
     header = common_start(before, prompt)
+    if prompt == _answer(render(way.conversation(assistant=False))):
+        # It has no prompt for an answer: what answers with and without calls begin with is as good.
+        header = common_start(before, _answer(render(way.conversation(calls))))
     thinking, answer_begin = _thinking(render, way, calls, header, prompt)
     if thinking[0] and thinking[0] in header:
         # Answers without reasoning begin with an empty one.
@@ -174,7 +177,8 @@ def _thinking(render: Render, way: Way, calls: Sequence[ProbeCall], header: str,
             if REASONING not in text:
                 continue
             before, _, after = text.partition(REASONING)
-            behind = re.split("|".join((CONTENT, *(call.name for call in calls))), after)[0]
+            places = [after.find(word) for word in (CONTENT, *(call.name for call in calls))]
+            behind = after[: min((at for at in places if at >= 0), default=len(after))]
             begin = _mirrored(before, behind) or before.removeprefix(common_start(before, header)).strip() or opened
             end = through_tags(behind, max(1, len(tags(begin))))
             if begin and tags(end):

@@ -17,7 +17,7 @@ from athena.formats.declared.build import is_control
 from athena.formats.declared.description import Call, FormatDescription, Json, Parameter, Section, pieces
 from athena.learning.verify import PLAIN, own_round_trip
 
-_PLACEHOLDER = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 _REASONING = ("thinking", "reasoning_content", "reasoning")
 _GEMMA_QUOTE = '<|"|>'
 

@@ -21,6 +21,7 @@ head, then one tag per parameter. python: `name(key=value)`. literals: `call:nam
 LARGEST_FILE = 64 * 1024
 """Characters of a format file."""
 _LONGEST_MARKER = 200
+_MOST_HOLES = 4
 _HOLES = re.compile(r"\{(name|id|index)\}")
 _ID = re.compile(r"[a-z0-9][a-z0-9_.\-]{0,63}")
 
@@ -94,12 +95,34 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FormatDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text format as data."""
+    """A text format as data: what `learn_format` and `load_format` return, and what a format file holds.
+
+    Examples:
+        >>> known = FormatDescription(id="acme", call=Call(body="json", begin="<call>", end="</call>"))
+        >>> print(known.to_toml())
+        version = 1
+        id = "acme"
+        thinking = [["<think>", "</think>"]]
+        <BLANKLINE>
+        [call]
+        body = "json"
+        begin = "<call>"
+        end = "</call>"
+        <BLANKLINE>
+        [json]
+        name = "name"
+        arguments = "arguments"
+        <BLANKLINE>
+    """
 
     version: Literal[1] = 1
+    """Of the file's form."""
     id: str
+    """The format's name."""
     about: str = ""
+    """Where it comes from, for people."""
     models: tuple[str, ...] = ()
+    """Patterns of model names, for people."""
     reserved: bool = False
     """The markers are control tokens of the model: a well-formed call counts even when its name was not declared."""
     in_reasoning: bool = False
@@ -107,12 +130,19 @@ class FormatDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ids: Literal["any", "nine"] = "any"
     """nine: the template takes only ids of nine letters and digits, so calls without an id get such ones."""
     thinking: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
+    """Delimiters of reasoning inside visible text."""
     answer: tuple[tuple[str, str], ...] = ()
+    """Delimiters around the visible answer; they are left out."""
     turn_ends: tuple[str, ...] = ()
+    """What ends an answer and is no text."""
     section: Section = Section()
+    """What stands around all calls of an answer."""
     call: Call
+    """How one call is written."""
     json: Json = Json()
+    """The keys of a call whose body is `json`."""
     parameter: Parameter | None = None
+    """How one parameter is written, where the body is `tagged`."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -153,6 +183,8 @@ def check(description: FormatDescription) -> None:
         raise ValueError(f"call.begin is missing: a {call.body} call needs a marker before it")
     if call.body in ("headed", "tagged") and "{name}" not in call.head:
         raise ValueError("call.head must say where the {name} stands")
+    if len(holes(call.head)) > _MOST_HOLES + 1:
+        raise ValueError(f"call.head has more than {_MOST_HOLES} places for a name, an id or a number")
     if call.body == "literals" and not call.quote.strip():
         raise ValueError("call.quote is missing: literals need their quoting token")
     if call.body == "tagged":
@@ -230,7 +262,7 @@ def _table(name: str, values: dict[str, Any]) -> list[str]:
     for key, value in values.items():
         if isinstance(value, dict):
             nested += _table(f"{name}.{key}", value)
-        elif value not in ("", False, None):
+        elif value not in ("", False, None) and (key, value) != ("head", "{name}"):
             lines.append(f"{key} = {_value(value)}")
     return [*lines, *nested]
 

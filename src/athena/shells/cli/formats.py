@@ -13,12 +13,12 @@ from athena.errors import AthenaError
 class _Formats(click.Group):
     """A word that is no subcommand is a format's name: `athena formats kimi_k2`."""
 
-    def resolve_command(
-        self, context: click.Context, arguments: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if arguments and arguments[0] not in self.commands:
-            arguments = [show.name or "", *arguments]
-        return super().resolve_command(context, arguments)
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        def show(as_json: bool) -> int:
+            return _show(name, as_json or bool(context.obj))
+
+        option = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")
+        return super().get_command(context, name) or click.Command(name, callback=show, params=[option])
 
 
 @click.group(cls=_Formats, invoke_without_command=True, subcommand_metavar="[NAME | learn TEMPLATE]")
@@ -39,15 +39,6 @@ def formats(context: click.Context, as_json: bool) -> int:
     """
     context.obj = as_json
     return _show(None, as_json) if context.invoked_subcommand is None else 0
-
-
-@formats.command(hidden=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.argument("name")
-@click.pass_context
-def show(context: click.Context, name: str, as_json: bool) -> int:
-    """Show one format: its models, a sample, and where it comes from."""
-    return _show(name, as_json or bool(context.obj))
 
 
 @formats.command()
