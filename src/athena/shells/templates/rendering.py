@@ -32,7 +32,7 @@ _PIECE = 64 * 1024
 class RenderingLimits(msgspec.Struct, frozen=True):
     """What rendering all probes of one template may take."""
 
-    seconds: float = 20.0
+    seconds: float = 60.0
     """On the clock, for everything together."""
     cpu_seconds: int = 10
     memory_bytes: int = 512 * 1024 * 1024
