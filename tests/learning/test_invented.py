@@ -78,9 +78,12 @@ def test_a_hostile_template_is_stopped(name: str, tmp_path: Path) -> None:
     assert "root:" not in refusal.value.message
 
 
-def test_a_template_that_never_ends_is_stopped_by_the_clock() -> None:
-    with pytest.raises(CannotLearn, match="longer than 0 seconds"):
-        TemplateProcess("{{ messages }}", TOKENS, RenderingLimits(seconds=0.0))
+def test_a_process_that_never_answers_is_stopped_by_the_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    child = tmp_path / "child.py"
+    child.write_text("import signal\nsignal.pause()\n")
+    monkeypatch.setattr(rendering, "_CHILD", child)
+    with pytest.raises(CannotLearn, match=r"longer than 0\.1 seconds"):
+        TemplateProcess("{{ messages }}", TOKENS, RenderingLimits(seconds=0.1))
 
 
 def test_the_child_has_no_environment_and_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class RenderingLimits(msgspec.Struct, frozen=True):
     """What rendering all probes of one template may take."""
 
     seconds: float = 60.0
-    """On the clock, for everything together."""
+    """On the clock, for all renderings together."""
     cpu_seconds: int = 10
     memory_bytes: int = 512 * 1024 * 1024
     characters: int = 1024 * 1024
@@ -45,7 +45,8 @@ class TemplateProcess:
 
     def __init__(self, source: str, tokens: Mapping[str, str], limits: RenderingLimits = RenderingLimits()) -> None:  # noqa: B008 - frozen
         self._limits = limits
-        self._deadline = time.monotonic() + limits.seconds
+        self._patience = limits.seconds
+        """Seconds that may still be spent waiting for the child; what is done between its answers does not count."""
         self._unread = b""
         self._process = subprocess.Popen(
             # Isolated: neither the environment nor the current directory decides what is imported.
@@ -107,9 +108,7 @@ class TemplateProcess:
         pipe = self._process.stdin.fileno()
         os.set_blocking(pipe, False)
         while left:
-            _, ready, _ = select.select((), (pipe,), (), self._time_left())
-            if not ready:
-                self._stop(f"it takes longer than {self._limits.seconds:g} seconds to render")
+            self._wait((), (pipe,))
             try:
                 left = left[os.write(pipe, left[:_PIECE]) :]
             except BrokenPipeError:
@@ -119,9 +118,7 @@ class TemplateProcess:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._unread:
-            ready, _, _ = select.select((pipe,), (), (), self._time_left())
-            if not ready:
-                self._stop(f"it takes longer than {self._limits.seconds:g} seconds to render")
+            self._wait((pipe,), ())
             piece = os.read(pipe, _PIECE)
             if not piece:
                 self._ended()
@@ -132,8 +129,12 @@ class TemplateProcess:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _time_left(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
+    def _wait(self, reading: tuple[int, ...], writing: tuple[int, ...]) -> None:
+        began = time.monotonic()
+        ready = select.select(reading, writing, (), max(0.0, self._patience))
+        self._patience -= time.monotonic() - began
+        if not any(ready):
+            self._stop(f"it takes longer than {self._limits.seconds:g} seconds to render")
 
     def _ended(self) -> NoReturn:
         """The child is gone: say why."""
