@@ -185,6 +185,99 @@ INVENTED = {
             parameter=Parameter(begin="\n<k>", key_end="</k>\n<v>\n", end="\n</v>"),
         ),
     ),
+    "elements": Invented(
+        chat(each('<run tool="{{ f.name }}">\n' + parameters("<{{ key }}>" + TEXT + "</{{ key }}>\n") + "</run>\n")),
+        FormatDescription(
+            id="elements",
+            turn_ends=("<|done|>",),
+            call=Call(body="elements", begin='<run tool="', arguments='">\n', end="\n</run>\n"),
+        ),
+    ),
+    "json_values": Invented(
+        chat(each("<tc>{{ f.name }}\n" + parameters("<k>{{ key }}</k><v>{{ value | tojson }}</v>\n") + "</tc>")),
+        FormatDescription(
+            id="json_values",
+            turn_ends=("<|done|>",),
+            call=Call(body="tagged", begin="<tc>", end="\n</tc>"),
+            parameter=Parameter(begin="\n<k>", key_end="</k><v>", end="</v>", values="json"),
+        ),
+    ),
+    "wrapped_json": Invented(
+        chat(
+            each(
+                "<c>{{ {'id': call.id, 'function': {'name': f.name, 'arguments': f.arguments | tojson}} | tojson }}</c>",
+            )
+        ),
+        FormatDescription(
+            id="wrapped_json",
+            turn_ends=("<|done|>",),
+            call=Call(body="json", begin="<c>", end="</c>"),
+            json=Json(id="id", wrapper="function", encoded=True),
+        ),
+    ),
+    "name_is_key": Invented(
+        chat("[ACTS]" + each("{{ {f.name: f.arguments} | tojson }}", "\\n") + "[/ACTS]"),
+        FormatDescription(
+            id="name_is_key",
+            reserved=True,
+            turn_ends=("<|done|>",),
+            section=Section("[ACTS]", "[/ACTS]"),
+            call=Call(body="json", between="\n"),
+            json=Json(name_is_key=True),
+        ),
+    ),
+    "cdata": Invented(
+        chat(
+            each(
+                '<call name="{{ f.name }}">'
+                + parameters(
+                    '<in name="{{ key }}">{% if value is string and "<" in value %}<![CDATA[{{ value }}]]>{% else %}'
+                    + TEXT
+                    + "{% endif %}</in>"
+                )
+                + "</call>",
+            )
+        ),
+        FormatDescription(
+            id="cdata",
+            turn_ends=("<|done|>",),
+            call=Call(body="tagged", begin='<call name="', arguments='">', end="</call>"),
+            parameter=Parameter(begin='<in name="', key_end='">', end="</in>", cdata=True),
+        ),
+    ),
+    "literals": Invented(
+        chat(
+            each(
+                "<|tool>call:{{ f.name ~ '{' }}"
+                + parameters(
+                    "{{ key }}:{% if value is string %}<|q|>{{ value }}<|q|>{% else %}{{ value | tojson }}{% endif %}", ","
+                )
+                + "}<tool|>"
+            )
+        ),
+        FormatDescription(
+            id="literals",
+            reserved=True,
+            turn_ends=("<|done|>",),
+            call=Call(body="literals", begin="<|tool>", end="<tool|>", quote="<|q|>"),
+        ),
+    ),
+    "answer_in_tags": Invented(
+        chat(
+            "<|part|>tools<|is|>" + each("<|part|>{{ f.name }}<|is|>{{ f.arguments | tojson }}<|end|>") + "<|end|>",
+            reasoning="{% if message.thinking %}<|part|>thoughts<|is|>{{ message.thinking }}<|end|>{% endif %}",
+            content="{% if message.content %}<|part|>answer<|is|>{{ message.content }}<|end|>{% endif %}",
+        ),
+        FormatDescription(
+            id="answer_in_tags",
+            reserved=True,
+            thinking=(("<|part|>thoughts<|is|>", "<|end|>"),),
+            answer=(("<|part|>answer<|is|>", "<|end|>"),),
+            turn_ends=("<|done|>",),
+            section=Section("<|part|>tools<|is|>", "<|end|>"),
+            call=Call(body="headed", begin="<|part|>", arguments="<|is|>", end="<|end|>"),
+        ),
+    ),
 }
 
 REFUSED = {

@@ -44,8 +44,9 @@ def test_the_cuts_make_no_difference(name: str) -> None:
 def test_prose_about_a_format_stays_prose(name: str) -> None:
     description = INVENTED[name].expected
     parser = TextParser(declared_format(description), tools=book_of((ProbeCall("look_up", {"city": "x"}),)))
-    # A closing delimiter of reasoning has its meaning even in the middle of text: the prompt may have opened it.
-    told = [one for one in markers(description) if not any(one in pair for pair in description.thinking)]
+    # A delimiter of reasoning has its meaning even in the middle of text: the prompt may have opened it.
+    delimiters = (*description.thinking, *description.answer)
+    told = [one for one in markers(description) if not any(one in pair for pair in delimiters)]
     # Farther apart than a reader looks.
     joint = " and then, behind a good many words about something that is not a call at all, "
     text = f"The model writes {joint.join(told)} around its calls, I think. So look_up is called."

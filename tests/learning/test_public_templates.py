@@ -39,6 +39,7 @@ SHIPPED = {
     "MiMo-VL": "hermes",
     "MiniMax-M1": "minimax_m1",
     "MiniMax-M2": "minimax_m2",
+    "MiniMax-M3": "minimax_m3",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral_args",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen_xml",
     "NVIDIA-Nemotron-Nano-v2": "nemotron_toolcall",

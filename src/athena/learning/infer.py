@@ -153,12 +153,17 @@ def _frame(render: Render, way: Way, calls: Sequence[ProbeCall]) -> Frame:
         # Answers without reasoning begin with an empty one.
         header = header[: header.rfind(thinking[0])]
     own = _without_thinking(before.removeprefix(header), thinking)
-    if own and answer_begin.endswith(own) and answer_begin != own:
-        # Reasoning is a message of its own, and another message begins behind it.
-        thinking, answer_begin = (thinking[0], thinking[1] + answer_begin.removesuffix(own).rstrip()), own
+    between = (thinking[1] + answer_begin).strip()
+    if own and between.endswith(own) and tags(between.removesuffix(own)):
+        # What stands before the visible part is the end of reasoning, however many tags that has.
+        thinking, answer_begin = (thinking[0], between.removesuffix(own).strip()), own
     answer_begin = answer_begin or own
     answer_begin = answer_begin if tags(answer_begin) else ""
     answer_end = through_tags(after, len(tags(answer_begin)))
+    of_user = (*tags(header), "")[0]
+    if of_user and of_user in answer_end and not answer_end.startswith(of_user):
+        # What ends the user's turn ends this one too.
+        answer_end = answer_end[: answer_end.index(of_user)]
     if not tags(answer_end):
         answer_begin = answer_end = ""
     turn_end = after.removeprefix(answer_end)
@@ -338,8 +343,8 @@ class _Shape:
         values = [text.find(STRINGS[key]) for key in keys]
         if sorted((*places, *values)) != [at for pair in zip(places, values, strict=True) for at in pair]:
             raise CannotLearn("the parameters of a call do not stand one behind the other, each key before its value")
-        if any(text.count(key) > 1 for key in keys):
-            raise CannotLearn("it writes every parameter as an element named by its key, which can not be learnt yet")
+        if any(f"</{key}>" in text for key in keys):
+            return self._elements()
         mids = {text[place + len(key) : value] for key, place, value in zip(keys, places, values, strict=True)}
         gaps = {
             text[values[number] + len(STRINGS[key]) : places[number + 1]] for number, key in enumerate(keys[:-1])
@@ -389,6 +394,37 @@ class _Shape:
         parameter = self._with_types(parameter, edges)
         call = Call(body="tagged", begin=begin, head=head_form, arguments=arguments, end=edges.end, between=edges.between)
         return call, edges.section, Json(), parameter
+
+    def _elements(self) -> tuple[Call, Section, Json, Parameter | None]:
+        """`<KEY>value</KEY>`, perhaps with a token before every tag."""
+        spots: list[_Spot] = []
+        heads: list[_HeadSpot] = []
+        prefix = ""
+        at = 0
+        for probe in self._calls:
+            before = at
+            for key, value in probe.arguments.items():
+                begin = self._text.find(f"<{key}>{value}", at)
+                end = self._text.find(f"</{key}>", begin)
+                if begin < 0 or end < 0:
+                    raise CannotLearn("it does not write every parameter as one element named by its key")
+                if at == before:
+                    prefix = self._text[begin + len(f"<{key}>{value}") : end]
+                    heads.append(self._head(probe, before, begin - len(prefix)))
+                at = end + len(f"</{key}>")
+            spots.append(_Spot(heads[-1].start, at))
+        edges = self._edges(spots)
+        marker, head, arguments = self._split_head(edges.begin, heads)
+        call = Call(
+            body="elements",
+            begin=marker,
+            head=head,
+            arguments=arguments,
+            end=edges.end,
+            between=edges.between,
+            prefix=prefix,
+        )
+        return call, edges.section, Json(), None
 
     def _second(self, start: int, parameter_begin: str, parameter_end: str) -> tuple[_Spot, _HeadSpot]:
         """The second call, which has one parameter."""

@@ -10,6 +10,7 @@ from typing import Literal
 from athena.calls.ids import hashed, synthesized_id
 from athena.formats.base import Format, Opener, Reader
 from athena.formats.bodies.arguments import end_of_block
+from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.gemma_literals import GemmaCalls, Syntax
 from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.bodies.json_block import json_block_reader
@@ -29,6 +30,7 @@ _STREAMS: dict[str, Literal["yes", "str", "value"]] = {
     "json": "yes",
     "headed": "yes",
     "tagged": "str",
+    "elements": "value",
     "python": "value",
     "literals": "str",
 }
@@ -94,7 +96,7 @@ def _openers(description: FormatDescription) -> tuple[Opener, ...]:
             read = _Wrapped(begins, GemmaCalls(Syntax(quote=call.quote.strip(), ends=ends, begins=begins)).read)
         case "headed":
             read = _headed(description)
-        case "tagged":
+        case "tagged" | "elements":
             read = _TaggedCalls(description)
     return tuple(Opener(marker, read, plain=not (description.reserved and is_control(begins[0]))) for marker in begins)
 
@@ -246,8 +248,8 @@ class _TaggedCalls:
     """Sections of calls with a head and tagged parameters; openers are the wrappers and the marker of a call."""
 
     def __init__(self, description: FormatDescription) -> None:
-        call, form = description.call, description.parameter
-        assert form is not None  # check() saw to it
+        call = description.call
+        form = description.parameter if call.body == "tagged" else None
         *outer, begin = pieces(call.begin)
         end, *outer_ends = pieces(call.end) or ("",)
         self._begin = begin
@@ -255,15 +257,22 @@ class _TaggedCalls:
         self._section_ends = tuple(dict.fromkeys((*outer_ends, *pieces(description.section.end))))
         self._gap = Lexer((begin, *self._section_ends, *self._sections))
         self._behind_head = call.arguments.strip()
-        parameter = form.begin.strip()
+        parameter = form.begin.strip() if form is not None else call.prefix.strip() + "<"
         ends = (*((end,) if end else ()), *self._section_ends)
         # Without a marker of its own a head ends with its line, or where the parameters begin.
         self._head_end = Lexer((self._behind_head,) if self._behind_head else ("\n", parameter, *ends))
         self._body = (parameter, *ends, "{")
         self._head = _head_reader(call.head)
+        if form is None:
+            prefix = call.prefix.strip()
+            tag = end.removeprefix(prefix).strip()
+            self._read_arguments: Callable[[Scanner, CallWriter], Steps[None]] = lambda scan, calls: read_elements(
+                scan, calls, tag, prefix=prefix
+            )
+            return
         key_end, *value_begin = pieces(form.key_end)
         tag_end = form.key_end.strip() if form.types is not None else key_end
-        self._arguments = TaggedArguments(
+        self._read_arguments = TaggedArguments(
             Tags(
                 parameter=(parameter,),
                 parameter_end=(form.end.strip(),),
@@ -276,7 +285,7 @@ class _TaggedCalls:
                 read_tag=_tag_reader(form.types, is_json=form.values == "json"),
                 cdata=form.cdata,
             )
-        )
+        ).read
 
     def __call__(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         in_call = opener == self._begin
@@ -323,7 +332,7 @@ class _TaggedCalls:
             yield from scan.space()
             raise Cut if scan.ended() else Declined
         calls.open(head.name, head.id)
-        yield from self._arguments.read(scan, calls)
+        yield from self._read_arguments(scan, calls)
 
 
 def _tag_reader(types: TypeWords | None, *, is_json: bool) -> Callable[[str], Parameter | None]:

@@ -14,9 +14,10 @@ import msgspec
 
 from athena.errors import UsageError
 
-Body = Literal["json", "headed", "tagged", "python", "literals"]
+Body = Literal["json", "headed", "tagged", "elements", "python", "literals"]
 """json: an object that holds name and arguments. headed: a name in a head, then the arguments as JSON. tagged: a name in a
-head, then one tag per parameter. python: `name(key=value)`. literals: `call:name{key:value}` with quoting tokens."""
+head, then one tag per parameter. elements: a name in a head, then one element per parameter, `<KEY>value</KEY>`. python:
+`name(key=value)`. literals: `call:name{key:value}` with quoting tokens."""
 
 LARGEST_FILE = 64 * 1024
 """Characters of a format file."""
@@ -90,6 +91,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands between two calls; it is written, and ignored in reading where it is white space or a comma."""
     quote: str = ""
     """The quoting token of `literals`."""
+    prefix: str = ""
+    """A token that `elements` have before every tag."""
     list: bool = False
     """`json` and `python`: the calls of an answer stand in one pair of brackets."""
 
@@ -169,35 +172,43 @@ def read_description(text: str, where: str = "the format file") -> FormatDescrip
 
 def check(description: FormatDescription) -> None:
     """Refuse what no reader could be built from. Raises ValueError, which msgspec reports with the place."""
-    call = description.call
     if not _ID.fullmatch(description.id):
         raise ValueError(f"id {description.id!r}: small letters, digits, _, - and . are allowed, and 64 of them")
     for marker in markers(description):
         if len(marker) > _LONGEST_MARKER:
             raise ValueError(f"the marker {marker[:40]!r}... is longer than {_LONGEST_MARKER} characters")
-    openers = tuple(one for one in (*pieces(description.section.begin), *pieces(call.begin)) if one)
-    for opener in openers:
+    for opener in (*pieces(description.section.begin), *pieces(description.call.begin)):
         if weak(opener):
             raise ValueError(f"the marker {opener!r} is too ordinary: it would be found in any text")
-    if call.body in ("headed", "tagged", "literals") and not call.begin.strip():
-        raise ValueError(f"call.begin is missing: a {call.body} call needs a marker before it")
-    if call.body in ("headed", "tagged") and "{name}" not in call.head:
-        raise ValueError("call.head must say where the {name} stands")
-    if len(holes(call.head)) > _MOST_HOLES + 1:
-        raise ValueError(f"call.head has more than {_MOST_HOLES} places for a name, an id or a number")
-    if call.body == "literals" and not call.quote.strip():
-        raise ValueError("call.quote is missing: literals need their quoting token")
-    if call.body == "tagged":
-        parameter = description.parameter
-        if parameter is None:
-            raise ValueError("[parameter] is missing: a tagged call has parameters in tags")
-        if not (parameter.begin.strip() and parameter.key_end.strip() and parameter.end.strip()):
-            raise ValueError("[parameter] needs begin, key_end and end, none of them blank")
-        if not (call.end.strip() or description.section.end.strip()):
-            raise ValueError("call.end is missing: nothing would tell where the last parameter is behind us")
     for begin, end in (*description.thinking, *description.answer):
         if not begin.strip() or not end.strip():
             raise ValueError("thinking and answer need both their delimiters")
+    _check_call(description.call)
+    if description.call.body == "tagged":
+        _check_parameter(description)
+
+
+def _check_call(call: Call) -> None:
+    if call.body not in ("json", "python") and not call.begin.strip():
+        raise ValueError(f"call.begin is missing: a call of the body {call.body} needs a marker before it")
+    if call.body in ("headed", "tagged", "elements") and "{name}" not in call.head:
+        raise ValueError("call.head must say where the {name} stands")
+    if len(holes(call.head)) > _MOST_HOLES + 1:
+        raise ValueError(f"call.head has more than {_MOST_HOLES} places for a name, an id or a number")
+    if call.body == "elements" and not (call.end.replace(call.prefix, "") if call.prefix else call.end).strip():
+        raise ValueError("call.end is missing: elements need the tag that ends a call")
+    if call.body == "literals" and not call.quote.strip():
+        raise ValueError("call.quote is missing: literals need their quoting token")
+
+
+def _check_parameter(description: FormatDescription) -> None:
+    parameter = description.parameter
+    if parameter is None:
+        raise ValueError("[parameter] is missing: a tagged call has parameters in tags")
+    if not (parameter.begin.strip() and parameter.key_end.strip() and parameter.end.strip()):
+        raise ValueError("[parameter] needs begin, key_end and end, none of them blank")
+    if not (description.call.end.strip() or description.section.end.strip()):
+        raise ValueError("call.end is missing: nothing would tell where the last parameter is behind us")
 
 
 def weak(marker: str) -> bool:
@@ -208,7 +219,7 @@ def weak(marker: str) -> bool:
 def markers(description: FormatDescription) -> tuple[str, ...]:
     """Every marker of a description, as it is written."""
     call, parameter = description.call, description.parameter
-    found = [description.section.begin, description.section.end, call.begin, call.arguments, call.end, call.quote]
+    found = [description.section.begin, description.section.end, call.begin, call.arguments, call.end, call.quote, call.prefix]
     if parameter is not None:
         found += [parameter.begin, parameter.key_end, parameter.end]
     found += [one for pair in (*description.thinking, *description.answer) for one in pair]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from athena.formats.bodies.gemma_text import call_text, literal_trouble
@@ -11,6 +12,7 @@ from athena.formats.render import arguments_of, plain_value, python_value, resul
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
+_ELEMENT = re.compile(r"[A-Za-z_][\w.\-]{0,63}")
 _EXAMPLE = ToolCall(id="abcdefgh1", name="NAME", arguments='{"KEY": "VALUE"}')
 
 
@@ -52,13 +54,13 @@ class Writer:
                 return "a parameter's name is no Python word"
             return None
         own = tuple(one.strip() for one in markers(self._description))
-        if form.body in ("headed", "tagged") and (
+        if form.body in ("headed", "tagged", "elements") and (
             call.name != call.name.strip() or any(one in call.name for one in (*own, "\n", " ", "{", "<", '"') if one)
         ):
             return "the name does not fit into the head of a call"
         if form.body == "tagged":
             return tagged_trouble(call, tuple(one for one in own if len(one) > 2))
-        return None
+        return _element_trouble(call, own) if form.body == "elements" else None
 
     def _one(self, call: ToolCall, number: int) -> str:
         form: Call = self._description.call
@@ -72,6 +74,10 @@ class Writer:
                 assert parameter is not None  # check() saw to it
                 parameters = [_parameter(parameter, key, value) for key, value in arguments_of(call).items()]
                 return self._head(call, number) + form.arguments + parameter.between.join(parameters)
+            case "elements":
+                tag = form.prefix + "<"
+                elements = (f"{tag}{key}>{plain_value(value)}{tag}/{key}>" for key, value in arguments_of(call).items())
+                return self._head(call, number) + form.arguments + "".join(elements)
             case "python":
                 values = (f"{key}={python_value(value)}" for key, value in arguments_of(call).items())
                 return f"{call.name}({', '.join(values)})"
@@ -102,6 +108,19 @@ def _parameter(form: Parameter, key: str, value: str) -> str:
     if form.cdata and any(one in text for one in ("<", "&", "\n")):
         text = f"<![CDATA[{text}]]>"
     return f"{form.begin}{key}{words}{form.key_end}{text}{form.end}"
+
+
+def _element_trouble(call: ToolCall, own: tuple[str, ...]) -> str | None:
+    """An element's name is its key, and its text has no escapes."""
+    for key, value in arguments_of(call).items():
+        if not _ELEMENT.fullmatch(key) or key == "parameter":
+            return f"the parameter name {key!r} is no name of an element"
+        text = plain_value(value)
+        if f"<{key}>" in text or f"</{key}>" in text or any(len(one) > 2 and one in text for one in own):
+            return f"the value of {key} holds markup of the format itself"
+        if value.startswith('"') and text.strip()[:1] in ("{", "[", "<"):
+            return f"the value of {key} would be read as something else"
+    return None
 
 
 def _type_word(words: TypeWords, value: str) -> str:
