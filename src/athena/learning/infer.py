@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,16 +21,15 @@ from athena.formats.declared.description import (
     pieces,
     weak,
 )
-from athena.learning.literals import behind_last_tag, common_start, first_tag, repeated_end, tags, through_tags, tokens
+from athena.learning.frame import Frame, answer_of, find_frame, own_part, turn_ends_of
+from athena.learning.json_places import Spot, arguments_span, call_object
+from athena.learning.literals import behind_last_tag, common_start, repeated_end, tags, through_tags, tokens
 from athena.learning.probes import (
-    CONTENT,
     FIRST,
     LONG_ID,
-    REASONING,
     SECOND,
     STRINGS,
     TYPES,
-    USER,
     WAYS,
     ProbeCall,
     Render,
@@ -39,21 +37,8 @@ from athena.learning.probes import (
     Way,
 )
 
-_LONGEST_END = 40
-"""Of what ends a turn: anything longer is the beginning of something else."""
+_Form: TypeAlias = tuple[Call, Section, Json, Parameter | None]
 _DIGITS = re.compile(r"[0-9]+")
-
-
-class Frame(NamedTuple):
-    """What stands around an answer's own text."""
-
-    header: str
-    """Between the question and the answer."""
-    answer: tuple[str, str]
-    """Around visible text; both empty as a rule."""
-    thinking: tuple[str, str]
-    turn_end: str
-    """Behind the answer."""
 
 
 class Learnt(NamedTuple):
@@ -86,22 +71,22 @@ def infer(render: Render, format_id: str) -> Learnt:
 def _infer(render: Render, way: Way, format_id: str) -> Learnt:
     calls: tuple[ProbeCall, ...] = (FIRST, SECOND)
     try:
-        text = _answer(render(way.conversation(calls)))
+        text = answer_of(render(way.conversation(calls)))
         if SECOND.name not in text and FIRST.name in text:
             calls = (FIRST,)
     except RenderFailed:
         calls = (FIRST,)
-        text = _answer(render(way.conversation(calls)))
+        text = answer_of(render(way.conversation(calls)))
     if FIRST.name not in text:
         raise CannotLearn("it does not write the calls of an answer: their names are not in what it renders")
     lost = [word for word in (*STRINGS, *STRINGS.values()) if word not in text]
     if lost:
         raise CannotLearn("it does not write the arguments of calls, or not as they are")
-    frame = _frame(render, way, calls)
-    body = _own_part(text, frame)
+    frame = find_frame(render, way, calls)
+    body = own_part(text, frame)
     shape = _Shape(render, way, calls, body, frame)
     call, section, keys, parameter = shape.read()
-    turn_ends = _turn_ends(frame, shape.behind)
+    turn_ends = turn_ends_of(frame, shape.behind)
     first = (*pieces(section.begin), *pieces(call.begin), "")[0]
     description = FormatDescription(
         id=format_id,
@@ -118,14 +103,6 @@ def _infer(render: Render, way: Way, format_id: str) -> Learnt:
     return Learnt(description, way, frame, len(calls) > 1)
 
 
-def _answer(text: str) -> str:
-    """What stands behind the question."""
-    at = text.rfind(USER)
-    if at < 0:
-        raise CannotLearn("it does not write what the user said, so the answer can not be found in what it renders")
-    return text[at + len(USER) :]
-
-
 def _wants_nine(render: Render, way: Way) -> bool:
     """Does the template refuse long ids? It took the probe's, which have nine characters."""
     try:
@@ -135,127 +112,7 @@ def _wants_nine(render: Render, way: Way) -> bool:
     return False
 
 
-# -- around the answer ---------------------------------------------------------------------------------------------------------
-
-
-def _frame(render: Render, way: Way, calls: Sequence[ProbeCall]) -> Frame:
-    plain = _answer(render(way.conversation(content=CONTENT)))
-    if CONTENT not in plain:
-        raise CannotLearn("it does not write what an answer says")
-    before, _, after = plain.partition(CONTENT)
-    prompt = _answer(render(way.conversation(assistant=False, generate=True)))
-    header = common_start(before, prompt)
-    if prompt == _answer(render(way.conversation(assistant=False))):
-        # It has no prompt for an answer: what answers with and without calls begin with is as good.
-        header = common_start(before, _answer(render(way.conversation(calls))))
-    thinking, answer_begin = _thinking(render, way, calls, header, prompt)
-    if thinking[0] and thinking[0] in header:
-        # Answers without reasoning begin with an empty one.
-        header = header[: header.rfind(thinking[0])]
-    own = _without_thinking(before.removeprefix(header), thinking)
-    between = (thinking[1] + answer_begin).strip()
-    if own and between.endswith(own) and tags(between.removesuffix(own)):
-        # What stands before the visible part is the end of reasoning, however many tags that has.
-        thinking, answer_begin = (thinking[0], between.removesuffix(own).strip()), own
-    answer_begin = answer_begin or own
-    answer_begin = answer_begin if tags(answer_begin) else ""
-    answer_end = through_tags(after, len(tags(answer_begin)))
-    of_user = (*tags(header), "")[0]
-    if of_user and of_user in answer_end and not answer_end.startswith(of_user):
-        # What ends the user's turn ends this one too.
-        answer_end = answer_end[: answer_end.index(of_user)]
-    if not tags(answer_end):
-        answer_begin = answer_end = ""
-    turn_end = after.removeprefix(answer_end)
-    return Frame(header, (answer_begin.strip(), answer_end.strip()), thinking, turn_end)
-
-
-def _thinking(render: Render, way: Way, calls: Sequence[ProbeCall], header: str, prompt: str) -> tuple[tuple[str, str], str]:
-    """The delimiters of reasoning, and what stands between them and visible text."""
-    opened = prompt.removeprefix(header).strip()
-    for beside in ((), calls):
-        for content in (CONTENT, None):
-            try:
-                text = _answer(render(way.conversation(beside, content=content, reasoning=REASONING)))
-            except RenderFailed:
-                continue
-            if REASONING not in text:
-                continue
-            before, _, after = text.partition(REASONING)
-            places = [after.find(word) for word in (CONTENT, *(call.name for call in calls))]
-            behind = after[: min((at for at in places if at >= 0), default=len(after))]
-            begin = _mirrored(before, behind) or before.removeprefix(common_start(before, header)).strip() or opened
-            end = through_tags(behind, max(1, len(tags(begin))))
-            if begin and tags(end):
-                rest = behind.removeprefix(end).strip() if after.startswith(behind + CONTENT) else ""
-                return (begin, end.strip()), rest
-    return ("", ""), ""
-
-
-_MIRRORS = (
-    ("<", "</"),
-    ("[", "[/"),
-    ("open", "close"),
-    ("begin", "end"),
-    ("start", "end"),
-    ("START", "END"),
-    ("prefix", "suffix"),
-)
-
-
-def _mirrored(before: str, behind: str) -> str:
-    """The end of `before` that the beginning of `behind` closes by its words; empty when none does."""
-    found = list(re.finditer(r"<[^<>\n]{1,80}>|\[/?[A-Z][A-Z_ ]*\]", before.rstrip()))
-    for count in range(1, 4):
-        if len(found) < count:
-            break
-        opening = before.rstrip()[found[-count].start() :]
-        for open_word, close_word in _MIRRORS:
-            if open_word in opening and behind.lstrip().startswith(opening.replace(open_word, close_word, 1)):
-                return opening
-    return ""
-
-
-def _without_thinking(text: str, thinking: tuple[str, str]) -> str:
-    for delimiter in (*thinking, "<think>", "</think>"):
-        if delimiter:
-            text = text.replace(delimiter, "")
-    return text.strip()
-
-
-def _own_part(text: str, frame: Frame) -> str:
-    """The answer without what the prompt ends with, without empty reasoning, and without an empty visible part."""
-    text = text[len(common_start(text, frame.header)) :]
-    begin, end = frame.thinking
-    for pair in ((begin, end), ("<think>", "</think>"), frame.answer):
-        if not pair[0]:
-            continue
-        stripped = text.lstrip()
-        empty = stripped.removeprefix(pair[0]).lstrip()
-        if empty.startswith(pair[1]) and stripped.startswith(pair):
-            text = empty.removeprefix(pair[1])
-    return text
-
-
-def _turn_ends(frame: Frame, behind: str) -> tuple[str, ...]:
-    found = []
-    for text in (frame.turn_end, behind):
-        end = first_tag(text).strip() if tags(text) else text.strip()
-        if end and len(end) <= _LONGEST_END and not weak(end):
-            found.append(end)
-    return tuple(dict.fromkeys(one for one in found if one and one not in frame.answer))
-
-
 # -- the calls -----------------------------------------------------------------------------------------------------------------
-
-
-class _Spot(NamedTuple):
-    """Where in the text one call's own words stand."""
-
-    start: int
-    """The first of its words, or the bracket of its object."""
-    end: int
-    """Behind the last."""
 
 
 class _Edges(NamedTuple):
@@ -278,18 +135,18 @@ class _Shape:
         self._frame = frame
         self.behind = ""
 
-    def read(self) -> tuple[Call, Section, Json, Parameter | None]:
-        objects = [_call_object(self._text, call, self._calls) for call in self._calls]
+    def read(self) -> _Form:
+        objects = [call_object(self._text, call, self._calls) for call in self._calls]
         if all(found is not None for found in objects):
             return self._json([found for found in objects if found is not None])
-        arguments = [_arguments_span(self._text, call) for call in self._calls]
+        arguments = [arguments_span(self._text, call) for call in self._calls]
         if all(span is not None for span in arguments):
             return self._headed([span for span in arguments if span is not None])
         return self._parameters()
 
     # -- JSON with everything in it ----------------------------------------------------------------------------------------
 
-    def _json(self, found: list[tuple[_Spot, Json]]) -> tuple[Call, Section, Json, Parameter | None]:
+    def _json(self, found: list[tuple[Spot, Json]]) -> _Form:
         spots = [spot for spot, _ in found]
         edges = self._edges(spots, brackets="[]")
         keys = found[0][1]
@@ -298,12 +155,12 @@ class _Shape:
 
     # -- a head, then JSON -------------------------------------------------------------------------------------------------
 
-    def _headed(self, spans: list[tuple[_Spot, bool]]) -> tuple[Call, Section, Json, Parameter | None]:
+    def _headed(self, spans: list[tuple[Spot, bool]]) -> _Form:
         if any(encoded for _, encoded in spans):
             raise CannotLearn("it writes arguments as a JSON string behind the name")
         heads = [self._head(call, 0 if not number else spans[number - 1][0].end, spans[number][0].start)
                  for number, call in enumerate(self._calls)]  # fmt: skip
-        spots = [_Spot(head.start, span.end) for head, (span, _) in zip(heads, spans, strict=True)]
+        spots = [Spot(head.start, span.end) for head, (span, _) in zip(heads, spans, strict=True)]
         edges = self._edges(spots)
         begin, head, arguments = self._split_head(edges.begin, heads)
         call = Call(body="headed", begin=begin, head=head, arguments=arguments, end=edges.end, between=edges.between)
@@ -336,7 +193,7 @@ class _Shape:
 
     # -- parameters --------------------------------------------------------------------------------------------------------
 
-    def _parameters(self) -> tuple[Call, Section, Json, Parameter | None]:
+    def _parameters(self) -> _Form:
         text, call = self._text, self._calls[0]
         keys = list(STRINGS)
         places = [text.find(key) for key in keys]
@@ -357,11 +214,9 @@ class _Shape:
             return self._python()
         if mid.startswith(":") and tags(mid) and text[: places[0]].endswith("{"):
             return self._literals(mid.removeprefix(":"))
-        return self._tagged(first, places[0], values[-1] + len(STRINGS[keys[-1]]), mid, gap)
+        return self._tagged(first, values[-1] + len(STRINGS[keys[-1]]), mid, gap)
 
-    def _tagged(
-        self, first: _HeadSpot, place: int, last: int, mid: str, gap: str
-    ) -> tuple[Call, Section, Json, Parameter | None]:
+    def _tagged(self, first: _HeadSpot, last: int, mid: str, gap: str) -> _Form:
         text = self._text
         before = first.form[first.form.rfind("\0") + 1 :]
         parameter_begin = repeated_end(gap, before)
@@ -372,7 +227,7 @@ class _Shape:
         if not parameter_end.strip():
             raise CannotLearn("nothing marks where a parameter's value ends")
         between = end_gap[len(parameter_end) :]
-        spots = [_Spot(first.start, last + len(parameter_end))]
+        spots = [Spot(first.start, last + len(parameter_end))]
         heads = [_HeadSpot(first.start, first.form[: len(first.form) - len(parameter_begin)])]
         if len(self._calls) > 1:
             spot, head = self._second(spots[0].end, parameter_begin, parameter_end)
@@ -391,13 +246,13 @@ class _Shape:
             values="json" if value_quote else "text",
             cdata=self._uses_cdata(),
         )
-        parameter = self._with_types(parameter, edges)
+        parameter = self._with_types(parameter)
         call = Call(body="tagged", begin=begin, head=head_form, arguments=arguments, end=edges.end, between=edges.between)
         return call, edges.section, Json(), parameter
 
-    def _elements(self) -> tuple[Call, Section, Json, Parameter | None]:
+    def _elements(self) -> _Form:
         """`<KEY>value</KEY>`, perhaps with a token before every tag."""
-        spots: list[_Spot] = []
+        spots: list[Spot] = []
         heads: list[_HeadSpot] = []
         prefix = ""
         at = 0
@@ -412,7 +267,7 @@ class _Shape:
                     prefix = self._text[begin + len(f"<{key}>{value}") : end]
                     heads.append(self._head(probe, before, begin - len(prefix)))
                 at = end + len(f"</{key}>")
-            spots.append(_Spot(heads[-1].start, at))
+            spots.append(Spot(heads[-1].start, at))
         edges = self._edges(spots)
         marker, head, arguments = self._split_head(edges.begin, heads)
         call = Call(
@@ -426,7 +281,7 @@ class _Shape:
         )
         return call, edges.section, Json(), None
 
-    def _second(self, start: int, parameter_begin: str, parameter_end: str) -> tuple[_Spot, _HeadSpot]:
+    def _second(self, start: int, parameter_begin: str, parameter_end: str) -> tuple[Spot, _HeadSpot]:
         """The second call, which has one parameter."""
         (key, value), *_ = SECOND.arguments.items()
         place, value_at = self._text.find(key, start), self._text.find(value, start)
@@ -436,12 +291,12 @@ class _Shape:
         end = value_at + len(value)
         if not head.form.endswith(parameter_begin) or not self._text.startswith(parameter_end, end):
             raise CannotLearn("it writes the parameters of the second call in another way than those of the first")
-        return _Spot(head.start, end + len(parameter_end)), _HeadSpot(head.start, head.form[: -len(parameter_begin)])
+        return Spot(head.start, end + len(parameter_end)), _HeadSpot(head.start, head.form[: -len(parameter_begin)])
 
-    def _with_types(self, parameter: Parameter, edges: _Edges) -> Parameter:
+    def _with_types(self, parameter: Parameter) -> Parameter:
         """Look at values of every type: does the tag say which one it is?"""
         call = ProbeCall(FIRST.name, TYPES)
-        text = _own_part(_answer(self._render(self._way.conversation((call,)))), self._frame)
+        text = own_part(answer_of(self._render(self._way.conversation((call,)))), self._frame)
         keys = list(TYPES)
         found: dict[str, str] = {}
         quoted = '"' if parameter.values == "json" else ""
@@ -455,21 +310,21 @@ class _Shape:
             found[key] = rest.partition(following)[0]
         string = found["kalpone"]
         mid = string[: string.find(quoted + "valpone")]
-        word_free = _type_words({key: text for key, text in found.items() if key != "kalpone"}, mid, parameter.key_end)
-        if word_free is None:
+        words = _type_words({key: text for key, text in found.items() if key != "kalpone"}, mid)
+        if words is None:
             return parameter
-        return msgspec.structs.replace(parameter, types=word_free[0], key_end=word_free[1])
+        return msgspec.structs.replace(parameter, types=words[0], key_end=words[1])
 
     def _uses_cdata(self) -> bool:
         call = ProbeCall(FIRST.name, {"kalpone": "a < b\n& vcdata"})
         try:
-            return "<![CDATA[" in _answer(self._render(self._way.conversation((call,))))
+            return "<![CDATA[" in answer_of(self._render(self._way.conversation((call,))))
         except RenderFailed:
             return False
 
     # -- Python, and literals with quoting tokens --------------------------------------------------------------------------
 
-    def _python(self) -> tuple[Call, Section, Json, Parameter | None]:
+    def _python(self) -> _Form:
         spots = []
         at = 0
         for call in self._calls:
@@ -478,7 +333,7 @@ class _Shape:
             end = self._text.find(")", self._text.find(last, start)) + 1
             if start < 0 or not end:
                 raise CannotLearn("it writes calls like Python, but without their brackets")
-            spots.append(_Spot(start, end))
+            spots.append(Spot(start, end))
             at = end
         edges = self._edges(spots, brackets="[]")
         return (
@@ -488,7 +343,7 @@ class _Shape:
             None,
         )
 
-    def _literals(self, quote: str) -> tuple[Call, Section, Json, Parameter | None]:
+    def _literals(self, quote: str) -> _Form:
         spots = []
         at = 0
         for call in self._calls:
@@ -497,7 +352,7 @@ class _Shape:
             end = self._text.find(quote + "}", self._text.find(last, start)) + len(quote) + 1
             if start < 0 or end <= len(quote):
                 raise CannotLearn("it writes calls with quoting tokens, but not as call:NAME{key:value}")
-            spots.append(_Spot(start, end))
+            spots.append(Spot(start, end))
             at = end
         edges = self._edges(spots)
         return (
@@ -511,7 +366,7 @@ class _Shape:
 
     _listed = False
 
-    def _edges(self, spots: Sequence[_Spot], brackets: str = "") -> _Edges:
+    def _edges(self, spots: Sequence[Spot], brackets: str = "") -> _Edges:
         """What stands before, between and behind the calls, told apart by what comes again."""
         before, behind = self._text[: spots[0].start], self._text[spots[-1].end :]
         if brackets and before.rstrip().endswith(brackets[0]) and behind.lstrip().startswith(brackets[1]):
@@ -534,7 +389,7 @@ class _Shape:
             raise CannotLearn("nothing marks where a call begins")
         section_begin = before[: len(before) - len(begin)] if len(spots) > 1 else ""
         behind = behind[len(end) :]
-        self._check_prompt(section_begin or begin)
+        self._check_marker(section_begin or begin)
         ends = behind.removesuffix(self._frame.turn_end) if self._frame.turn_end.strip() else behind
         depth = len(tags(section_begin))
         if len(spots) == 1:
@@ -548,7 +403,7 @@ class _Shape:
         self.behind = ends
         return _Edges(Section(section_begin.lstrip(), section_end.rstrip()), begin, end, between, ends)
 
-    def _check_prompt(self, begin: str) -> None:
+    def _check_marker(self, begin: str) -> None:
         first = (*pieces(begin), "")[0]
         if first and weak(first):
             raise CannotLearn(f"the marker of its calls, {first!r}, is too ordinary: it would be found in any text")
@@ -580,7 +435,7 @@ def _shown(text: str) -> str:
     return text.replace("\0", "")[:60]
 
 
-def _type_words(found: Mapping[str, str], mid: str, key_end: str) -> tuple[TypeWords, str] | None:
+def _type_words(found: Mapping[str, str], mid: str) -> tuple[TypeWords, str] | None:
     """The words that name types in a tag, where values of other types have another tag than strings."""
     if all(text.startswith(mid) for text in found.values()):
         return None
@@ -605,73 +460,3 @@ def _type_words(found: Mapping[str, str], mid: str, key_end: str) -> tuple[TypeW
     if all(word == other_word for word in named.values()):
         return TypeWords(before=before, string=words["kalpone"], other=other_word), behind
     return TypeWords(before=before, string=words["kalpone"], other=other_word, **named), behind
-
-
-# -- JSON in text --------------------------------------------------------------------------------------------------------------
-
-_decoder = json.JSONDecoder()
-
-
-def _decoded(text: str, at: int) -> tuple[Any, int] | None:
-    try:
-        return _decoder.raw_decode(text, at)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _call_object(text: str, call: ProbeCall, calls: Sequence[ProbeCall]) -> tuple[_Spot, Json] | None:
-    """The largest object that holds this call and no other."""
-    others = [other.name for other in calls if other is not call]
-    at = text.find("{")
-    while at >= 0:
-        found = _decoded(text, at)
-        if found is not None:
-            value, end = found
-            keys = _keys(value, call) if not any(name in text[at:end] for name in others) else None
-            if keys is not None:
-                return _Spot(at, end), keys
-        at = text.find("{", at + 1)
-    return None
-
-
-def _keys(value: Any, call: ProbeCall, wrapper: str = "") -> Json | None:
-    if not isinstance(value, dict):
-        return None
-    names = [key for key, one in value.items() if one == call.name]
-    ids = [key for key, one in value.items() if one == call.id and key not in names]
-    if names:
-        for key, one in value.items():
-            encoded = isinstance(one, str) and _text_json(one) == call.arguments
-            if one == call.arguments or encoded:
-                return Json(name=names[0], arguments=key, id=ids[0] if ids else "", wrapper=wrapper, encoded=encoded)
-        return None
-    if value.get(call.name) == call.arguments:
-        return Json(name_is_key=True)
-    for key, one in value.items():
-        found = _keys(one, call, key) if not wrapper else None
-        if found is not None:
-            return msgspec.structs.replace(found, id=found.id or (ids[0] if ids else ""))
-    return None
-
-
-def _text_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _arguments_span(text: str, call: ProbeCall) -> tuple[_Spot, bool] | None:
-    """The arguments as JSON, or as a JSON string that holds them."""
-    for mark in "{", '"':
-        at = text.find(mark)
-        while at >= 0:
-            found = _decoded(text, at)
-            if found is not None:
-                value, end = found
-                if value == call.arguments:
-                    return _Spot(at, end), False
-                if isinstance(value, str) and _text_json(value) == call.arguments:
-                    return _Spot(at, end), True
-            at = text.find(mark, at + 1)
-    return None
