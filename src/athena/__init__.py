@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from athena.batch import map_batches, parse_batch
     from athena.calls.builder import AnswerBuilder, fold
     from athena.calls.tracker import ToolCallTracker
+    from athena.formats.declared.description import FormatDescription
     from athena.formats.detect import detect_format
     from athena.model.answer import Answer
     from athena.model.events import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         ToolCallStart,
     )
     from athena.parsing import Parsed, Parser, parse, render_calls, render_result, render_tools
+    from athena.shells.templates.learn import learn_format, load_format
     from athena.streams.reading import EventStream, events_from
     from athena.tool_adapter import AdaptedRequest, ExtractedCalls, ToolAdapter
     from athena.translate import (
@@ -51,6 +53,7 @@ __all__ = [
     "EventStream",
     "ExtractedCalls",
     "Finish",
+    "FormatDescription",
     "KeepAlive",
     "Parsed",
     "Parser",
@@ -70,6 +73,8 @@ __all__ = [
     "errors",
     "events_from",
     "fold",
+    "learn_format",
+    "load_format",
     "map_batches",
     "parse",
     "parse_batch",
@@ -91,6 +96,7 @@ _HOMES = {
     "Event": "model.events",
     "EventStream": "streams.reading",
     "Finish": "model.events",
+    "FormatDescription": "formats.declared.description",
     "KeepAlive": "model.events",
     "Parsed": "parsing",
     "Parser": "parsing",
@@ -109,6 +115,8 @@ _HOMES = {
     "errors": "",
     "events_from": "streams.reading",
     "fold": "calls.builder",
+    "learn_format": "shells.templates.learn",
+    "load_format": "shells.templates.learn",
     "map_batches": "batch",
     "parse": "parsing",
     "parse_batch": "batch",

@@ -344,7 +344,7 @@ def _format_stage(
             tools=tools,
             names=prepared.names if prepared is not None else None,
             repair=reading.policies.repair,
-            formats=(named,) if named is not None and reading.tokens else (),
+            formats=(named,) if named is not None and (reading.tokens or reading.declared is not None) else (),
         )
     return FormatStage(reading, tools=tools, limits=options.limits, seed=options.seed, guard=guard)
 

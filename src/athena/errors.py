@@ -15,6 +15,7 @@
     │   ├── MalformedCall          a call's arguments are not JSON
     │   ├── TruncatedCall          the text ended inside a call
     │   └── UnknownTool            a call names a tool nobody declared
+    ├── CannotLearn                a chat template shows no format that can be read back
     ├── ConfigError                the configuration is at fault
     └── UsageError                 Athena's own API is used wrongly, such as feed after close
 
@@ -48,6 +49,7 @@ ErrorKind = Literal[
 
 __all__ = [
     "AthenaError",
+    "CannotLearn",
     "ClientError",
     "ConfigError",
     "ConfigProblem",
@@ -255,6 +257,16 @@ class UnknownTool(FormatError):
     """
 
     code = "unknown_tool"
+
+
+class CannotLearn(AthenaError):
+    """No format can be learnt from a chat template: it writes no calls, or not in a form that can be read back.
+
+    The message says why. Name a shipped format instead, or write a format file by hand.
+    """
+
+    kind: ErrorKind = "invalid"
+    code = "cannot_learn"
 
 
 class ConfigProblem(NamedTuple):

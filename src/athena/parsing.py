@@ -16,6 +16,9 @@ from athena.calls.builder import AnswerBuilder
 from athena.calls.ids import hashed
 from athena.errors import InvalidRequest, UsageError
 from athena.formats import get_format
+from athena.formats.base import Format
+from athena.formats.declared.build import declared_format, declared_recognizer
+from athena.formats.declared.description import FormatDescription
 from athena.formats.detect import detect_format
 from athena.formats.echo import EchoGuard, Passage
 from athena.formats.engine import TextParser
@@ -52,7 +55,7 @@ class Parser:
     """Reads model text as it streams: feed pieces of any size, then close. However the text is cut, the calls are the same.
 
     Args:
-        format: A format's id, or `auto`: everything with unmistakable markers.
+        format: A format's id; `auto`: everything with unmistakable markers; or a format of `learn_format` or `load_format`.
         model: The model that wrote the text; with `auto` its usual format is looked for first.
         tools: The declared tools, in any API's shape. Values are typed by their schemas, and formats of ordinary text need a
             declared name. None accepts every name; an empty list means that nothing is parsed.
@@ -82,7 +85,7 @@ class Parser:
 
     def __init__(
         self,
-        format: str = "auto",  # noqa: A002 - the word users know
+        format: str | FormatDescription = "auto",  # noqa: A002 - the word users know
         *,
         model: str | None = None,
         tools: Tools | ToolBook | None = None,
@@ -99,8 +102,10 @@ class Parser:
             detected = detect_format(model)
             format = detected if detected != "standard" else "auto"  # noqa: A001
         book = tools if isinstance(tools, ToolBook) else ToolBook(tools if tools is None else read_tools(tools))
+        known = format if isinstance(format, str) else declared_recognizer(format, model is not None)
+        own = () if isinstance(format, str) else (declared_format(format),)
         self._parser = TextParser(
-            format,
+            known,
             tools=book,
             channel=channel,
             starts_in_thinking=starts_in_thinking,
@@ -108,7 +113,7 @@ class Parser:
             limits=limits,
             seed=seed,
             recognise_others=model is not None,
-            guard=text_guard(untrusted, book, repair),
+            guard=text_guard(untrusted, book, repair, own),
         )
         self._closed = False
 
@@ -136,16 +141,18 @@ class Parser:
         return list(self._parser.notes)
 
 
-def text_guard(untrusted: Sequence[str], tools: ToolBook, repair: RepairLevel = "syntax") -> EchoGuard | None:
-    """The guard against calls that are quoted from these texts; None when there are none."""
+def text_guard(
+    untrusted: Sequence[str], tools: ToolBook, repair: RepairLevel = "syntax", formats: Sequence[Format] = ()
+) -> EchoGuard | None:
+    """The guard against calls that are quoted from these texts; None when there are none. `formats`: besides the shipped."""
     texts = (untrusted,) if isinstance(untrusted, str) else tuple(untrusted)
-    return EchoGuard(lambda: map(Passage, texts), tools=tools, repair=repair) if texts else None
+    return EchoGuard(lambda: map(Passage, texts), tools=tools, repair=repair, formats=formats) if texts else None
 
 
 def parse(
     text: str,
     *,
-    format: str = "auto",  # noqa: A002 - the word users know
+    format: str | FormatDescription = "auto",  # noqa: A002 - the word users know
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
@@ -159,7 +166,7 @@ def parse(
 
     Args:
         text: What the model wrote.
-        format: A format's id, or `auto`: everything with unmistakable markers.
+        format: A format's id; `auto`: everything with unmistakable markers; or a format of `learn_format` or `load_format`.
         model: The model that wrote it; with `auto` its usual format is looked for first.
         tools: The declared tools, in any API's shape; None accepts every name.
         repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
@@ -232,7 +239,7 @@ def quotations(notes: Iterable[Error]) -> Iterable[Error]:
 # -- and back --------------------------------------------------------------------------------------------------------------
 
 
-def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str) -> str:  # noqa: A002
+def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str | FormatDescription) -> str:  # noqa: A002
     """The `calls` of one turn, as a model of that `format` writes them; `parse` reads them back.
 
     Calls are values of `parse`, or mappings with `name` and `arguments` (JSON text or a value). Raises `UsageError` for an
@@ -242,10 +249,10 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str) 
         >>> render_calls([{"name": "get_time", "arguments": {"tz": "UTC"}}], format="mistral_args")
         '[TOOL_CALLS]get_time[ARGS]{"tz":"UTC"}'
     """
-    return get_format(format).render_calls([call if isinstance(call, ToolCall) else _call(call) for call in calls])
+    return _known(format).render_calls([call if isinstance(call, ToolCall) else _call(call) for call in calls])
 
 
-def render_tools(tools: Tools, *, format: str) -> str:  # noqa: A002
+def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # noqa: A002
     """The `tools`, in any API's shape, and how to call them in that `format`, as text for a system prompt.
 
     Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that can not be read.
@@ -254,13 +261,13 @@ def render_tools(tools: Tools, *, format: str) -> str:  # noqa: A002
         >>> "get_time" in render_tools([{"name": "get_time"}], format="hermes")
         True
     """
-    return get_format(format).render_tools(read_tools(tools))
+    return _known(format).render_tools(read_tools(tools))
 
 
 def render_result(
     result: ToolResult | Mapping[str, Any] | Sequence[ToolResult | Mapping[str, Any]],
     *,
-    format: str,  # noqa: A002
+    format: str | FormatDescription,  # noqa: A002
 ) -> str:
     """One `result` or all results of a turn, as the template of a model of that `format` writes them.
 
@@ -271,7 +278,11 @@ def render_result(
         '<tool_response>\\n12:00\\n</tool_response>'
     """
     several = [result] if isinstance(result, ToolResult | Mapping) else list(result)
-    return get_format(format).render_results([one if isinstance(one, ToolResult) else _result(one) for one in several])
+    return _known(format).render_results([one if isinstance(one, ToolResult) else _result(one) for one in several])
+
+
+def _known(format: str | FormatDescription) -> Format:  # noqa: A002 - as above
+    return get_format(format) if isinstance(format, str) else declared_format(format)
 
 
 def read_tools(tools: Tools) -> tuple[Tool, ...]:

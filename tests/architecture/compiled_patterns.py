@@ -134,6 +134,11 @@ def run_the_rest() -> None:
     Redactor(["not-a-secret"])
     StreamMask(["not-a-secret"])
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))
+    from athena.formats.declared.build import declared_format
+    from learning.invented import INVENTED
+
+    for _, description in INVENTED.values():
+        declared_format(description)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ SEES: dict[str, set[str]] = {
     "profiles": {"errors", "model"},
     "dialects": {"errors", "model", "wire", "calls", "opaque", "schemas"},
     "formats": {"errors", "model", "wire", "calls", "bounded_cache"},
+    "learning": {"errors", "model", "formats"},
     "prompted": {"errors", "model", "wire", "calls", "formats", "bounded_cache", "schema_cost"},
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},

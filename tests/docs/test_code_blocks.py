@@ -22,6 +22,7 @@ import athena
 from athena.formats import all_formats
 from athena.shells.config import Sources, load
 from athena.shells.demo_server import DemoServer
+from learning.invented import INVENTED
 from support import shell_lines
 from support.athena_process import environment, serving
 from support.code_blocks import ROOT, CodeBlock, blocks_of, code_blocks, indented_blocks, pages
@@ -78,12 +79,26 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "answer.txt").write_text(LEAKED_ANSWER)
     records = ({"id": number, "text": LEAKED_ANSWER} for number in range(3))
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_formats(tmp_path)
     for name in list(os.environ):
         if name.startswith(("ATHENA_", "OPENROUTER_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write_formats(folder: Path) -> None:
+    """A format file and chat templates, where pages have them."""
+    _, learnt = INVENTED["control_tokens"]
+    for name, text in {
+        "chat_template.jinja": INVENTED["control_tokens"].template,
+        "checkpoint/chat_template.jinja": INVENTED["control_tokens"].template,
+        "formats/acme.toml": learnt.to_toml(),
+        "models/other/chat_template.jinja": INVENTED["tags"].template,
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def test_every_block_has_a_language_that_is_run() -> None:
@@ -165,6 +180,7 @@ def run_script(script: str, place: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("block", of("yaml"))
 def test_yaml_is_a_configuration_without_a_warning(block: CodeBlock, tmp_path: Path) -> None:
+    write_formats(tmp_path)
     file = tmp_path / "athena.yml"
     file.write_text(block.code)
     variables = dict.fromkeys(re.findall(r"\$\{(\w+)", block.code), "value")

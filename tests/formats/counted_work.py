@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -118,6 +119,9 @@ msgspec.json.encode = lambda value: _encode(_plain(value))  # type: ignore[misc,
 msgspec.json.decode = lambda value, **options: _decode(_plain(value), **options)
 
 from athena.formats import format_names, get_format  # noqa: E402 - every pattern is compiled under the count
+from athena.formats.base import Format  # noqa: E402
+from athena.formats.declared.build import declared_format  # noqa: E402
+from athena.formats.declared.description import read_description  # noqa: E402
 from athena.formats.engine import TextParser  # noqa: E402
 from athena.model.parts import ToolCall  # noqa: E402
 from athena.model.request import Tool  # noqa: E402
@@ -128,9 +132,15 @@ TOOLS = (
 )
 
 
-def samples(format_id: str) -> dict[str, str]:
+def known_format(name: str) -> Format:
+    """A shipped format, or that of a format file."""
+    if name.endswith(".toml"):
+        return declared_format(read_description(Path(name).read_text("utf-8")))
+    return get_format(name)
+
+
+def samples(known: Format) -> dict[str, str]:
     """Texts that tempt a parser to read the same again and again."""
-    known = get_format(format_id)
     named = known.tool_openers(tuple(tool.name for tool in TOOLS)) if known.tool_openers is not None else ()
     markers = [opener.marker for opener in (*known.openers, *named) if opener.marker]
     call = known.render_calls(
@@ -149,9 +159,9 @@ def samples(format_id: str) -> dict[str, str]:
     }
 
 
-def measured(format_id: str, text: str, size: int) -> float:
+def measured(known: Format, text: str, size: int) -> float:
     global work
-    parser = TextParser(format_id, tools=TOOLS)
+    parser = TextParser(known, tools=TOOLS)
     work = 0
     for start in range(0, len(text), size):
         parser.feed(CountedText(text[start : start + size]))
@@ -161,10 +171,11 @@ def measured(format_id: str, text: str, size: int) -> float:
 
 def main() -> None:
     for format_id in sys.argv[1:] or format_names():
-        for kind, sample in samples(format_id).items():
+        known = known_format(format_id)
+        for kind, sample in samples(known).items():
             sample *= 300 // len(sample) + 1
             for size in (7, 1 << 20):
-                short, long = (measured(format_id, sample * times, size) for times in (8, 24))
+                short, long = (measured(known, sample * times, size) for times in (8, 24))
                 print(json.dumps({"format": format_id, "sample": kind, "size": size, "short": short, "long": long}))
 
 

@@ -292,7 +292,11 @@ def test_health_in_the_spellings_of_kubernetes(path: str, gateway: GatewayThread
 
 @pytest.mark.parametrize(
     ("header", "where"),
-    [("anthropic-version: 2023-06-01", "not_found_error"), ("x-goog-api-key: k", "NOT_FOUND"), ("accept: */*", '"unknown_path"')],
+    [
+        ("anthropic-version: 2023-06-01", "not_found_error"),
+        ("x-goog-api-key: k", "NOT_FOUND"),
+        ("accept: */*", '"unknown_path"'),
+    ],
 )
 def test_an_unknown_path_is_told_in_the_callers_shape_with_the_nearest_one(
     header: str, where: str, gateway: GatewayThread

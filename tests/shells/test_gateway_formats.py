@@ -19,7 +19,9 @@ import pytest
 from athena.dialects import dialect_names
 from athena.formats import all_formats, format_names, get_format
 from athena.formats.base import Format
+from athena.formats.declared.build import declared_format
 from athena.model.parts import ToolCall
+from learning.invented import INVENTED
 from support.canonical import Piece
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
@@ -30,6 +32,23 @@ CALLS = (
     ToolCall(id="functions.a:1", name="a", arguments='{"p": 7}'),
 )
 WANTED = [Piece("call", "get_weather", {"city": "Tokyo"}), Piece("call", "a", {"p": 7})]
+
+
+LEARNT = {"own_control_tokens": "template", "own_tags": "template", "own_attributes": "file"}
+"""Formats that are not shipped, and how the configuration names them."""
+
+
+def written(format_id: str) -> str:
+    """The calls as a model of that format writes them."""
+    known = declared_format(INVENTED[format_id.removeprefix("own_")].expected) if format_id in LEARNT else get_format(format_id)
+    return known.render_calls(CALLS)
+
+
+def learnt_rule(name: str, kind: str, directory: Path) -> dict[str, Any]:
+    template, description = INVENTED[name.removeprefix("own_")]
+    file = directory / (f"{name}.jinja" if kind == "template" else f"{name}.toml")
+    file.write_text(template if kind == "template" else description.to_toml())
+    return {"match": f"text-{name}", "use": f"local/text-{name}", "format": {kind: str(file)}}
 
 
 class _Upstream(BaseHTTPRequestHandler):
@@ -48,7 +67,7 @@ class _Upstream(BaseHTTPRequestHandler):
         if body["messages"][-1]["role"] == "tool":
             field, text = "content", "done"
         else:
-            field, text = ("content" if place == "text" else "reasoning_content"), get_format(format_id).render_calls(CALLS)
+            field, text = ("content" if place == "text" else "reasoning_content"), written(format_id)
         pieces = [text[start : start + 5] for start in range(0, len(text), 5)]
         head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
         deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({field: piece} for piece in pieces)]
@@ -78,7 +97,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayT
             {"match": f"{place}-{name}", "use": f"local/{place}-{name}", "format": name}
             for name in format_names()
             for place in ("text", "reasoning")
-        ],
+        ]
+        + [learnt_rule(name, kind, directory) for name, kind in LEARNT.items()],
         "envelope_key": "test",
     }
     with running_gateway(config, directory) as running:
@@ -97,7 +117,7 @@ def is_read_in_reasoning(known: Format) -> bool:
 
 
 PLACES = [
-    *(("text", name) for name in format_names()),
+    *(("text", name) for name in (*format_names(), *LEARNT)),
     *(("reasoning", known.id) for known in all_formats() if is_read_in_reasoning(known)),
 ]
 

@@ -5,6 +5,7 @@ Every `assert_type` is what a user's editor shows. No ignore and no cast stands 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, assert_type
 
@@ -33,6 +34,13 @@ def parsing() -> str:
     assert_type(athena.parse(TEXT, untrusted=[TEXT], echo="text").calls, tuple[ToolCall, ...])
     assert_type(athena.detect_format("kimi-k2"), str)
     assert_type(athena.render_calls(parsed.calls, format="hermes"), str)
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write('id = "acme"\n[call]\nbody = "json"\nbegin = "<tool_call>"\nend = "</tool_call>"\n')
+        file.flush()
+        known = athena.load_format(file.name)
+    assert_type(known, athena.FormatDescription)
+    assert_type(athena.parse(TEXT, format=known).calls, tuple[ToolCall, ...])
+    assert_type(known.to_toml(), str)
     assert_type(athena.render_tools([TOOL], format="hermes"), str)
     assert_type(athena.render_result({"id": "1", "content": "noon"}, format="hermes"), str)
     for outcome in athena.parse_batch([{"text": TEXT, "untrusted": ["a page"]}], echo="error"):

@@ -44,7 +44,7 @@ class Opener(msgspec.Struct, frozen=True):
     """A pattern of what can not follow the marker (`bodies/near_misses`): where it matches, the reader would decline."""
 
 
-class Format(msgspec.Struct, frozen=True, kw_only=True):
+class Format(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How one family of models writes tool calls as text."""
 
     id: str

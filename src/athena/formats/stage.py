@@ -15,6 +15,8 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.formats import get_format
+from athena.formats.declared.build import declared_recognizer
+from athena.formats.declared.description import FormatDescription
 from athena.formats.engine import TextParser
 from athena.formats.policies import Counts, Policies
 from athena.formats.recognizer import Recognizer, recognizer
@@ -56,9 +58,13 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """The prompt ends inside an opened reasoning block."""
     tokens: Mapping[str, str] = {}
     """Other markers for the named format, by the names of its `tokens`."""
+    declared: FormatDescription | None = None
+    """A format from a file or a chat template, in the place of the named one."""
 
     def recognizer(self) -> Recognizer:
         """What to look for."""
+        if self.declared is not None:
+            return declared_recognizer(self.declared, self.others)
         if not self.tokens or get_format(self.format).with_tokens is None:
             return recognizer(self.format, others=self.others)
         return _recognizer_with_tokens(self.format, self.others, tuple(sorted(self.tokens.items())))

@@ -1,26 +1,83 @@
-"""`athena formats`: every way of writing tool calls as text that Athena reads."""
+"""`athena formats`: every way of writing tool calls as text that Athena reads, and new ones from chat templates."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from athena.errors import AthenaError
 
-@click.command()
+
+class _Formats(click.Group):
+    """A word that is no subcommand is a format's name: `athena formats kimi_k2`."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        def show(as_json: bool) -> int:
+            return _show(name, as_json or bool(context.obj))
+
+        option = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")
+        return super().get_command(context, name) or click.Command(name, callback=show, params=[option])
+
+
+@click.group(cls=_Formats, invoke_without_command=True, subcommand_metavar="[NAME | learn TEMPLATE]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.argument("name", required=False)
-def formats(name: str | None, as_json: bool) -> int:
+@click.pass_context
+def formats(context: click.Context, as_json: bool) -> int:
     """List the tool-call formats that can be read.
 
-    With a NAME, show that format: its models, a sample, and where it comes from.
+    With a NAME, show that format: its models, a sample, and where it comes from. `athena formats learn` makes a format of a
+    model's chat template.
 
     \b
     Examples:
       athena formats
       athena formats kimi_k2
       athena formats --json
+      athena formats learn chat_template.jinja > acme.toml
     """
+    context.obj = as_json
+    return _show(None, as_json) if context.invoked_subcommand is None else 0
+
+
+@formats.command()
+@click.argument("template", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", help="The format's id; left out: made of the file's name.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to instead of standard output."
+)
+def learn(template: Path, name: str | None, output: Path | None) -> int:
+    """Learn a format from a model's chat template.
+
+    TEMPLATE is a Jinja file, a tokenizer_config.json, or the folder of a checkpoint. Probe calls are rendered through it in a
+    sandbox; what the template writes around them is the format, and it counts only if it reads the template's own calls back,
+    however they are cut. Writes a format file (TOML) for `format: {file: ...}` in athena.yml. Exit code 1, with the reason,
+    where no format can be learnt.
+
+    Needs jinja2: pip install 'athena-gateway[learn]'
+
+    \b
+    Examples:
+      athena formats learn chat_template.jinja > acme.toml
+      athena formats learn ./checkpoint --name acme -o acme.toml
+    """
+    from athena.shells.templates.learn import learn_format
+
+    learnt = learn_format(template, name=name)
+    text = learnt.to_toml()
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise AthenaError(f"{output} can not be written: {error.strerror or error}") from None
+    click.echo(f"athena: {learnt.about}", err=True)
+    return 0
+
+
+def _show(name: str | None, as_json: bool) -> int:
     from athena.formats import all_formats, get_format
 
     chosen = [get_format(name)] if name else list(all_formats())

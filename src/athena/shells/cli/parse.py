@@ -15,6 +15,7 @@ import click
 from athena.errors import AthenaError
 
 if TYPE_CHECKING:
+    from athena.formats.declared.description import FormatDescription
     from athena.formats.policies import EchoRule, RepairLevel
     from athena.parsing import Parsed
     from athena.shells.cli.json_lines import Settings
@@ -27,7 +28,11 @@ _NAMED = 10
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--jsonl", is_flag=True, help="Read one JSON record per line, write one per line.")
 @click.option(
-    "--format", "format_id", default="auto", show_default=True, help="The format to look for; `athena formats` lists them."
+    "--format",
+    "format_id",
+    default="auto",
+    show_default=True,
+    help="The format to look for (`athena formats` lists them), or a format file (.toml).",
 )
 @click.option("--model", help="A model id: its usual format is looked for first.")
 @click.option(
@@ -93,7 +98,14 @@ def parse(
     from athena.formats import get_format
     from athena.shells.cli.json_lines import Settings
 
-    if format_id not in ("auto", "standard"):
+    declared = None
+    if format_id.endswith(".toml"):
+        from athena.shells.templates.learn import load_format
+
+        if jsonl:
+            raise click.UsageError("a format file is for one text: with --jsonl the records name shipped formats")
+        declared = load_format(format_id)
+    elif format_id not in ("auto", "standard"):
         format_id = get_format(format_id).id
     settings = Settings(format=format_id, repair=cast("RepairLevel", repair), echo=cast("EchoRule", echo), writes_events=events)
     with _opened(file) as source, _created(output) as sink:
@@ -101,7 +113,7 @@ def parse(
             if model or tools_file or untrusted_files:
                 raise click.UsageError("--model, --tools and --untrusted belong into the records with --jsonl")
             return _lines(source, sink, settings, workers, _size(file))
-        return _one(source, sink, settings, model, tools_file, untrusted_files)
+        return _one(source, sink, settings, declared or format_id, model, tools_file, untrusted_files)
 
 
 # -- one text --------------------------------------------------------------------------------------------------------------
@@ -111,6 +123,7 @@ def _one(
     source: BinaryIO,
     sink: BinaryIO,
     settings: Settings,
+    known: str | FormatDescription,
     model: str | None,
     tools_file: Path | None,
     untrusted_files: tuple[Path, ...],
@@ -130,7 +143,7 @@ def _one(
         except AthenaError as error:
             raise AthenaError(f"{tools_file}: {error.message}") from None
     given: dict[str, Any] = {
-        "format": settings["format"],
+        "format": known,
         "model": model,
         "tools": tools,
         "repair": settings["repair"],

@@ -43,6 +43,7 @@ _BY_KEY = {
     "state_dir": _WRITES,
     "gateway_key": _SHARES,
     "prompt_template": _TEXT,
+    "template": _READS,
 }
 _BY_PARENT = {"headers": _HEADERS, "keys": _SHARES, "body": _TEXT, "provider": _TEXT}
 _UNGUARDED = {
@@ -114,6 +115,8 @@ def _kind(path: Path, value: Any) -> str:
         return _BY_KEY[key]
     if names[-2:] == ["log", "file"]:
         return _WRITES
+    if names[-2:] == ["format", "file"]:
+        return _READS
     if key == "host" and not is_loopback(str(value)):
         return _SHARES
     if str(value).lower() in _UNGUARDED.get(key, ()):

@@ -14,13 +14,14 @@ from pathlib import Path as FilePath
 import msgspec
 
 from athena.dialects import dialect_names
-from athena.errors import ConfigError
+from athena.errors import AthenaError, ConfigError
 from athena.formats import ALIASES, format_names, get_format
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
-from athena.shells.config.model import Config, Fallback, ModelRule, Tls, Upstream
+from athena.shells.config.format_sources import declared_source
+from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, Tls, Upstream
 from athena.shells.config.places import Path, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
@@ -47,8 +48,11 @@ def complete(
             report.error(path, "an upstream's name holds letters, digits, dots, dashes and underscores only")
         upstreams[name] = reader.with_key(_placed(upstream, path, report), path)
         _check_upstream(upstreams[name], config, path, report)
+    formats = _FormatFiles(home, report)
+    models = []
     for index, rule in enumerate(config.models):
         _check_rule(rule, config, ("models", index), report)
+        models.append(formats.placed(rule, ("models", index)))
     _check_keys(config, report)
     _check_web_access(config, report)
     _check_formats(config, report)
@@ -57,8 +61,8 @@ def complete(
     if config.envelope_key_file:
         envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
     tls = _checked_tls(config.tls, home, report)
-    files = [*reader.files, *(FilePath(name) for name in (tls.cert, tls.key) if name)]
-    done = msgspec.structs.replace(config, upstreams=upstreams, envelope_key=envelope, tls=tls)
+    files = [*reader.files, *formats.files, *(FilePath(name) for name in (tls.cert, tls.key) if name)]
+    done = msgspec.structs.replace(config, upstreams=upstreams, models=tuple(models), envelope_key=envelope, tls=tls)
     return done, tuple(files)
 
 
@@ -215,13 +219,15 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
     if rule.match == ():
         report.error((*path, "match"), "names no pattern", 'write match: "*" for every model')
     _check_use(rule.use, stars, (*path, "use"), report)
-    _check_format(rule.format, (*path, "format"), report)
+    if isinstance(rule.format, str):
+        _check_format(rule.format, (*path, "format"), report)
     _check_quirks(rule.quirks, (*path, "quirks"), report)
     for index, fallback in enumerate(rule.fallback):
         where: Path = (*path, "fallback", index)
         if isinstance(fallback, Fallback):
             _check_use(fallback.use, stars, (*where, "use"), report)
-            _check_format(fallback.format, (*where, "format"), report)
+            if isinstance(fallback.format, str):
+                _check_format(fallback.format, (*where, "format"), report)
         else:
             _check_use(fallback, stars, where, report)
     for name in rule.names:
@@ -256,6 +262,46 @@ def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
         report.error(path, "names no model behind the /", "write upstream/model, or only upstream to keep the client's name")
     if model.count("*") > 1 or ("*" in model and stars != {1}):
         report.error(path, "a * here stands for the only * of match", "use {model} for the client's whole model name")
+
+
+class _FormatFiles:
+    """Formats that are not shipped: their files are read here, so that what is wrong with them is told with the rest."""
+
+    def __init__(self, home: FilePath, report: Report) -> None:
+        self.files: list[FilePath] = []
+        self._home = home
+        self._report = report
+
+    def placed(self, rule: ModelRule, path: Path) -> ModelRule:
+        """The rule with the full paths of its formats."""
+        fallback = tuple(
+            msgspec.structs.replace(one, format=self._source(one.format, (*path, "fallback", index, "format")))
+            if isinstance(one, Fallback)
+            else one
+            for index, one in enumerate(rule.fallback)
+        )
+        return msgspec.structs.replace(rule, format=self._source(rule.format, (*path, "format")), fallback=fallback)
+
+    def _source(self, wanted: str | FormatSource, path: Path) -> str | FormatSource:
+        if isinstance(wanted, str):
+            return wanted
+        given = [key for key in ("file", "template") if getattr(wanted, key) is not None]
+        if len(given) != 1:
+            self._report.error(path, "names both file and template" if given else "names neither file nor template", "keep one")
+            return "auto"
+        file = _in_home(getattr(wanted, given[0]), self._home).absolute()
+        self.files.append(file)
+        placed = FormatSource(**{given[0]: str(file)})
+        try:
+            description = declared_source(placed)
+        except AthenaError as error:
+            self._report.error((*path, given[0]), error.message)
+            return "auto"
+        if description.id in format_ids():
+            self._report.error(
+                (*path, given[0]), f"its id {description.id!r} is that of a shipped format", "give it another id"
+            )
+        return placed
 
 
 def format_ids() -> tuple[str, ...]:

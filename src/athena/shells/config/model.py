@@ -129,6 +129,16 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the server from time to time whether it is well; left out: only requests tell."""
 
 
+class FormatSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A text format that is not shipped: one of the two."""
+
+    file: Text | None = None
+    """Format file, as athena formats learn writes it."""
+    template: Text | None = None
+    """Chat template (.jinja), tokenizer_config.json or folder of a checkpoint to learn the format from at every start; needs
+    athena-gateway[learn]."""
+
+
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes when the target before it failed and the client has seen nothing yet."""
 
@@ -136,7 +146,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """Target, as upstream/model."""
     tools: ToolMode | None = None
     """How tools reach this model; left out: as in the rule."""
-    format: Text = "auto"
+    format: Text | FormatSource = "auto"
     """Text format of this model."""
     provider: dict[str, Any] = {}
     """Provider routing object for this target."""
@@ -153,9 +163,9 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolMode = "auto"
     """native: the upstream's own tools. prompted: tools are taught in the prompt. none: tools are left out. auto: prompted for
     the models of tool_adapter, else native, and prompted from then on when the upstream refuses tools."""
-    format: Text = "auto"
-    """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; or standard,
-    structured calls only."""
+    format: Text | FormatSource = "auto"
+    """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; standard,
+    structured calls only; or an object with file or template, for a format that is not shipped."""
     repair: Repair = "syntax"
     """Mending of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
     unknown_tool: UnknownToolRule = "pass"

@@ -14,6 +14,7 @@ import msgspec
 from athena.bounded_cache import BoundedCache
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
+from athena.formats.declared.description import FormatDescription
 from athena.formats.detect import detect_format
 from athena.formats.policies import Policies
 from athena.formats.stage import FormatOptions
@@ -21,11 +22,13 @@ from athena.model.limits import Limits as CoreLimits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
 from athena.prompted.options import PromptedOptions
+from athena.shells.config.format_sources import declared_source
 from athena.shells.config.model import (
     Config,
     EchoRule,
     Fallback,
     FormatSettings,
+    FormatSource,
     ModelRule,
     Policy,
     TimeoutOverrides,
@@ -89,6 +92,8 @@ class Router:
         self._prompted = [ModelPattern(pattern) for pattern in config.tool_adapter.models]
         self._overrides = [(ModelPattern(pattern), name) for pattern, name in config.format_overrides.items()]
         self._formats = {ALIASES.get(name, name): settings for name, settings in config.formats.items()}
+        # Read now, not when the first request comes.
+        self._declared = {source: declared_source(source) for source in _sources(config)}
         self._known: BoundedCache[str, tuple[ResolvedRoute, ...]] = BoundedCache(_REMEMBERED_BYTES)
         self._listed: tuple[ListedModel, ...] | None = None
 
@@ -192,7 +197,12 @@ class Router:
         upstream = config.upstreams[name]
         override = self._override(model, client_model)
         profile = _profile(upstream, rule, target, model)
-        wanted = _wanted_format(target.format, override)
+        declared = self._declared.get(target.format) if isinstance(target.format, FormatSource) else None
+        wanted = _wanted_format(target.format if isinstance(target.format, str) else "auto", override)
+        if declared is not None and wanted == "auto":
+            wanted = declared.id
+        else:
+            declared = None
         format_id = detect_format(model) if wanted == "auto" else wanted
         settings = self._formats.get(format_id, FormatSettings())
         # A server that keeps to its dialect, with a model that writes no text format: its bytes may pass untouched.
@@ -205,7 +215,9 @@ class Router:
             profile=profile,
             tools=self._tools(target.tools or rule.tools, override, model, client_model),
             format=format_id,
-            format_options=_format_options(format_id, rule, settings, rule.echo or config.echo) if reads_text else None,
+            format_options=_format_options(format_id, rule, settings, rule.echo or config.echo, declared)
+            if reads_text
+            else None,
             limits=config.limits.core(settings.section_limit_kb),
             context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
@@ -251,6 +263,13 @@ def _listed(name: str, route: ResolvedRoute, windows: Mapping[tuple[str, str], W
     return ListedModel(name, route.upstream_name, route.model, window)
 
 
+def _sources(config: Config) -> set[FormatSource]:
+    """Every format that is named by file or by template."""
+    wanted = [rule.format for rule in config.models]
+    wanted += [one.format for rule in config.models for one in rule.fallback if isinstance(one, Fallback)]
+    return {one for one in wanted if isinstance(one, FormatSource)}
+
+
 def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "text") -> PromptedOptions:
     """The tool adapter's settings for the models of one rule."""
     return PromptedOptions(
@@ -272,7 +291,9 @@ def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "te
     )
 
 
-def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings, echo: EchoRule) -> FormatOptions:
+def _format_options(
+    format_id: str, rule: ModelRule, settings: FormatSettings, echo: EchoRule, declared: FormatDescription | None
+) -> FormatOptions:
     policies = Policies(
         arguments="stream" if rule.argument_streaming else "hold",
         malformed=rule.malformed,
@@ -280,7 +301,7 @@ def _format_options(format_id: str, rule: ModelRule, settings: FormatSettings, e
         repair=rule.repair,
         echo=echo,
     )
-    return FormatOptions(format_id, policies=policies, tokens=settings.tokens)
+    return FormatOptions(format_id, policies=policies, tokens=settings.tokens, declared=declared)
 
 
 def _wanted_format(wanted: str, override: str | None) -> str:
