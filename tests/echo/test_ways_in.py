@@ -97,10 +97,11 @@ def test_a_quotation_is_text_with_a_warning_a_note_and_a_count(stream: bool) -> 
     assert "answer dropped: a call of Bash in the model's text is quoted" in warnings_header(made.losses)
 
 
-def test_a_head_that_is_gone_can_not_warn() -> None:
+def test_what_comes_behind_the_head_is_known_at_the_end() -> None:
     made, _ = exchange(PROSE, chat_body())
     assert made.echoes == 1
-    assert "quoted" not in warnings_header(made.losses)
+    assert "quoted" in warnings_header(made.answer_losses)
+    assert "quoted" not in warnings_header(made.request_losses)
 
 
 @pytest.mark.parametrize("stream", [True, False])

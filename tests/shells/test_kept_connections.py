@@ -96,9 +96,3 @@ def test_a_stray_byte_kills_the_connection(stray: bytes, tmp_path: Path) -> None
         assert until(lambda: sum(stats.open for stats in gateway.gateway.client.stats().values()) == 0)
         ask(gateway)
         assert server.connections == 2
-
-
-def test_more_of_a_body_behind_its_end_kills_the_connection(tmp_path: Path) -> None:
-    with RawServer(script(Pause(0.005), chunk(b": more\n\n"))) as server, running_gateway(config(server), tmp_path) as gateway:
-        ask(gateway)
-        assert until(lambda: sum(stats.open for stats in gateway.gateway.client.stats().values()) == 0)

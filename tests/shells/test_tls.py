@@ -422,7 +422,7 @@ def test_the_gateway_in_the_background(authority: Authority, tmp_path: Path) -> 
     try:
         assert started.code == 0, started.err
         assert "on https://127.0.0.1:" in started.out
-        assert "(ready)" in athena(tmp_path, "status").out
+        assert ", ready" in athena(tmp_path, "status").out
     finally:
         athena(tmp_path, "stop")
 

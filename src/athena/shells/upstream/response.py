@@ -163,7 +163,7 @@ class UpstreamResponse:
     def leave(self) -> None:
         """Nothing more is wanted, but only the end of the body is missing: the connection can be used again when it comes soon.
 
-        Nobody waits for it. A byte of anything else, or `_END_S` seconds, and the connection dies.
+        Nobody waits for it. More of the body without its end, or `_END_S` seconds, and the connection dies.
         """
         if self._closed or self._is_over() or self._has_bytes() or self._decoder is not None:
             self.close()
