@@ -16,10 +16,13 @@ from benchmarks.hostile_schemas import FAMILIES, SIZES
 from support import schema_places
 
 ROOT = Path(__file__).parent.parent.parent
-SHARDS = 2
+SHARDS = 6
+RUN = range(SHARDS) if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else range(2)
+"""A third of them in every run, all with `./dev fuzz`: each family has its small and its large ones in every shard."""
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("shard", RUN)
 def test_every_place_is_bounded(shard: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "support.schema_places", str(shard), str(SHARDS)],
