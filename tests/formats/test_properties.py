@@ -57,7 +57,7 @@ def test_chunking_changes_nothing(format_id: str, text: str, cuts: list[int], he
 
 
 @pytest.mark.parametrize("format_id", NAMES)
-@examples(40)
+@examples(20)
 @given(text=prose, size=st.integers(1, 9))
 def test_prose_comes_out_unchanged(format_id: str, text: str, size: int) -> None:
     events = events_of(format_id, chunked(text, size))
@@ -66,7 +66,7 @@ def test_prose_comes_out_unchanged(format_id: str, text: str, size: int) -> None
 
 
 @pytest.mark.parametrize("format_id", NAMES)
-@examples(40)
+@examples(20)
 @given(text=fragments, size=st.integers(1, 9))
 def test_without_tools_nothing_is_parsed(format_id: str, text: str, size: int) -> None:
     events = events_of(format_id, chunked(text, size), ())
