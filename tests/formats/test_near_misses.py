@@ -66,7 +66,7 @@ def _texts(format_id: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("format_id", format_names())
-@examples(60)
+@examples(25)
 @given(data=st.data(), named=st.booleans())
 def test_a_pattern_excludes_nothing_that_its_reader_would_take(format_id: str, data: st.DataObject, named: bool) -> None:
     text = data.draw(_texts(format_id)) + _TAIL

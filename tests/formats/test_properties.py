@@ -46,7 +46,7 @@ def split_at(text: str, cuts: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("format_id", NAMES)
-@examples(40)
+@examples(16)
 @given(text=fragments, cuts=st.lists(st.integers(0, 10_000), max_size=8), held=st.booleans(), named=st.booleans())
 def test_chunking_changes_nothing(format_id: str, text: str, cuts: list[int], held: bool, named: bool) -> None:
     policies = Policies(arguments="hold" if held else "stream")
@@ -57,7 +57,7 @@ def test_chunking_changes_nothing(format_id: str, text: str, cuts: list[int], he
 
 
 @pytest.mark.parametrize("format_id", NAMES)
-@examples(20)
+@examples(10)
 @given(text=prose, size=st.integers(1, 9))
 def test_prose_comes_out_unchanged(format_id: str, text: str, size: int) -> None:
     events = events_of(format_id, chunked(text, size))
@@ -66,7 +66,7 @@ def test_prose_comes_out_unchanged(format_id: str, text: str, size: int) -> None
 
 
 @pytest.mark.parametrize("format_id", NAMES)
-@examples(20)
+@examples(10)
 @given(text=fragments, size=st.integers(1, 9))
 def test_without_tools_nothing_is_parsed(format_id: str, text: str, size: int) -> None:
     events = events_of(format_id, chunked(text, size), ())
@@ -74,7 +74,7 @@ def test_without_tools_nothing_is_parsed(format_id: str, text: str, size: int) -
 
 
 @pytest.mark.parametrize("format_id", format_names())
-@examples(40)
+@examples(16)
 @given(sample=tools_and_calls(), size=st.sampled_from([1, 3, 7, 64, 100_000]), auto=st.booleans())
 def test_rendered_calls_come_back(
     format_id: str, sample: tuple[tuple[Tool, ...], tuple[ToolCall, ...]], size: int, auto: bool
@@ -94,7 +94,7 @@ def test_rendered_calls_come_back(
 
 
 @pytest.mark.parametrize("format_id", format_names())
-@examples(12)
+@examples(6)
 @given(sample=tools_and_calls())
 def test_a_cut_call_never_completes(format_id: str, sample: tuple[tuple[Tool, ...], tuple[ToolCall, ...]]) -> None:
     known = get_format(format_id)

@@ -47,7 +47,7 @@ OPTIONS = st.builds(
 FINISHES = st.sampled_from(["stop", "length", "tool", "filter"])
 
 
-@examples(150)
+@examples(50)
 @given(TEXTS, OPTIONS, FINISHES, st.booleans(), st.integers(0, 1 << 30))
 def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishKind, required: bool, seed: int) -> None:
     plan = Plan(TOOLS, required=required)
@@ -56,7 +56,7 @@ def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishK
     assert outcome(cuts(text, seed), options, plan, finish=finish) == whole
 
 
-@examples(100)
+@examples(40)
 @given(TEXTS, OPTIONS)
 def test_without_a_call_the_text_is_exact(text: str, options: PromptedOptions) -> None:
     result = outcome(cuts(text, 7), options, Plan(TOOLS))
@@ -72,7 +72,7 @@ JSON = st.recursive(
 )
 
 
-@examples(100)
+@examples(40)
 @given(JSON, st.booleans())
 def test_other_json_is_never_a_call(value: Any, fenced: bool) -> None:
     text = json.dumps(value, indent=2 if fenced else None)
@@ -82,7 +82,7 @@ def test_other_json_is_never_a_call(value: Any, fenced: bool) -> None:
     assert result.text == text
 
 
-@examples(100)
+@examples(40)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["f", "srv.search", "Get_Time"]), st.dictionaries(st.text(max_size=8), JSON)),
@@ -112,7 +112,7 @@ def test_a_model_that_follows_the_prompt_is_understood(
     assert result.finish == "tool"
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(0, 3), PIECES), max_size=40), OPTIONS)
 def test_choices_are_read_on_their_own(parts: list[tuple[int, str]], options: PromptedOptions) -> None:
     stage = PromptedStage(options, Plan(TOOLS), choices=4, seed="s")
