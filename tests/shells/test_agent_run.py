@@ -27,7 +27,7 @@ from athena.shells.daemon import Home, State
 from athena.shells.temporary_gateway import Wish
 from support.athena_process import Serving
 from support.gateway_process import free_port
-from support.patience import PATIENCE
+from support.patience import PATIENCE, until
 from support.plain_upstream import PlainUpstream, Reply
 
 _CODE = (sys.executable, "-m", "athena", "code")
@@ -276,7 +276,7 @@ def test_the_temporary_gateway_ends_when_its_parent_is_gone(tmp_path: Path) -> N
         assert parent.stdout is not None
         url = parent.stdout.readline().strip()
         log = tmp_path / "gateway.log"
-        assert _is_up(url)
+        assert until(lambda: _is_up(url))
         parent.kill()
         parent.wait()
     _wait_until_closed(log)
