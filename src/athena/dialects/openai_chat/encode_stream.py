@@ -7,7 +7,6 @@ is overwritten by any later chunk, so it comes last. Text takes a prepared path:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -25,6 +24,7 @@ from athena.model.events import (
     Event,
     Extra,
     Finish,
+    KeepAlive,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -119,13 +119,34 @@ class ChatStreamEncoder:
     def feed(self, events: list[Event]) -> bytes:
         """The bytes these events bring."""
         out: list[bytes] = []
-        steps = _STEPS
         for event in events:
             if self._ended:
                 break
-            step = steps.get(type(event))
-            if step is not None:
-                step(self, event, out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallDelta():
+                    self._call_delta(event, out)
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallStart():
+                    self._call_start(event, out)
+                case ToolCallComplete():
+                    self._call_complete(event, out)
+                case WholePart():
+                    self._part(event, out)
+                case Extra():
+                    self._keep(event, out)
+                case Done():
+                    self._done(event, out)
+                case Error():
+                    self._error(event, out)
+                case Start():
+                    self._start(event)
+                case KeepAlive():
+                    pass  # the shell keeps streams open by comments of its own
+                case _:
+                    assert_never(event)
         return b"".join(out)
 
     # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -357,21 +378,6 @@ class ChatStreamEncoder:
         out.append(b"data: %b\n\n" % json_bytes({"error": encode_error_value(event)}))
         out.append(DONE)
         self._ended = True
-
-
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[ChatStreamEncoder, Any, list[bytes]], None]] = {
-    TextDelta: ChatStreamEncoder._text,
-    ThinkingDelta: ChatStreamEncoder._thinking,
-    ToolCallStart: ChatStreamEncoder._call_start,
-    ToolCallDelta: ChatStreamEncoder._call_delta,
-    ToolCallComplete: ChatStreamEncoder._call_complete,
-    WholePart: ChatStreamEncoder._part,
-    Extra: ChatStreamEncoder._keep,
-    Done: ChatStreamEncoder._done,
-    Error: ChatStreamEncoder._error,
-    Start: lambda encoder, event, out: encoder._start(event),
-}
 
 
 def is_legacy(raw: dict[str, Any] | None) -> bool:
