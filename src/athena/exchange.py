@@ -307,7 +307,7 @@ class Exchange:
 
     def keep_alive(self) -> bytes:
         """Bytes that keep a committed stream open."""
-        return self._client.keep_alive() if self.request.stream else b""
+        return self._client.keep_alive if self.request.stream else b""
 
     # -- what the client sees ----------------------------------------------------------------------------------------------
 

@@ -335,14 +335,14 @@ def test_fact_message_delta_needs_usage() -> None:
 
 def test_fact_ping_is_skipped_anywhere() -> None:
     frames = [frame + b"\n\n" for frame in write(ANSWER).split(b"\n\n") if frame]
-    noisy = DIALECT.keep_alive() + b"".join(frame + DIALECT.keep_alive() for frame in frames)
+    noisy = DIALECT.keep_alive + b"".join(frame + DIALECT.keep_alive for frame in frames)
     assert ask(noisy).content == ask(write(ANSWER)).content
 
 
 def test_keep_alive_never_waits_behind_an_open_call() -> None:
     encoder = DIALECT.encoder(context(), stream=True)
     encoder.feed([ToolCallStart(0, "t", "a"), ToolCallDelta(0, "{")])
-    assert encoder.feed([KeepAlive()]) == DIALECT.keep_alive()
+    assert encoder.feed([KeepAlive()]) == DIALECT.keep_alive
 
 
 # -- thinking, citations, foreign blocks ------------------------------------------------------------------------------------

@@ -316,13 +316,13 @@ class ChatStreamEncoder:
                 image = image_entry(part)
                 self._chunk(choice, {"images": [{**image, "index": choice.images}]}, out)
                 choice.images += 1
-            case Audio():
+            case Audio(source=None | Base64()) | Audio(transcript=str()):
                 self._chunk(choice, {"audio": audio_value(part, self._context.seed)}, out)
             case Text() | Refusal():
                 self._text(TextDelta(part.text, event.choice, isinstance(part, Refusal)), out)
             case Foreign() if self._same and part.dialect == NAME:
                 self._chunk(choice, {"content": [part.raw]}, out)
-            case Image() | Document() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
+            case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
                 lose_part(part, self._context)
             case _:
                 assert_never(part)

@@ -141,11 +141,11 @@ class _Said:
                     self.slots["tool_calls"].append(_call(part))
             case Image(source=Base64() | Url()):
                 self.slots["images"].append(image_entry(part))
-            case Audio():
+            case Audio(source=None | Base64()) | Audio(transcript=str()):
                 self.audio = audio_value(part, context.seed)
             case Foreign() if context.same_dialect and part.dialect == NAME:
                 self.chunks.append(part.raw)
-            case Image() | Document() | Video() | ToolResult() | Foreign():
+            case Image() | Document() | Audio() | Video() | ToolResult() | Foreign():
                 lose_part(part, context)
             case _:
                 assert_never(part)

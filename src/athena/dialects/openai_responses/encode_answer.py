@@ -572,8 +572,3 @@ class WholeEncoder:
         self._ended = True
         error = self._writer.error
         return encode_json(self._writer.final) if error is None else encode_error(error).body
-
-
-def encoder(context: EncodeContext, *, stream: bool) -> OutputWriter | WholeEncoder:
-    """The encoder of one answer."""
-    return OutputWriter(context) if stream else WholeEncoder(context)

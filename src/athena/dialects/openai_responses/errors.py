@@ -118,7 +118,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     return msgspec.structs.replace(error, kind=kind)
 
 
-def encode_error(error: Error) -> HttpError:
+def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as an HTTP answer in OpenAI's form."""
     kind, code = _TYPE_AND_CODE[error.kind]
     if error.kind in ("invalid", "conflict", "permission") or error.code == "unknown_path":
