@@ -460,9 +460,9 @@ def test_members_of_a_toolset_are_named_with_it() -> None:
 
 def test_a_lone_surrogate_does_not_end_the_stream() -> None:
     body = write([TextDelta("a\ud83d"), *call(0, '{"x":"\ud83d"}'), Done(Finish("tool"))])
-    assert b'"a\\ud83d"' in body
+    assert '"a\ufffd"'.encode() in body, "as an escape, half of a character is refused by strict parsers"
     assert types(body)[-1] == "message_stop"
-    assert b'"text":"a\\ud83d"' in write([TextDelta("a\ud83d"), Done(Finish())], stream=False)
+    assert '"text":"a\ufffd"'.encode() in write([TextDelta("a\ud83d"), Done(Finish())], stream=False)
 
 
 # -- endings ----------------------------------------------------------------------------------------------------------------

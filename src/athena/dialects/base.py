@@ -15,7 +15,7 @@ import msgspec
 
 from athena.calls.names import NameRule
 from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
-from athena.model.events import Done, Error, Event, Usage, error_event
+from athena.model.events import Done, Error, Event, Usage, error_event, is_failure
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
@@ -362,7 +362,7 @@ class StreamDecoder(ABC):
 
     def _accept(self, name: str, payload: bytes, out: list[Event]) -> None:
         last = out[-1] if out else None
-        if self.context.accepted is not None and not (isinstance(last, Error) and last.fatal):
+        if self.context.accepted is not None and not is_failure(last):
             self.context.accepted.append((name, payload if payload.isascii() else mended_json(payload)))
 
     def bad_record(self, payload: bytes, error: Exception, out: list[Event]) -> None:

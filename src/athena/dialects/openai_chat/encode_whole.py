@@ -20,12 +20,12 @@ from athena.dialects.openai_chat.encode_stream import (
     lose_part,
     note_explanation,
 )
-from athena.dialects.openai_chat.errors import encode_error, json_bytes
+from athena.dialects.openai_chat.errors import encode_error
 from athena.dialects.openai_chat.media import annotation_of
 from athena.dialects.openai_chat.usage import encode_usage
 from athena.dialects.openai_chat.vocabulary import NAME, REASONING_MARK
 from athena.model.answer import Answer, Choice
-from athena.model.events import Done, Error, Event, Finish
+from athena.model.events import Done, Event, Finish, is_failure, is_terminal
 from athena.model.parts import (
     Audio,
     Base64,
@@ -42,6 +42,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
+from athena.wire.surrogates import encode_json
 
 
 class ChatWholeEncoder:
@@ -57,13 +58,13 @@ class ChatWholeEncoder:
         if self._ended:
             return b""
         for position, event in enumerate(events):
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 self._ended = True
                 return encode_error(event).body
-            if isinstance(event, Done) and event.last:
+            if is_terminal(event):
                 self._ended = True
                 self._builder.feed(events[: position + 1])
-                return json_bytes(encode_answer(self._builder.answer(), self._context))
+                return encode_json(encode_answer(self._builder.answer(), self._context))
         self._builder.feed(events)
         return b""
 
