@@ -29,7 +29,7 @@ PUBLISHED = {
     "answer, plain text": 0.24,
     "answer, mixed": 21.6,
 }
-"""Microseconds, as its documents claim (`requirements.md` 1.3)."""
+"""Microseconds, as its documents claim."""
 
 
 def tools(count: int) -> tuple[Tool, ...]:

@@ -61,13 +61,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int = 0
     stream_error_stop: bool = False
     hide_auth_errors: bool = False
-    """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client (`design.md` 3.12)."""
+    """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client."""
     array: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
     """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
     passthrough: bool = True
     pass_junk: bool = False
-    """Hand on records that are not JSON, to clients of the upstream's own dialect (requirements M25)."""
+    """Hand on records that are not JSON, to clients of the upstream's own dialect."""
     upstream: str = ""
     """The upstream's name in the configuration, for messages about it."""
     secrets: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The whole path of one request and its answer, without IO: `design.md` 2 as code.
+"""The whole path of one request and its answer, without IO.
 
 A shell (gateway, SDK transport, replay, test) moves the bytes and calls, in this order:
 

@@ -1,4 +1,4 @@
-"""Who may import whom: the rooms of `design.md` 2, read off the import statements."""
+"""Who may import whom: the rooms of CONTRIBUTING.md, read off the import statements."""
 
 from __future__ import annotations
 

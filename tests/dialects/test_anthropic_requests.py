@@ -1,7 +1,7 @@
 """Requests in the Messages dialect: what reaches a model of each generation, from this dialect and from any other.
 
-The generic runner proves that an unchanged request comes home unchanged; here are the changes. Sources: `dialects.md` 1.1.1,
-1.1.4, 3.1 to 3.10, 3.15; requirements A14 to A22, M23.
+The generic runner proves that an unchanged request comes home unchanged; here are the changes. The facts:
+docs/reference/wire-facts.md#anthropic-tools-and-thinking.
 """
 
 from __future__ import annotations

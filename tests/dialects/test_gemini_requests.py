@@ -1,4 +1,4 @@
-"""Gemini requests beyond the generic runners: what real clients send (`clients.md` 5), and what upstreams get."""
+"""Gemini requests beyond the generic runners: what real clients send, and what upstreams get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about OpenAI's accumulators that shape what we write, each with proof that we keep to it (`dialects.md`, [R])."""
+"""Facts about OpenAI's accumulators that shape what we write, each with proof that we keep to it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ TWO_CALLS: list[Event] = [
 
 
 def test_fact_repeated_strings_are_joined() -> None:
-    """0.3 rule 5, X4: role, id and name must come once."""
+    """Role, id and name must come once."""
     told = chat(
         chunk({"role": "assistant", "content": "x"}),
         chunk({"role": "assistant"}),
@@ -119,7 +119,7 @@ def test_our_chat_stream_repeats_none_of_them() -> None:
 
 
 def test_fact_a_gap_in_call_indexes_breaks_the_accumulator() -> None:
-    """4.5, X4."""
+    """Calls are a list that is indexed."""
     with pytest.raises(IndexError):
         chat(chunk({"role": "assistant"}), chunk(call(1, **FIRST)), chunk(call(1, **REST)), chunk({}, "tool_calls"))
 
@@ -155,7 +155,7 @@ def test_fact_usage_is_what_the_last_chunk_says() -> None:
 
 
 def test_fact_comments_are_skipped_and_errors_raise() -> None:
-    """4.1 keep-alive, X3, X6."""
+    """Comments are keep-alives."""
     assert chat(": OPENROUTER PROCESSING", chunk({"role": "assistant", "content": "x"}), ": ping", chunk({}, "stop")).choices
     with pytest.raises(openai.APIError):
         chat(chunk({"role": "assistant", "content": "x"}), {"error": {"message": "no", "code": 502}}, chunk({}, "stop"))
@@ -163,7 +163,7 @@ def test_fact_comments_are_skipped_and_errors_raise() -> None:
 
 
 def test_fact_what_is_not_json_breaks_the_reader_and_what_follows_done_is_not_read() -> None:
-    """X3, M25."""
+    """So a record that is not JSON is dropped before it reaches a client."""
     with pytest.raises(json.JSONDecodeError):
         chat(chunk({"role": "assistant", "content": "x"}), "data: {nope", chunk({}, "stop"))
     body = frames(chunk({"role": "assistant", "content": "x"}), chunk({}, "stop")) + b"data: {nope\n\n"

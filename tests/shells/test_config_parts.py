@@ -190,7 +190,7 @@ def test_public_address_needs_a_key(host: str) -> None:
         ("https://g.com", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://g.com/v1beta", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://vault.host", "/chat/completions", "https://vault.host/v1/chat/completions"),
-        # A dated base (`dialects.md` 1.5): the version is in the query, which is part of every URL.
+        # A dated base: the version is in the query, which is part of every URL.
         (
             "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21",
             "/v1/chat/completions",

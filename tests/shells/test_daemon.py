@@ -1,4 +1,4 @@
-"""The gateway in the background (requirements 1.1 A): started, found, followed, stopped."""
+"""The gateway in the background: started, found, followed, stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a serving process and its reload, with streams open (`reliability.md` rows 56 and 63)."""
+"""The end of a serving process and its reload, with streams open."""
 
 from __future__ import annotations
 

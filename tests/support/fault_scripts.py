@@ -1,4 +1,4 @@
-"""The faults, by the names `reliability.md` 6 gives them. Each answers one request; what it leaves out is the fault."""
+"""The faults, by the names docs/reference/faults.md gives them. Each answers one request; what it leaves out is the fault."""
 
 from __future__ import annotations
 

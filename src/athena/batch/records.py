@@ -1,6 +1,6 @@
 """One record to one outcome: what a record may hold, what comes out, and what holds for records that do not say.
 
-The contract is `athena parse --jsonl` of `design.md` 4; JSON lines, Python mappings and Arrow rows all go through
+The contract is that of `athena parse --jsonl`; JSON lines, Python mappings and Arrow rows all go through
 `RecordParser`, so they all come out the same.
 """
 

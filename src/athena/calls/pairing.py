@@ -1,5 +1,4 @@
-"""Calls and results side by side: every foreign target wants all results of a turn together, first, in call order
-(`dialects.md` 3.6).
+"""Calls and results side by side: every foreign target wants all results of a turn together, first, in call order.
 
 Runs on every request that goes to another dialect. A history that is already in order comes out as the same objects, so its raw
 JSON survives. Idempotent.
@@ -7,6 +6,8 @@ JSON survives. Idempotent.
 A result may come late: functions that run in the background answer behind later turns of the model. Where its call stood, the
 target gets a result that says there is none yet; the late result is told as text where it arrived. What stands there before it
 arrives is the same as afterwards, so prompt caches hold.
+
+Wire facts: docs/reference/wire-facts.md#pairing-and-order.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, Recurs
 class StreamDecoder(ABC):
     """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
 
-    Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`; one
+    Records that are not JSON are dropped (both SDKs would crash on them) and counted in `bad_records`; one
     that began as JSON and is broken was part of the answer, which is then not whole.
     """
 
@@ -476,7 +476,7 @@ def token_count(value: object) -> int:
 
 
 def closed_error() -> Error:
-    """The upstream ended without finishing: never a success (requirements A43)."""
+    """The upstream ended without finishing: never a success."""
     return Error("the upstream ended the answer before it was finished", kind="upstream", code="upstream_closed")
 
 
@@ -588,7 +588,7 @@ _OVERFLOWS_OF_AGENTS = (
 
 
 def is_context_overflow(message: str, code: str) -> bool:
-    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2)."""
+    """Agents start to compact their history on this error, so it must keep its meaning."""
     if code in ("context_length_exceeded", "request_too_large", "exceed_context_size_error"):
         return code != "request_too_large"
     lowered = message.lower()

@@ -3,7 +3,7 @@
     <|tools_prefix|>[{"get_weather": {"city": "Paris"}}, {"get_time": {}}]<|tools_suffix|>
 
 Origin: the template of Apertus-8B-Instruct-2509, vLLM's apertus_tool_parser, SGLang's apertus2509_detector. Results follow in
-the same turn as a list. Deviations: `formats.md` 2.39.
+the same turn as a list.
 """
 
 from __future__ import annotations

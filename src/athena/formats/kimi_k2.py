@@ -2,8 +2,8 @@
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Tokyo"}<|tool_call_end|><|tool_calls_section_end|>
 
-Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; deviations (a) to (o) of `formats.md` 2.1
-come from recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the
+Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; its deviations come from
+recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the
 format.
 """  # noqa: E501 - the sample is one line for the model
 
@@ -37,7 +37,7 @@ _GLUED = re.compile(r"(?:functions)?\.?(.*?)_?(\d+)", re.DOTALL)
 
 
 def read_id(text: str, calls: CallWriter) -> Head:
-    """The name inside an id: between `functions.` and the last `:digits`; damaged ids by what is declared (A25)."""
+    """The name inside an id: between `functions.` and the last `:digits`; damaged ids by what is declared."""
     book = calls.book
     indexed = _INDEXED.fullmatch(text)
     bare = (indexed.group(1) if indexed else text).strip()

@@ -5,7 +5,7 @@
     ]<]minimax[>[</tool_call>
 
 Because of the token a value may hold any tag of its own. Origin: the MiniMax-M3 template, vLLM's minimax_m3 parser, SGLang's
-detector. Quantised models forget the opening tag of the first argument. Deviations: `formats.md` 2.13.
+detector. Quantised models forget the opening tag of the first argument.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to do where reading model text leaves a choice: values, not flags spread over code (`design.md` 3.4 to 3.6)."""
+"""What to do where reading model text leaves a choice: values, not flags spread over code."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     <|tool_calls|>[{'name': 'f', 'arguments': {'a': True}}]
 
 Origin: SMG's sarashina parser. Solar Open has the same token (`solar_open`): a list is this format's, call tokens are Solar's.
-Without the token only declared names count, at the start of a line. Deviations: `formats.md` 2.49.
+Without the token only declared names count, at the start of a line.
 """
 
 from __future__ import annotations

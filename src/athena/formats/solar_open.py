@@ -3,7 +3,7 @@
     <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{"a": 1}<|tool_call:end|><|calls|>
 
 Reasoning is a message behind `<|think|>`, the answer one behind `<|content|>`; ids are ten lower-case letters and digits.
-Origin: the template of Solar-Open-100B. Deviations: `formats.md` 2.45.
+Origin: the template of Solar-Open-100B.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a tool's schema says about its parameters, and tagged text turned into JSON by it (`formats.md` 1.5).
+"""What a tool's schema says about its parameters, and tagged text turned into JSON by it.
+
+The rules: docs/reference/format-notes.md#tagged-values.
 
 Tagged formats write every value as text, so only the schema knows that `3` is a number here and a string there. A value that
 does not fit its declared type stays the string the model wrote: the call is never dropped and nothing is guessed.
@@ -199,7 +201,7 @@ class ToolBook:
         return self._read(name).types if name in self._tools else SchemaTypes(None)
 
     def infer(self, keys: Iterable[str]) -> str | None:
-        """The only tool whose parameters fit these argument keys (requirement A25); None when none or several do."""
+        """The only tool whose parameters fit these argument keys; None when none or several do."""
         given = set(keys)
         fitting = []
         for name in self._tools:

@@ -44,7 +44,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """Prompted tools: how the answer's text is to be read."""
 
 
-# Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
+# Settings and parts that live at one provider: without them the answer would be to another question.
 _BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
 _BOUND_PARTS = ("compaction",)
 _PORTABLE_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logprobs")

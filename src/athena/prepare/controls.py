@@ -1,4 +1,7 @@
-"""Sampling, length, reasoning effort and stop sequences as the target takes them (`dialects.md` 3.8, 3.10)."""
+"""Sampling, length, reasoning effort and stop sequences as the target takes them.
+
+Wire facts: docs/reference/wire-facts.md#reasoning-controls.
+"""
 
 from __future__ import annotations
 

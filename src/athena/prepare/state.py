@@ -1,8 +1,10 @@
-"""Opaque reasoning state goes back to the family that minted it and to nobody else (`dialects.md` 2.4, 3.9).
+"""Opaque reasoning state goes back to the family that minted it and to nobody else.
 
 Envelopes are opened here. A part whose state belongs to somebody else loses the state and keeps its readable text; a part that
 was nothing but state goes. Where a client dropped what it did not know, the store fills it in again: state for the family that
 minted it, and the text of reasoning for a model that wants it back.
+
+Wire facts: docs/reference/wire-facts.md#opaque-reasoning-state.
 """
 
 from __future__ import annotations

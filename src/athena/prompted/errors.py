@@ -1,4 +1,4 @@
-"""The five classes of failure of source system C (requirement C24), each under its branch of the one tree.
+"""The five classes of failure of prompted tools, each under its branch of the one tree.
 
 ToolConfigurationError   options that can not work, found at construction            500
 ToolValidationError      a request that breaks a limit or a rule of tools            400

@@ -1,4 +1,4 @@
-"""What happened, as values for a metrics sink (requirement C21). Names and sizes only, never contents.
+"""What happened, as values for a metrics sink. Names and sizes only, never contents.
 
 Times are seconds of the clock that was handed in, 0 without one.
 """

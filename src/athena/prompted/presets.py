@@ -1,4 +1,4 @@
-"""Settings that go together, by name (requirement C22). `log_level` and `log_format` are for whoever
+"""Settings that go together, by name. `log_level` and `log_format` are for whoever
 writes the log: the core has none."""
 
 from __future__ import annotations

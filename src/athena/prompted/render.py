@@ -1,4 +1,4 @@
-"""The request side: tools and tool history as text, put where the model reads it (requirements C2 to C7, M22).
+"""The request side: tools and tool history as text, put where the model reads it.
 
 Runs on a prepared request: results are paired with their calls, names fit the target, free-form tools are functions. Tool
 definitions and results are one line of `safe_json` each, so no name, description or result can end its place and speak as

@@ -1,4 +1,4 @@
-"""Finds calls in the text of an answer that was taught JSON (requirements C8, C11, C16; traps 25, 27).
+"""Finds calls in the text of an answer that was taught JSON.
 
 Calls may stand bare in prose, in inline code, or in a code fence of any tag, which then hold nothing else. All other JSON and
 all other code passes as text: JSON that is no call is followed to its end, so nothing inside it can be taken for one, and a

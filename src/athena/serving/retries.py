@@ -1,4 +1,4 @@
-"""May a failed attempt be repeated, and when (`reliability.md` 7)?
+"""May a failed attempt be repeated, and when?
 
 Only while the client has had no byte, and only when the upstream never got the request or said itself "not done". Anything else
 may have run and been paid.

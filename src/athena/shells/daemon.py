@@ -1,4 +1,4 @@
-"""The gateway in the background: started, found, followed and stopped (requirements 1.1 A).
+"""The gateway in the background: started, found, followed and stopped.
 
 The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
 process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.

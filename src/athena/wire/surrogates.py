@@ -1,7 +1,9 @@
 """Lone surrogates: legal in JSON escapes and in Python strings, impossible in UTF-8.
 
 msgspec refuses a record that escapes one, and refuses to encode a string that holds one. One odd character of a model must cost
-that character, not the record or the stream (`dialects.md` 4.1).
+that character, not the record or the stream.
+
+Wire facts: docs/reference/wire-facts.md#lone-surrogates.
 """
 
 from __future__ import annotations

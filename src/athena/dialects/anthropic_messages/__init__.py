@@ -1,4 +1,7 @@
-"""Anthropic Messages: `POST /v1/messages`, both wire versions, both directions. Wire facts: `dialects.md` 1.1."""
+"""Anthropic Messages: `POST /v1/messages`, both wire versions, both directions.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ class AnthropicMessages:
         return PING
 
     def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]:
-        """A model list; the fields OpenAI's SDK looks for are there too, because the two share the path (A4)."""
+        """A model list; the fields OpenAI's SDK looks for are there too, because the two share the path."""
         return {
             "object": "list",
             "data": [

@@ -1,8 +1,10 @@
-"""An upstream's Messages answer as events, streamed or whole. Wire facts: `dialects.md` 1.1.5, 1.1.6, 4.3.
+"""An upstream's Messages answer as events, streamed or whole.
 
 One reader of blocks serves both forms. A call's arguments stay the model's own text, also where an upstream sends them as an
 object in one piece. Whether a call was cut is known only when the answer says why it ended, so a block whose arguments are not
 whole at its own end waits for that.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Content blocks of a client's messages as parts. Wire facts: `dialects.md` 1.1.3.
+"""Content blocks of a client's messages as parts.
 
 A block keeps its JSON as `raw`, so it goes back to its own dialect untouched. Blocks that only the provider's own services
 understand, and types nobody knows yet, become `Foreign`.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages-and-blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Events as a Messages answer for a client, streamed or whole. Rules: `dialects.md` 4.4, requirements A33 to A39, X1, X2, M8.
+"""Events as a Messages answer for a client, streamed or whole.
 
 Clients index blocks by arrival: blocks count from 0 without gaps and one is open at a time. A call that was cut is never
 closed, because to a client a closed block is a call to run. `message_delta` goes out once, when the usage is known.
+
+Wire facts: docs/reference/wire-facts.md#writing-messages-streams.
 """
 
 from __future__ import annotations

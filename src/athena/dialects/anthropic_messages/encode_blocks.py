@@ -1,7 +1,9 @@
-"""Parts as content blocks, and turns as messages, for a Messages upstream. Rules: `dialects.md` 3.1, 3.2, 3.6 and 3.9.
+"""Parts as content blocks, and turns as messages, for a Messages upstream.
 
 A turn that came in this dialect and was not changed goes out as it stood. Everything else is written anew: turns of one role in
 a row become one message, tool results come first in a user message, calls last in each stretch of an assistant message.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations

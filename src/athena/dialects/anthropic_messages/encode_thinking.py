@@ -1,4 +1,7 @@
-"""How much to think, in the words this model takes (`dialects.md` 1.1.4, 3.8, 3.9)."""
+"""How much to think, in the words this model takes.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-tools-and-thinking.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tool definitions and tool choice for a Messages upstream (`dialects.md` 3.3, 3.6 rule 11, 3.7)."""
+"""Tool definitions and tool choice for a Messages upstream.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a request lost on its way, and the two fates of a loss: reported, or refused by a strict target (`dialects.md` 2.7)."""
+"""What a request lost on its way, and the two fates of a loss: reported, or refused by a strict target.
+
+Wire facts: docs/reference/wire-facts.md#losses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Words of the Messages API that both directions need. Wire facts: `dialects.md` 1.1 and 3.11."""
+"""Words of the Messages API that both directions need.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Gemini's answers as events, streamed and whole (`dialects.md` 1.4.3, 3.11, 3.12, 4.3).
+"""Gemini's answers as events, streamed and whole.
 
 A chunk holds new parts only. Calls arrive whole, so each becomes start, arguments and end at once, with the model's own JSON
 text as arguments. The body's end is the only terminator: finish reasons and usage are kept until then, the last one wins.
+
+Wire facts: docs/reference/wire-facts.md#gemini-answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Events as Gemini answers: streamed chunks, a JSON array, or one body (`dialects.md` 4.7, 5.3).
+"""Events as Gemini answers: streamed chunks, a JSON array, or one body.
 
 The vendor's SDKs are strict: a stream is `data: {json}` and blank lines, nothing else. The python SDK also cuts lines at
 U+0085, U+2028 and U+2029, so these are escaped. Calls leave whole, when they are complete.
+
+Wire facts: docs/reference/wire-facts.md#writing-gemini-streams.
 """
 
 from __future__ import annotations

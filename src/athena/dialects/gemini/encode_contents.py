@@ -1,8 +1,10 @@
-"""Turns as Gemini's `contents` (`dialects.md` 3.1, 3.2, 3.6, 3.9).
+"""Turns as Gemini's `contents`.
 
 A turn or part that still has the JSON its Gemini client wrote goes out as that JSON. Everything else is written here: roles
 alternate, the first content is the user's, the results of a step stand together, signatures sit on the part they came on and
 thoughts are not sent back.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations

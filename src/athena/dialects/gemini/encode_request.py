@@ -1,7 +1,9 @@
-"""A neutral request as a Gemini body (`dialects.md` 3.3, 3.7, 3.8, 3.10).
+"""A neutral request as a Gemini body.
 
 At home, that is from a Gemini client, the client's own body is the start: only what no longer says what the request says is
 replaced, so an unchanged request comes out as it came in.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations

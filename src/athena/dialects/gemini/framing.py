@@ -1,6 +1,8 @@
-"""How an upstream cuts its stream: server-sent events, or one JSON array when nobody asked for `alt=sse` (`dialects.md` 1.4).
+"""How an upstream cuts its stream: server-sent events, or one JSON array when nobody asked for `alt=sse`.
 
 A plain object is read like an array of one: servers answer a stream with a bare error body.
+
+Wire facts: docs/reference/wire-facts.md#gemini.
 """
 
 from __future__ import annotations

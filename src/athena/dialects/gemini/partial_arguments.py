@@ -1,4 +1,4 @@
-"""Arguments that arrive value by value, each with the JSON path of its place (Vertex `partialArgs`; `dialects.md` 4.3)."""
+"""Arguments that arrive value by value, each with the JSON path of its place (Vertex `partialArgs`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Calls in answers of Chat servers, however they are cut (`dialects.md` 4.2; requirements A28, A29, A31).
+"""Calls in answers of Chat servers, however they are cut.
 
 An entry of `tool_calls` may lack its index, id or name, repeat them, or come whole; the older `function_call` has neither index
 nor id. This file decides which call a piece belongs to; `ToolCallTracker` does the rest.
+
+Wire facts: docs/reference/wire-facts.md#reading-chat-streams.
 """
 
 from __future__ import annotations

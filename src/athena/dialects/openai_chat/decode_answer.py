@@ -1,9 +1,11 @@
-"""Answers of Chat servers to events, streamed and whole alike (`dialects.md` 1.2.4, 1.5, 4.2).
+"""Answers of Chat servers to events, streamed and whole alike.
 
 One `AnswerReader` serves both: a whole answer is one record whose message is its only delta. Facts worth knowing here: a
 finish reason may come inside the delta, twice, or with text and usage in one record; a record may hold no choice; a call may
 come without index, id or arguments, whole or in pieces, as `tool_calls` or as the older `function_call`; an error may come with
 status 200. The answer ends at `[DONE]` or at the end of the bytes, because usage comes last.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations
@@ -550,7 +552,7 @@ class ChatWholeDecoder(WholeDecoder):
 
 
 def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Event]) -> bool:
-    """Copilot answers for some models with Anthropic's content blocks and no choices (`dialects.md` 1.5)."""
+    """Copilot answers for some models with Anthropic's content blocks and no choices."""
     value = decode_value(body)
     blocks = value.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):

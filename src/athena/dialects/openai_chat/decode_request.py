@@ -1,8 +1,10 @@
-"""A client's Chat request as a neutral one (`dialects.md` 1.2.1, 1.2.2).
+"""A client's Chat request as a neutral one.
 
 Leading system and developer messages become `system`; each later message is a turn of its own, tool messages too, so that an
 unchanged conversation goes back out message by message. The older `functions` and `function_call` are read as tools and calls;
 their calls have no ids, so ids are made from name and position.
+
+Wire facts: docs/reference/wire-facts.md#chat-requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A neutral request as a Chat body for one upstream (`dialects.md` 2.6, 3.x). Quirks come from the profile."""
+"""A neutral request as a Chat body for one upstream. Quirks come from the profile.
+
+Wire facts: docs/reference/wire-facts.md#pass-through.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ def _unchanged(body: dict[str, Any], tools: list[Tool], profile: Profile) -> boo
 
 
 _TRANSLATED_DROPS = ("format:uri",)
-"""Keywords that models behind this dialect refuse and other dialects' clients send as a habit (requirements A19)."""
+"""Keywords that models behind this dialect refuse and other dialects' clients send as a habit."""
 
 
 def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home: bool) -> dict[str, Any] | None:

@@ -1,8 +1,10 @@
-"""Events to a Chat stream (`dialects.md` 1.2.4, 4.5, 5.4; requirements B5 to B10, X3, X4).
+"""Events to a Chat stream.
 
 What SDK accumulators do decides the shape: they join every string they see twice, so role, id, name and type go out once; they
 index lists, so calls are numbered densely from 0 per choice and `annotations`, which have no index, go out in one piece; usage
 is overwritten by any later chunk, so it comes last. Text takes a prepared path: two byte templates around one escaped string.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A whole Chat answer from events (`dialects.md` 1.2.3).
+"""A whole Chat answer from events.
 
 Chat has one content and one call list per choice: text that came after a call keeps its words and loses its place.
+
+Wire facts: docs/reference/wire-facts.md#chat-answers.
 """
 
 from __future__ import annotations

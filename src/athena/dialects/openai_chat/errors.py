@@ -1,7 +1,9 @@
-"""Errors in Chat's shape, both ways (`dialects.md` 1.2.4, 3.13).
+"""Errors in Chat's shape, both ways.
 
 A body is `{"error": {message, type, param, code}}`; servers also send it flat, with a number as code, as a string, or inside a
 200. `kind` comes from the words where they say more than the status.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ _OVERFLOW = "Your input exceeds the context window of this model"
 
 _LOOSE_KINDS = frozenset({"invalid", "permission", "conflict", "cancelled", "upstream", "server"})
 """Kinds for which the table has no name that clients look for: here a more exact code, the upstream's or ours, is shown. All
-others go by the names of `dialects.md` 3.13, whatever the upstream called it."""
+others go by OpenAI's own names (docs/reference/wire-facts.md#errors), whatever the upstream called it."""
 _PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
 

@@ -1,4 +1,7 @@
-"""Content parts of messages that are not plain text: images, files, sound, video, citations (`dialects.md` 1.2.2, 3.2)."""
+"""Content parts of messages that are not plain text: images, files, sound, video, citations.
+
+Wire facts: docs/reference/wire-facts.md#chat-messages.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Everything of a request but its messages and tools, written for an upstream (`dialects.md` 3.7, 3.8, 3.10).
+"""Everything of a request but its messages and tools, written for an upstream.
 
 Each `Control` is one neutral field, the wire fields that may say it, and how it is written. To its own dialect a request keeps
 the client's words; only a control whose meaning changed, or whose words the upstream refuses, is written anew.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations

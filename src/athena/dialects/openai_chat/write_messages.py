@@ -1,7 +1,9 @@
-"""Turns to Chat messages (`dialects.md` 3.1, 3.2, 3.6, 3.9; requirements A14 to A18).
+"""Turns to Chat messages.
 
 Every result becomes a tool message, first and in order; what a tool message can not hold (images, files) follows in a user
 message that names the call. A turn that still has its own raw message goes out as that message.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from athena.model.request import Turn
 
 ERROR_MARK = "[tool error] "
 UNSIGNED_CALL = "skip_thought_signature_validator"
-"""Gemini takes this in place of a signature it never gave, at a cost in quality (`dialects.md` 1.4.2)."""
+"""Gemini takes this in place of a signature it never gave, at a cost in quality."""
 EMPTY_TURN = "(empty)"
 """Said by a user whose message holds nothing: a message without content is refused or answered at random."""
 BETWEEN = "."

@@ -1,5 +1,7 @@
-"""OpenAI's Responses API: `POST /v1/responses` (`dialects.md` 1.3). Items instead of messages, typed stream events, reasoning
+"""OpenAI's Responses API: `POST /v1/responses`. Items instead of messages, typed stream events, reasoning
 state that travels encrypted.
+
+Wire facts: docs/reference/wire-facts.md#openai-responses.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class ResponsesDialect:
         return encode_error(error)
 
     def keep_alive(self) -> bytes:
-        """A comment: clients fail on events they do not know, pings among them (`clients.md` 4)."""
+        """A comment: clients fail on events they do not know, pings among them."""
         return encode_comment("keep-alive")
 
     def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]:

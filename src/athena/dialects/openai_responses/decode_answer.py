@@ -1,4 +1,4 @@
-"""Answers of a Responses upstream as events (`dialects.md` 1.3.3, 1.3.4, 4.3).
+"""Answers of a Responses upstream as events.
 
 One `ItemReader` serves streamed and whole answers: a whole answer is its items, finished one after another. In a stream an item
 is known by its output index (some servers change item ids between events). What `output_item.done` says wins over deltas: text
@@ -6,6 +6,8 @@ and arguments that no delta brought are added from it, and an item that only the
 
 Where the deltas and the finished item contradict each other in a call's arguments the answer fails: no one can say which is
 right. A call whose item never finished is ended by the end of the response, or cut by it.
+
+Wire facts: docs/reference/wire-facts.md#responses-answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Input items of a Responses request as turns (`dialects.md` 1.3.2).
+"""Input items of a Responses request as turns.
 
 What the model said is a run of items: reasoning, messages, calls, hosted calls. Such a run is one assistant turn with its parts
 in order, because every other dialect has it so; the turn's `raw` is the list of those items and each part that is an item keeps
@@ -6,6 +6,8 @@ that item. Every item from the client's side is a turn of its own with the item 
 with the string as `raw`.
 
 Leading system and developer messages are instructions. `additional_tools` items declare tools and are no turn at all.
+
+Wire facts: docs/reference/wire-facts.md#responses-items.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events as a Responses answer, streamed or whole (`dialects.md` 1.3.4, 4.6, 5.2, 5.4; `clients.md` 4).
+"""Events as a Responses answer, streamed or whole.
 
 The order is what the strictest client takes: created and in_progress first; every item announced before its content and every
 part before its deltas; done events for part and item; then one terminal event that repeats the finished items. Items are
@@ -6,6 +6,8 @@ independent here, so interleaved calls stay interleaved. A call that was cut is 
 
 `OutputWriter` is the machine. A stream writes its frames; a whole answer runs it silently and keeps the final object, so both
 say the same. Frames of deltas are prepared when their part opens: one delta is one join.
+
+Wire facts: docs/reference/wire-facts.md#responses-streams.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Turns as input items of a Responses request (`dialects.md` 3.1, 3.2, 3.5, 3.6, 3.9).
+"""Turns as input items of a Responses request.
 
 At home, what kept its raw JSON goes out as it came. Reasoning items are sent only with the encrypted state of this upstream's
 family and only in front of another item: a server refuses a reasoning item without its follower, and a call with its item id
 without its reasoning. So where reasoning had to go, the ids of that turn's items go too.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A neutral Request as a Responses body (`dialects.md` 3.1, 3.7 to 3.10).
+"""A neutral Request as a Responses body.
 
 A request that came in this dialect starts from its own raw body and only what no longer fits is written anew; any other request
 is written from nothing. Both use the same writers, one per group of fields.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -198,7 +200,7 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
 
 
 def _effort(wanted: Reasoning, known: tuple[str, ...]) -> str | None:
-    """The effort the client named, or the one its switch or budget stands for (`dialects.md` 3.8)."""
+    """The effort the client named, or the one its switch or budget stands for."""
     if wanted.mode == "off":
         return _nearest("none", known)
     if wanted.effort is not None:

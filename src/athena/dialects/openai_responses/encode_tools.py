@@ -1,4 +1,7 @@
-"""Tools, tool choice and the answer's shape for a Responses upstream (`dialects.md` 3.3, 3.7)."""
+"""Tools, tool choice and the answer's shape for a Responses upstream.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """The response object that lifecycle events and whole answers carry: the client's own settings echoed, then what came of them.
 
-SDKs build their `Response` from it, so every field they call required is there (`dialects.md` 1.3.3), and every field that the
+SDKs build their `Response` from it, so every field they call required is there, and every field that the
 Open Responses standard wants: numbers where a client gave none, because the standard knows no null there.
+
+Wire facts: docs/reference/wire-facts.md#responses-answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """JSON arguments of an open call, passed on as they arrive.
 
-The scanner inside `JsonPipe`, not an end marker, decides where they end: a marker inside a string is data (requirements, trap
-36).
+The scanner inside `JsonPipe`, not an end marker, decides where they end: a marker inside a string is data.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ TURN_ENDS = frozenset({
     "<｜end▁of▁sentence｜>", "[e~[", "<|observation|>", "<|user|>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>",
     "<|message_sep|>", "<seed:eos>",
 })  # fmt: skip
-"""What ends a turn in some template (`formats.md` 1.7): it ends no block, so words before it belong to the answer."""
+"""What ends a turn in some template: it ends no block, so words before it belong to the answer."""
 
 
 def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:

@@ -97,7 +97,7 @@ class HeadedReader:
         text, marker = yield from scan.upto(self._head, calls.limits.id_chars + 32)
         name = text.strip()
         if len(name) > calls.limits.id_chars or "\n" in name or "```" in name or "**" in name:
-            # Requirement B17: this is prose about calls.
+            # This is prose about calls: real ids are short and stand on one line.
             raise Declined
         if not marker:
             raise Declined if not name or len(name.split()) > 1 else Cut

@@ -1,4 +1,4 @@
-"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way (`formats.md` 1.4).
+"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way (docs/reference/format-notes.md#json-bodies).
 
 `JsonPipe` is fed text and writes JSON text. Strict JSON comes out byte for byte. In lenient mode the slips models make are put
 right where they stand: single quotes, Python's `True`/`False`/`None`, trailing commas, bare keys, raw control characters and

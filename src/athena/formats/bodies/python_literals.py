@@ -1,4 +1,4 @@
-"""Python literals as JSON, without evaluating anything (`formats.md` 2.17): constants, numbers, strings with prefixes, triple
+"""Python literals as JSON, without evaluating anything: constants, numbers, strings with prefixes, triple
 quotes and implicit joining, lists, tuples, sets and dictionaries. JSON's own words (`true`, `null`) are read too.
 """
 

@@ -1,4 +1,4 @@
-"""Where a Python literal ends in text that arrives in pieces (`formats.md` 2.17): strings and brackets are followed, no more.
+"""Where a Python literal ends in text that arrives in pieces: strings and brackets are followed, no more.
 
 A quote ends a string only where a value may end, because models forget to escape quotes inside shell commands; such a quote is
 written as an escape, so that the literal can be read.

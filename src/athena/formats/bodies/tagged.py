@@ -1,4 +1,4 @@
-"""Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (`formats.md` 1.5).
+"""Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (docs/reference/format-notes.md#tagged-values).
 
 A value has no escapes, so its end is a matter of judgement: a closing tag counts when something legal follows it (another
 parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that

@@ -1,4 +1,4 @@
-"""Addresses of upstreams: one correct URL however the base was written (requirements A9), and what a known host implies.
+"""Addresses of upstreams: one correct URL however the base was written, and what a known host implies.
 
 The hosts are rows of `hosts.toml`; no vendor's name stands in code.
 """

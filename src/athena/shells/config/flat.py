@@ -1,4 +1,4 @@
-"""The short form of the source systems as upstreams and model rules of the full form (requirements A7, A8, M20, 1.1).
+"""The short form of the configuration as upstreams and model rules of the full form.
 
     name with "/"                          -> unchanged, default_provider
     haiku, sonnet, opus, first configured  -> that tier's model and provider
@@ -217,7 +217,7 @@ class _Expansion:
         self._add_rules(self._rules(target, self.flat.model, unchanged=f"{single}/{{model}}" if single else None))
 
     def _rules(self, target: Any, default: str | None, *, unchanged: str | None) -> list[tuple[Tree, str]]:
-        """The mapping A7 as rules, each with the key it comes from."""
+        """The tiers of the short form as model rules, each with the key it comes from."""
         flat = self.flat
         rules: list[tuple[Tree, str]] = []
         if unchanged is not None:

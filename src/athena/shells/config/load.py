@@ -88,7 +88,7 @@ def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[F
 
 
 def _lenient_adapter(layout: Layout, report: Report) -> None:
-    """Negative numbers of the tool adapter count as 0, with a warning (requirements C14)."""
+    """Negative numbers of the tool adapter count as 0, with a warning."""
     adapter = layout.tree.get("tool_adapter")
     if not isinstance(adapter, dict):
         return

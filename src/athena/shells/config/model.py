@@ -1,8 +1,8 @@
-"""The configuration as values: `design.md` 4, `requirements.md` A6 to A9, A45, A49, B16 and the sketch behind section 3.
+"""The configuration as values.
 
-`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the source systems' form; `flat.py` turns it into
-the other. Both may stand in one file. The text under a field is its description in the JSON Schema and the reference: write it
-for the person who edits `athena.yml`. Defaults of limits and timeouts: `reliability.md` 7.
+`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the short form (`base_url`, `opus_model`...), which
+`flat.py` turns into the full one. One file may use both. The text under a field is its description in the JSON Schema and the reference: write it
+for the person who edits `athena.yml`.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Router:
         )
 
     def _override(self, model: str, client_model: str) -> str | None:
-        """The format somebody set for this name: the upstream's name first, then the client's (requirements M20)."""
+        """The format somebody set for this name: the upstream's name first, then the client's."""
         for name in (model.lower(), client_model.lower()):
             for pattern, value in self._overrides:
                 if pattern.matches(name):

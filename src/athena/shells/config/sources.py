@@ -6,8 +6,8 @@ Mappings are merged key by key, so a higher source may change one field of an up
 Of `api_key`, `api_key_env` and `api_key_file` the highest source's one counts.
 
 `--config` reads only that file, and any fault of it stops the start. A file that was merely found is skipped with a warning
-when it can not be read or is no YAML at all (requirements 1.1), but bad values in it stop the start like any other (`design.md`
-4); at a reload such a file is refused as well, so that a half-saved file never throws a running gateway back to its defaults.
+when it cannot be read or is not YAML at all, but bad values in it stop the start like any other; at a reload such a file is
+refused as well, so that a half-saved file never throws a running gateway back to its defaults.
 `.env` files are not read.
 """
 

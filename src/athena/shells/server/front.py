@@ -1,4 +1,4 @@
-"""What holds for every client connection, whichever protocol class serves it (`reliability.md` rows 49 to 52).
+"""What holds for every client connection, whichever protocol class serves it (docs/reference/faults.md#clients-that-misbehave).
 
 Head size, field count and time; one Host; no transfer coding but plain chunked; trailers dropped; a refusal that the client
 can read even while it still sends; all pipelined requests end when their connection does.

@@ -1,6 +1,6 @@
 """One serving process: it accepts, reloads, drains, and ends.
 
-The end (`reliability.md` row 56): the first signal stops new work, lets open answers go on for `timeouts.drain_s`, then tells
+The end: the first signal stops new work, lets open answers go on for `timeouts.drain_s`, then tells
 every client that is left; a second one leaves them a moment to be told. Reload: the files are looked at every second and on
 SIGHUP; a bad one is refused with its reason and the old one stays.
 """

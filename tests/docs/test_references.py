@@ -1,0 +1,141 @@
+"""Nothing refers to what a reader of this repository cannot open.
+
+A reference is a path of a Markdown file, perhaps with an anchor, or a relative link of a page. Section numbers, rows and
+requirement ids of documents lead nowhere: the rule is stated in place, or an anchor is named.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from markdown.extensions.toc import slugify
+
+from support.code_blocks import ROOT
+
+PLACES = ("src", "tests", "docs", "benchmarks", "examples", "*.md", "dev", "mkdocs.yml", "pyproject.toml")
+KINDS = {".py", ".toml", ".md", ".yml", ".yaml", ".json", ".sh", ".txt", ".html", ".js", ".css", ""}
+DATA = ("tests/recordings/", "tests/cases/schemas/")
+
+_DOCUMENT = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]+))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.*?)(?: *\{#([\w.-]+)\})?$", re.MULTILINE)
+_FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*$", re.MULTILINE | re.DOTALL)
+_NOWHERE = {
+    "a requirement or trap of a document": re.compile(r"\b(?:requirements?|traps?) (?:[A-DMX]?\d|[A-DMX]\d)", re.IGNORECASE),
+    "an id of a requirement": re.compile(r"[(\"] ?(?:[A-DX]\d{1,2}|M(?:[4-9]|[12]\d))(?:[,;] [A-DMX]\d+)*(?:\)|: |\. )|\b[A-DMX]\d+ to [A-DMX]\d"),
+    "a section by its number": re.compile(r"(?:\bsections? |§ ?)\d(?:\.\d+)*(?![\w.]*\))"),
+    "a section number for a comment": re.compile(r"(?:^| )# ?\d\.\d{1,2}(?:\.\d)?(?:$|[,:;] |,)", re.MULTILINE),
+    "a section number for a statement": re.compile(r"^(?:section|fact|note) = \"\d\.\d", re.MULTILINE),
+    "a tag of evidence": re.compile(r"\[[RTCDIU]\](?!\w)"),
+}
+FOREIGN = {
+    "docs/tool_call_guidance.md": "MoonshotAI/Kimi-K2",
+    "docs/tool_calling_guide.md": "MiniMax-AI/MiniMax-M2",
+    "docs/format.md": "openai/harmony",
+    "docs/function-calling.md": "llama.cpp",
+}
+"""Documents of other repositories, each named together with its repository."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *PLACES], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.split("\n"):
+        path = ROOT / name
+        if name and path.suffix in KINDS and not name.startswith(DATA) and name != "tests/docs/test_references.py" and path.is_file():
+            yield name, path.read_text("utf-8")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    text = page.read_text("utf-8")
+    for included in re.findall(r'^--8<-- "(.+?)"$', text, re.MULTILINE):
+        text += "\n" + (ROOT / included).read_text("utf-8")
+    found: list[str] = re.findall(r'(?:id|name)="([\w.-]+)"', text)
+    for title, explicit in _HEADING.findall(_FENCE.sub("", text)):
+        slug = explicit or slugify(re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title), "-")
+        repeated = found.count(slug)
+        found.append(f"{slug}_{repeated}" if repeated else slug)
+    return frozenset(found)
+
+
+def problem(name: str, target: str, anchor: str | None) -> str | None:
+    """Why a reference in the file `name` leads nowhere."""
+    places = [ROOT / target, (ROOT / name).parent / target]
+    if name.endswith(".py") and name.startswith("docs/"):
+        places.append(ROOT / "docs" / target)
+    page = next((place.resolve() for place in places if place.is_file()), None)
+    if page is None:
+        return f"{target} does not exist"
+    if anchor and page.suffix == ".md" and anchor not in anchors(page) and not anchor.startswith("athena."):
+        return f"{target} has no anchor {anchor}"
+    return None
+
+
+def dangling(name: str, text: str) -> list[str]:
+    found = []
+    for match in _DOCUMENT.finditer(text):
+        target, anchor, number = match.groups()
+        if number:
+            found.append(f"{match.group()!r}: a section by its number")
+        elif FOREIGN.get(target, "\0") not in text and not _is_made(name, target):
+            found.append(problem(name, target, anchor) or "")
+    found += [f"{match.group()!r}: {what}" for what, pattern in _NOWHERE.items() for match in pattern.finditer(text)]
+    if name.endswith(".md"):
+        for link in _LINK.findall(_FENCE.sub("", text)):
+            target, _, anchor = link.partition("#")
+            if not re.match(r"[a-z]+:", link):
+                found.append(problem(name, target or Path(name).name, anchor) or "")
+    return [f"{name}: {what}" for what in found if what]
+
+
+def _is_made(name: str, target: str) -> bool:
+    """Tests and programs write Markdown files of their own, and generators name pages by their place below docs."""
+    return name.endswith(".py") and ("/" not in target and not (ROOT / "docs" / target).exists())
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = [what for name, text in texts() for what in dangling(name, text)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see docs/reference/no-such-page.md",
+        "see docs/reference/faults.md#no-such-row",
+        "Limits per target: `docs/dialects.md` 3.5.",
+        "(`formats.md` 2.19)",
+        "damaged ids by what is declared (A25)",
+        "dropped (requirements M25: both SDKs crash)",
+        "stay what they are (trap 20)",
+        "x = 1 # 3.10",
+        'section = "1.5 OpenRouter"',
+        "Each fact tagged [R] is a test.",
+        "[a link](nowhere.md)",
+        "[a link](../docs/dialects.md#no-such-heading)",
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_found(text: str) -> None:
+    assert dangling("docs/index.md", text) != []
+
+
+def test_the_fault_catalogue_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")
+    rows = {int(number): rest for number, rest in re.findall(r"^\| (\d+) \|(.*)$", page, re.MULTILINE)}
+    faults = tomllib.loads((ROOT / "tests" / "cases" / "faults.toml").read_text("utf-8"))["fault"]
+    missing = [(fault["row"], name) for fault in faults for name in fault["names"] if fault["row"] and f"`{name}`" not in rows.get(fault["row"], "")]
+    assert missing == []
+    paths = re.findall(r"`(tests/[\w/]+\.py)`", page)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_format_has_its_notes() -> None:
+    page = ROOT / "docs" / "reference" / "format-notes.md"
+    formats = {path.stem for path in (ROOT / "tests" / "cases" / "formats").glob("*.toml")}
+    assert formats - anchors(page) == set()
