@@ -125,7 +125,7 @@ def test_fact_a_gap_in_call_indexes_breaks_the_accumulator() -> None:
 
 
 def test_fact_lists_without_index_break_at_the_second_chunk() -> None:
-    """4.5: so annotations go out once, and details carry an index."""
+    """So annotations go out once, and details carry an index."""
     note = {"reasoning_details": [{"type": "reasoning.text", "text": "x"}]}
     with pytest.raises(RuntimeError):
         chat(chunk({"role": "assistant"}), chunk(note), chunk(note), chunk({}, "stop"))
@@ -134,14 +134,14 @@ def test_fact_lists_without_index_break_at_the_second_chunk() -> None:
 
 
 def test_fact_a_null_delta_breaks_the_accumulator() -> None:
-    """4.5: `delta` is an object, always."""
+    """`delta` is an object, always."""
     with pytest.raises((AttributeError, TypeError, AssertionError)):
         chat(chunk({"role": "assistant"}), chunk(None, "stop"))
     assert b'"delta":null' not in written("openai_chat", TWO_CALLS)
 
 
 def test_fact_usage_is_what_the_last_chunk_says() -> None:
-    """4.5: nothing may follow the usage chunk."""
+    """Nothing may follow the usage chunk."""
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     told = chat(
         chunk({"role": "assistant", "content": "x"}), chunk({}, "stop"), {**HEAD, "choices": [], "usage": usage},
@@ -187,7 +187,7 @@ def test_fact_a_nested_error_payload_raises_and_ours_is_flat() -> None:
 
 
 def test_fact_interleaved_items_are_fine() -> None:
-    """4.6: items are independent."""
+    """Items are independent."""
     held = responses(written("openai_responses", TWO_CALLS))
     calls = [item for item in held.output if item.type == "function_call"]
     assert [(item.call_id, item.arguments) for item in calls] == [("call_1", "{}"), ("call_2", '{"x":1}')]

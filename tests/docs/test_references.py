@@ -20,9 +20,11 @@ from support.code_blocks import ROOT
 
 PLACES = ("src", "tests", "docs", "benchmarks", "examples", "*.md", "dev", "mkdocs.yml", "pyproject.toml")
 KINDS = {".py", ".toml", ".md", ".yml", ".yaml", ".json", ".sh", ".txt", ".html", ".js", ".css", ""}
+VERSIONS = ("src/athena/formats/", "tests/cases/formats/", "docs/formats.md")
+"""Here a number in brackets is the version of a model."""
 DATA = ("tests/recordings/", "tests/cases/schemas/")
 
-_DOCUMENT = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]+))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?")
+_DOCUMENT = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]*\w))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?)(?: *\{#([\w.-]+)\})?$", re.MULTILINE)
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*$", re.MULTILINE | re.DOTALL)
@@ -32,6 +34,8 @@ _NOWHERE = {
     "a section by its number": re.compile(r"(?:\bsections? |§ ?)\d(?:\.\d+)*(?![\w.]*\))"),
     "a section number for a comment": re.compile(r"(?:^| )# ?\d\.\d{1,2}(?:\.\d)?(?:$|[,:;] |,)", re.MULTILINE),
     "a section number for a statement": re.compile(r"^(?:section|fact|note) = \"\d\.\d", re.MULTILINE),
+    "a section number in brackets": re.compile(r"(?<=[a-z`]) \((?<!in \()\d\.\d{1,2}(?:\.\d)?(?:(?:,| and| to) \d[\d.]*)*\)(?=[.:;,\"\n]| -)"),
+    "a section number for a docstring": re.compile(r"\"\"\"\d\.\d{1,2}(?:\.\d)?: "),
     "a tag of evidence": re.compile(r"\[[RTCDIU]\](?!\w)"),
 }
 FOREIGN = {
@@ -67,7 +71,7 @@ def anchors(page: Path) -> frozenset[str]:
 def problem(name: str, target: str, anchor: str | None) -> str | None:
     """Why a reference in the file `name` leads nowhere."""
     places = [ROOT / target, (ROOT / name).parent / target]
-    if name.endswith(".py") and name.startswith("docs/"):
+    if not name.startswith("src/"):
         places.append(ROOT / "docs" / target)
     page = next((place.resolve() for place in places if place.is_file()), None)
     if page is None:
@@ -85,7 +89,8 @@ def dangling(name: str, text: str) -> list[str]:
             found.append(f"{match.group()!r}: a section by its number")
         elif FOREIGN.get(target, "\0") not in text and not _is_made(name, target):
             found.append(problem(name, target, anchor) or "")
-    found += [f"{match.group()!r}: {what}" for what, pattern in _NOWHERE.items() for match in pattern.finditer(text)]
+    if not name.startswith(VERSIONS):
+        found += [f"{match.group()!r}: {what}" for what, pattern in _NOWHERE.items() for match in pattern.finditer(text)]
     if name.endswith(".md"):
         for link in _LINK.findall(_FENCE.sub("", text)):
             target, _, anchor = link.partition("#")

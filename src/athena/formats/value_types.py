@@ -168,7 +168,7 @@ class ToolBook:
         return self.open or name in self._tools
 
     def resolve(self, name: str) -> str:
-        """The tool's own name: as written when declared, else without a `functions.` or `tools.` in front (1.10)."""
+        """The tool's own name: as written when declared, else without a `functions.` or `tools.` in front."""
         if name in self._tools:
             return name
         for prefix in _PREFIXES:

@@ -81,7 +81,7 @@ class Gemini:
         return errors.encode_error(error, request_id)
 
     def keep_alive(self) -> bytes:
-        """A bare line end: comments, pings and empty events break the vendor's SDKs (0.3, 4.1)."""
+        """A bare line end: comments, pings and empty events break the vendor's SDKs."""
         return b"\r\n"
 
     def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]:

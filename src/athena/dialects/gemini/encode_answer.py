@@ -68,7 +68,7 @@ _REASONS: dict[FinishKind, str] = {
     "malformed": "MALFORMED_FUNCTION_CALL",
 }
 DECLINED = "The model declined to answer."
-"""Shown where a refusal came without a word: clients ask again and again for an answer without text (5.3)."""
+"""Shown where a refusal came without a word: clients ask again and again for an answer without text."""
 
 _SEPARATORS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 _encode = msgspec.json.encode
@@ -116,7 +116,7 @@ def call_json(call: ToolCall | ToolCallComplete, slot: str | None) -> bytes:
 
 
 def usage_object(usage: Usage, context: EncodeContext) -> dict[str, Any]:
-    """`usageMetadata`: thoughts are counted beside the candidates, the prompts of tools beside the prompt (3.12)."""
+    """`usageMetadata`: thoughts are counted beside the candidates, the prompts of tools beside the prompt."""
     if context.same_dialect and usage.raw is not None:
         return usage.raw
     prompt = usage.input_total - usage.tool_prompt
