@@ -182,7 +182,7 @@ def add_install_option(parser: argparse.ArgumentParser) -> None:
 
 
 def install(names: list[str]) -> None:
-    """Those of these systems that are missing; one that can not be had does not keep the others out."""
+    """Those of these systems that are missing; one that cannot be had does not keep the others out."""
     for package in dict.fromkeys(PACKAGES[name.partition("-")[0]] for name in names):
         if not package.path.exists():
             try:

@@ -142,7 +142,7 @@ class InvalidRequest(ClientError):
 
 
 class UnsupportedFeature(ClientError):
-    """The request is legal but can not be expressed to the chosen upstream; `path` names the field.
+    """The request is legal but cannot be expressed to the chosen upstream; `path` names the field.
 
     Leave the field out, choose an upstream that has it (see the dialects page), or, where the refusal comes from
     `strict`, turn that off to have it dropped with a warning.
@@ -223,7 +223,7 @@ class UpstreamClosed(UpstreamError):
 
 
 class FormatError(AthenaError):
-    """A tool call written by the model can not be used.
+    """A tool call written by the model cannot be used.
 
     Ask the model again; nothing of the call may be run.
     """

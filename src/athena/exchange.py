@@ -367,7 +367,7 @@ class Exchange:
     def _broke(self, error: Exception) -> Step:
         """A stage raised over what the upstream sent: the client gets one failure in its dialect, whatever it has seen."""
         if isinstance(error, UNREADABLE):
-            return self._fail(self._visible(protocol_error(f"the answer can not be read: {error}")))
+            return self._fail(self._visible(protocol_error(f"the answer cannot be read: {error}")))
         self.defect = "".join(traceback.format_exception(error))
         return self._fail(Error("the gateway failed; its log says why", kind="server", code="internal_error"))
 

@@ -71,7 +71,7 @@ class Parser:
 
     Raises:
         UsageError: There is no such format.
-        InvalidRequest: A tool can not be read.
+        InvalidRequest: A tool cannot be read.
 
     Examples:
         >>> parser = Parser(model="Qwen/Qwen2.5-7B-Instruct")
@@ -179,7 +179,7 @@ def parse(
 
     Raises:
         UsageError: There is no such format.
-        InvalidRequest: A tool can not be read.
+        InvalidRequest: A tool cannot be read.
 
     Examples:
         >>> parse('<tool_call>{"name": "get_time", "arguments": {"tz": "UTC"}}</tool_call>').calls[0].arguments
@@ -255,7 +255,7 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str |
 def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # noqa: A002
     """The `tools`, in any API's shape, and how to call them in that `format`, as text for a system prompt.
 
-    Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that can not be read.
+    Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that cannot be read.
 
     Examples:
         >>> "get_time" in render_tools([{"name": "get_time"}], format="hermes")

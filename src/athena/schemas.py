@@ -521,7 +521,7 @@ def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, .
     if isinstance(reference, str):
         target = None if reference in inside else walk.target(reference, path)
         if target is None:
-            walk.lose(path, f"reference {reference[:_PATH]} can not be written out")
+            walk.lose(path, f"reference {reference[:_PATH]} cannot be written out")
             return {"type": "object", "description": f"see {reference[:_PATH]}"}
         siblings = {key: value for key, value in schema.items() if not key.startswith("$") and key != "definitions"}
         return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), depth)

@@ -91,7 +91,7 @@ class ToolAdapter:
             fields of `athena.prompted.options.PromptedOptions`. Without any, the policy is `stop_on_first`.
 
     Raises:
-        ToolConfigurationError: Options can not work; `problems` names all of them.
+        ToolConfigurationError: Options cannot work; `problems` names all of them.
 
     Examples:
         >>> adapter = ToolAdapter(policy="collect_then_stop")

@@ -627,7 +627,7 @@ def test_a_whole_answer_that_failed_is_an_error_body() -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "timeout_error")
 
 
-# -- decoding: what one case file can not say ---------------------------------------------------------------------------------
+# -- decoding: what one case file cannot say ---------------------------------------------------------------------------------
 
 
 def read(data: bytes, *, stream: bool = True, **fields: Any) -> list[Event]:

@@ -392,7 +392,7 @@ def test_images_and_documents() -> None:
         Foreign(kind="compaction", dialect="openai_responses", raw={}),
     ],
 )
-def test_what_can_not_be_shown_is_refused(part: Part) -> None:
+def test_what_cannot_be_shown_is_refused(part: Part) -> None:
     assert refused(foreign(user(part))) == "turns[0].parts[0]"
 
 

@@ -69,7 +69,7 @@ def test_system_blocks_stay_apart_or_become_one_string() -> None:
     assert sent(foreign(system=system[:1]), Profile(developer_role=True))["messages"][0]["role"] == "developer"
 
 
-def test_results_come_first_then_what_they_can_not_hold_then_the_user() -> None:
+def test_results_come_first_then_what_they_cannot_hold_then_the_user() -> None:
     image = Image(source=Base64("image/png", "AAAA"))
     results = (
         ToolResult(call_id="call_1", parts=(Text(text="a"), Text(text="b"), image)),

@@ -59,7 +59,7 @@ class Markup(NamedTuple):
 
 
 def markup(known: Format, number: int) -> Markup:
-    """The call of that number, or the first one where the format can not hold it."""
+    """The call of that number, or the first one where the format cannot hold it."""
     name, arguments = CALLS[number % len(CALLS)]
     call = _call(name, arguments)
     if known.inexpressible(call) is not None:

@@ -452,7 +452,7 @@ def test_trust_takes_a_file_or_a_directory(place: Place, in_project: Run) -> Non
     assert "was not trusted" in gone.err
 
 
-def test_what_can_not_be_trusted(place: Place, in_project: Run) -> None:
+def test_what_cannot_be_trusted(place: Place, in_project: Run) -> None:
     for text, words in (("port: [", "not valid YAML"), (None, "does not exist")):
         if text is None:
             place.file.unlink()

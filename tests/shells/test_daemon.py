@@ -109,7 +109,7 @@ def test_a_failed_start_shows_the_log(home: Path) -> None:
         (("--config", "nowhere.yml"), "nowhere.yml: does not exist"),
     ],
 )
-def test_a_start_that_can_not_work_starts_nothing(home: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_a_start_that_cannot_work_starts_nothing(home: Path, arguments: tuple[str, ...], words: str) -> None:
     result = athena(home, "start", *arguments)
     assert result.code == 1
     assert words in result.err

@@ -217,7 +217,7 @@ def test_what_is_no_origin(written: str) -> None:
         clean_origin(written)
 
 
-def test_a_program_that_builds_its_own_configuration_can_not_let_every_page_in_without_keys() -> None:
+def test_a_program_that_builds_its_own_configuration_cannot_let_every_page_in_without_keys() -> None:
     with pytest.raises(ConfigError, match="no key"):
         WebAccess.of(Config(allow_origins=("*",)), None)
     keys: tuple[Any, ...] = (GatewayKey(hash="sha256:" + "0" * 64),)

@@ -59,7 +59,7 @@ def map_batches(
     (best, because Arrow lists every field of any tool in all of them) or nested values, whose empty fields count as absent.
 
     The result has the columns of `athena.batch.outcome_schema`: `id` is the given column, unchanged, and null where there is
-    none; a data frame also keeps its index, and has Arrow types. A row that can not be read has one error with the code
+    none; a data frame also keeps its index, and has Arrow types. A row that cannot be read has one error with the code
     `bad_record`, and the others are done.
 
     Args:
@@ -76,7 +76,7 @@ def map_batches(
 
     Raises:
         UsageError: The batch is of another kind, a column is not there, or `format` is unknown.
-        InvalidRequest: `tools` can not be used.
+        InvalidRequest: `tools` cannot be used.
         ImportError: pyarrow is not installed.
 
     Examples:

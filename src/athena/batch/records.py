@@ -101,7 +101,7 @@ def parse_batch(
     `starts_in_thinking` (the prompt opened the reasoning) and `untrusted` (a list of the texts that the model was given and did
     not write: calls that stand in them are quotations). Nothing is kept, so the input may be endless.
 
-    A record that can not be read does not stop the others: its outcome has one error with the code `bad_record` and a message
+    A record that cannot be read does not stop the others: its outcome has one error with the code `bad_record` and a message
     that begins with the record's number, counted from 1.
 
     Args:
@@ -118,7 +118,7 @@ def parse_batch(
 
     Raises:
         UsageError: `format` is unknown.
-        InvalidRequest: `tools` can not be used.
+        InvalidRequest: `tools` cannot be used.
 
     Examples:
         >>> outcomes = parse_batch([
@@ -157,12 +157,12 @@ class RecordParser:
         self._echo: EchoRule = echo
 
     def mapping(self, value: object, place: str = "") -> Outcome:
-        """The outcome of a record as Python values; `place` begins the message if it can not be read."""
+        """The outcome of a record as Python values; `place` begins the message if it cannot be read."""
         try:
             record = msgspec.convert(value, Record)
         except (msgspec.ValidationError, RecursionError) as error:
             given = value.get("id") if isinstance(value, Mapping) else None
-            return bad_record(given, f"{place}the record can not be read: {error}")
+            return bad_record(given, f"{place}the record cannot be read: {error}")
         return self.outcome(record, place)
 
     def outcome(self, record: Record, place: str = "") -> Outcome:
@@ -174,7 +174,7 @@ class RecordParser:
         return _folded(record.id, parser.format, [*events, *quotations(parser.notes)])
 
     def events(self, record: Record, place: str = "") -> dict[str, Any]:
-        """The id and the events of the record, or, if it can not be read, its outcome."""
+        """The id and the events of the record, or, if it cannot be read, its outcome."""
         try:
             parser, events = self._read(record)
             return {"id": record.id, "events": [*events, *quotations(parser.notes)]}
@@ -215,7 +215,7 @@ def is_bad(outcome: Mapping[str, Any]) -> bool:
 
 
 def _folded(record_id: Any, found_format: str, events: list[Event]) -> Outcome:
-    """What `parsing.parse` folds out of the same events, without the parts of an answer that a text can not have."""
+    """What `parsing.parse` folds out of the same events, without the parts of an answer that a text cannot have."""
     text: list[str] = []
     thinking: list[str] = []
     calls: dict[int, FoundCall | None] = {}

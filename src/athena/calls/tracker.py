@@ -142,14 +142,14 @@ class ToolCallTracker:
         if call.started or not call.name:
             return None
         if not call.id and (call_id is not None or call.arguments):
-            # The id is late or will never come: a call whose arguments already run can not wait for it.
+            # The id is late or will never come: a call whose arguments already run cannot wait for it.
             self._name_it(call)
         if not call.id:
             return None
         return self._begin(call)
 
     def append_args(self, id: Hashable, delta: str) -> ToolCallDelta | None:  # noqa: A002 - the name of the source system
-        """Add a piece of arguments, `delta`; `id` is the call's id or the upstream's key. None when it can not be shown (yet).
+        """Add a piece of arguments, `delta`; `id` is the call's id or the upstream's key. None when it cannot be shown (yet).
 
         Raises `LimitExceeded` when the arguments grow too large.
         """

@@ -30,7 +30,7 @@ class Target(msgspec.Struct, frozen=True):
     model: str
     profile: Profile = Profile()
     strict: bool = False
-    """Refuse what can not be represented instead of dropping it with a warning."""
+    """Refuse what cannot be represented instead of dropping it with a warning."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -326,7 +326,7 @@ class StreamDecoder(ABC):
         return False
 
     def _unread(self, name: str, payload: bytes, error: Exception, out: list[Event]) -> None:
-        """A record that did not decode: with what UTF-8 can not hold replaced, it may."""
+        """A record that did not decode: with what UTF-8 cannot hold replaced, it may."""
         mended = mended_json(payload)
         if mended != payload:
             try:

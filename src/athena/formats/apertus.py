@@ -51,7 +51,7 @@ def _declaration(tool: Tool) -> str:
 
 
 def inexpressible(call: ToolCall) -> str | None:
-    """A tool called like a field of a call can not be told from one."""
+    """A tool called like a field of a call cannot be told from one."""
     return "a key of that name means something else" if call.name in _KEYS else None
 
 

@@ -110,7 +110,7 @@ class CallReading:
         if taken > self._longest:
             self._longest = taken
         if cut and writer.reserved and writer.malformed_policy != "text":
-            # What can not be a call was not cut either, however much of it had come when the reader began.
+            # What cannot be a call was not cut either, however much of it had come when the reader began.
             excluded = self._candidates[0].is_excluded(scanner.text, scanner.at + len(self._marker))
             self._cut_head = self._cut_head or not excluded
         if len(self._candidates) > 1:

@@ -1,6 +1,6 @@
 """The parser of model text: `feed` text as it arrives, get events; `close` at the end.
 
-One object per choice and channel of an answer. Text that can not become markup leaves at once; the search for markers is one
+One object per choice and channel of an answer. Text that cannot become markup leaves at once; the search for markers is one
 regular expression over the markers live in the phase (text or reasoning), and what is held back is never more than a possible
 beginning of one, until a format's reader takes over (`call_reading`). What is text is said by `speech`.
 """

@@ -70,7 +70,7 @@ def _drop_echo(scan: Scanner, calls: CallWriter) -> Steps[None]:
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
-    """One list with all calls; strings escaped, unlike the template's, because it can not be read back otherwise."""
+    """One list with all calls; strings escaped, unlike the template's, because it cannot be read back otherwise."""
     return f"{BEGIN}[{', '.join(_call(call) for call in calls)}]{END}"
 
 

@@ -110,7 +110,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 
 def inexpressible(call: ToolCall) -> str | None:
-    """The token can not be written in a value, and what stands in lists and objects carries no types."""
+    """The token cannot be written in a value, and what stands in lists and objects carries no types."""
     if set(call.name) & set('"\n<>') or not call.name:
         return "the name does not fit into an attribute"
     for key, value in arguments_of(call).items():

@@ -42,7 +42,7 @@ _STARTS_CALL = re.compile(r"[\w.\-/:]++[ \t]*+(?:\r?\n|[<{\[])")
 _ANY_TOOL = ToolBook(None)
 
 Marker = tuple[str, tuple[tuple[Reader, "re.Pattern[str] | None"], ...], int]
-"""A marker, who reads what follows it and what can not follow it, and how many of it to try."""
+"""A marker, who reads what follows it and what cannot follow it, and how many of it to try."""
 Candidate = tuple[int, str, Reader]
 """Where a marker stands, the marker, and a reader for what follows it."""
 

@@ -304,7 +304,7 @@ class Recognizer:
         self._with_tools: BoundedCache[tuple[str, ...], Recognizer] = BoundedCache(_RECOGNIZERS_BYTES)
 
     def compile(self) -> None:
-        """Build every search now, for those who can not wait for it later."""
+        """Build every search now, for those who cannot wait for it later."""
         self.text.compile()
         self.reasoning.compile()
 

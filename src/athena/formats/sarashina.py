@@ -82,7 +82,7 @@ def _dictionary(scan: Scanner, calls: CallWriter) -> Steps[None]:
     name = _string(fields.get("name"))
     if not calls.is_open:
         if name is None:
-            calls.bad_head("a tool call that can not be read", text)
+            calls.bad_head("a tool call that cannot be read", text)
             return
         calls.open(name)
     if name is None or calls.book.resolve(name) != calls.name:

@@ -1,7 +1,7 @@
 """Text that arrives in pieces, read as if it were there from the beginning.
 
 A format's reader is a generator: it asks the scanner for what it needs and `yield`s where the text ends too early. Every
-question is answered only once the answer can no longer change, whatever comes next, so a reader can not tell how the text was
+question is answered only once the answer can no longer change, whatever comes next, so a reader cannot tell how the text was
 cut: equality of streamed and whole parsing is a property of this file, not of fifty formats.
 
 What a reader takes is recorded until it commits to a call; a reader that raises `Declined` gets its text put back, every

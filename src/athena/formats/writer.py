@@ -163,7 +163,7 @@ class CallWriter:
         self.in_reasoning = False
         """All text of this parser is reasoning."""
         self.commits = 0
-        """Rises whenever something is shown or dropped for good: the text before it can not go back."""
+        """Rises whenever something is shown or dropped for good: the text before it cannot go back."""
         self._scanner = scanner
         self._output = output
         self._seed = seed
@@ -326,7 +326,7 @@ class CallWriter:
         self._done()
 
     def fail(self, reason: str) -> None:
-        """The open call can not be used. Declined when nothing of it was shown and the policy says text."""
+        """The open call cannot be used. Declined when nothing of it was shown and the policy says text."""
         if self._muted:
             self._done()
             return

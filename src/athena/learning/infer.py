@@ -58,13 +58,13 @@ def infer(render: Render, format_id: str) -> Learnt:
         try:
             return _infer(render, way, format_id)
         except RenderFailed as failed:
-            reasons.append(f"it can not be rendered: {failed.message}")
+            reasons.append(f"it cannot be rendered: {failed.message}")
         except CannotLearn as refused:
             reasons.append(refused.message)
         except (ValueError, msgspec.ValidationError) as refused:
             reasons.append(str(refused))
     # A template that refuses one way of passing arguments mostly says the true reason in another.
-    told = [reason for reason in reasons if not reason.startswith("it can not be rendered")]
+    told = [reason for reason in reasons if not reason.startswith("it cannot be rendered")]
     raise CannotLearn((told or reasons)[0])
 
 

@@ -1,7 +1,7 @@
 """The one vocabulary between upstream decoders and client encoders.
 
 The seven events of source system D (`TextDelta` ... `Error`) are what everything speaks. `Start`, `WholePart`, `Extra` and
-`KeepAlive` carry what those seven can not.
+`KeepAlive` carry what those seven cannot.
 
 Grammar, for every stage and every dialect::
 

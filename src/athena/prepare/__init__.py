@@ -67,7 +67,7 @@ def _refuse_bound_features(request: Request) -> None:
                 why = "this upstream compacts no history" if asked else "only its maker can read a compacted history"
                 raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
     if request.max_output == 0:
-        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
+        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
 
 
 def _refuse_threads(request: Request) -> None:

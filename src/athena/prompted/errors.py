@@ -1,6 +1,6 @@
 """The five classes of failure of prompted tools, each under its branch of the one tree.
 
-ToolConfigurationError   options that can not work, found at construction            500
+ToolConfigurationError   options that cannot work, found at construction            500
 ToolValidationError      a request that breaks a limit or a rule of tools            400
 ToolProcessingError      an answer that does not give what was asked for             502
 ToolSystemError          cancelled by the caller                                     499
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ToolConfigurationError(ConfigError):
-    """The adapter's options can not work.
+    """The adapter's options cannot work.
 
     Mend all that `problems` names.
     """

@@ -102,7 +102,7 @@ def _plan(request: Request, options: PromptedOptions, style: str, losses: list[L
     seen: set[str] = set()
     for index, tool in enumerate(request.tools):
         if tool.kind == "hosted":
-            losses.append(Loss(f"tools[{index}]", "runs at its provider and can not be taught in a prompt"))
+            losses.append(Loss(f"tools[{index}]", "runs at its provider and cannot be taught in a prompt"))
             continue
         if options.name_chars and len(tool.name) > options.name_chars:
             raise ToolValidationError(

@@ -160,7 +160,7 @@ class PromptedStage:
         return sum(getattr(choice.reader, "candidates", choice.calls) for choice in self._choices.values())
 
     def forbid_reask(self) -> None:
-        """The client has seen something: the answer can not be taken back."""
+        """The client has seen something: the answer cannot be taken back."""
         self._may_reask = False
 
     def feed(self, events: Sequence[Event], now: float = 0.0) -> list[Event]:
@@ -518,7 +518,7 @@ class PromptedStage:
         self._ended = event.last
 
     def _take_after_all(self, index: int, choice: _Choice, out: list[Event]) -> bool:
-        """The answer was put aside to be asked for again, and that can not be: it counts as it is. False: that was the end."""
+        """The answer was put aside to be asked for again, and that cannot be: it counts as it is. False: that was the end."""
         items, choice.aside, choice.rejected = choice.aside, [], ""
         self._may_reask = False
         self._items(index, choice, items, out)

@@ -3,7 +3,7 @@
 `jsonschema-rs` comes with the default install; the bare core checks the structure by hand: types of declared properties and
 what is required. A schema that is no schema accepts everything: it is the client's, not the model's fault.
 
-Schemas come from strangers and the library can not be interrupted, so the work is bounded before it is begun (`schema_cost`):
+Schemas come from strangers and the library cannot be interrupted, so the work is bounded before it is begun (`schema_cost`):
 what would take more steps than allowed is only looked at by hand, and the verdict says so. All checks of one answer share one
 allowance. Patterns run on the engine that never backtracks.
 """
@@ -74,7 +74,7 @@ class ArgumentCheck:
         try:
             value = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            # Legal JSON that msgspec does not read (a lone surrogate): the structure can not be judged.
+            # Legal JSON that msgspec does not read (a lone surrogate): the structure cannot be judged.
             return Verdict()
         check = self._checks.get(name)
         if check is None:

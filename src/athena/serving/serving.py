@@ -9,12 +9,12 @@ and tells what came of it. The states, and the calls that each allows:
 | state | what is happening | calls, and the state that follows |
 |---|---|---|
 | CHOOSING | the first target is to be chosen | `next`: BUILDING, or OVER with an error |
-| BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it can not be made |
+| BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it cannot be made |
 | READY | it is made | `next` says what to send; `sending`: SENDING; `failed`: FAILED |
 | SENDING | it is on its way | `head`: READING; `failed`: FAILED, or OVER when the client has its head |
 | READING | the answer comes in | `data`, `end`: READING, OVER; FAILED if it failed unseen; READY if the model is asked again |
 | FAILED | the client has seen nothing of it | `next`: BUILDING for the next attempt, PAUSING, or OVER with the error |
-| MOVING | a fallback can not be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
+| MOVING | a fallback cannot be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
 | PAUSING | the same target is asked again in a moment | `next`: PAUSING or BUILDING |
 | OVER | the client has its answer, or is gone | `close`: CLOSED |
 | CLOSED | everything that watches was told | none |
@@ -27,7 +27,7 @@ The rules, in the order in which they bite:
 - The client's head waits for the first event that decides the answer, but only so long; then keep-alives begin.
 - An upstream that refuses what a request holds is asked again without it, tools in the prompt; where that fails too, the
   first error is told.
-- A fallback that can not be asked this request is none: the failure that led to it is told.
+- A fallback that cannot be asked this request is none: the failure that led to it is told.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ class Serving:
             self.state = State.FAILED
 
     def _refused(self, error: AthenaError) -> Step:
-        """The request can not be put to a target: an answer like any other failure, but never tried again."""
+        """The request cannot be put to a target: an answer like any other failure, but never tried again."""
         event = error_event(error)
         answer = get_dialect(self.request.dialect).encode_error(event, self.record.request_id)
         self.record.error = event.code

@@ -87,7 +87,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     wish: Wish | None = None
     """A gateway to start for the duration."""
     check: bool = True
-    """Do not begin while the upstream can not be reached or refuses its key."""
+    """Do not begin while the upstream cannot be reached or refuses its key."""
 
 
 def run(
@@ -308,7 +308,7 @@ def ask(url: str, key: str) -> Gateway:
 
 
 def check_upstreams(gateway: Gateway, tell: Callable[[str], None]) -> None:
-    """Raises CanNotRun when no upstream of the gateway can be used; tells of single ones that can not."""
+    """Raises CanNotRun when no upstream of the gateway can be used; tells of single ones that cannot."""
     failed = [name for name, state in gateway.upstreams.items() if state in ("unreachable", "refused")]
     if not failed:
         return
@@ -376,7 +376,7 @@ def run_in_foreground(plan: Launch, url: str) -> int:
         try:
             signals.process = process = subprocess.Popen(plan.command, env=environment)
         except OSError as error:
-            raise CanNotRun(f"{plan.command[0]} can not be run: {error.strerror or error}") from None
+            raise CanNotRun(f"{plan.command[0]} cannot be run: {error.strerror or error}") from None
         code = process.wait()
     return code if code >= 0 else 128 - code
 

@@ -1,7 +1,7 @@
 """The gateway in the background: started, found, followed and stopped.
 
 The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
-process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.
+process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once cannot mislead.
 A gateway in a terminal leaves word of itself too, in `terminals/PID.json`, which it keeps locked while it lives.
 A directory or file that another user controls is refused: it could name somebody else's gateway as ours.
 """
@@ -28,7 +28,7 @@ from athena.shells.own_files import UnsafePlace, check_directory, open_own, own_
 from athena.shells.server import Plan, Started, serve
 
 KEY_VARIABLE = "_ATHENA_UPSTREAM_KEY"
-"""Carries a key from the starting process to the background one: unlike arguments, others can not read it."""
+"""Carries a key from the starting process to the background one: unlike arguments, others cannot read it."""
 LOWEST_PORT = 1024
 _STATE_BYTES = 64 * 1024
 _TAIL_LINES = 20
@@ -157,7 +157,7 @@ class Home:
             raise UnsafePlace(message) from None
 
     def _unusable(self, error: OSError) -> AthenaError:
-        return AthenaError(f"the state directory {self.directory} can not be used: {error.strerror or error}", code="state_dir")
+        return AthenaError(f"the state directory {self.directory} cannot be used: {error.strerror or error}", code="state_dir")
 
     def is_locked(self) -> bool:
         """Does a background process live?"""
@@ -242,7 +242,7 @@ def _opened_log(home: Home) -> int:
         if not os.fstat(log).st_size:
             os.write(log, logs.plain_line("started in the background").encode())
     except OSError as error:
-        raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
+        raise AthenaError(f"the log file cannot be written: {error}", code="log_file") from None
     return log
 
 

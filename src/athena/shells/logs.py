@@ -443,8 +443,8 @@ class LinesHandler(logging.Handler):
         try:
             return self.format(record)
         except Exception as error:
-            # A log line that can not be formatted must not end the thread that writes all others.
-            return f"{_local_time(record.created)} error   a log line of {record.name} can not be shown: {type(error).__name__}"
+            # A log line that cannot be formatted must not end the thread that writes all others.
+            return f"{_local_time(record.created)} error   a log line of {record.name} cannot be shown: {type(error).__name__}"
 
 
 _HANDLER: list[LinesHandler] = []

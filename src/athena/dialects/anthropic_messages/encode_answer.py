@@ -337,7 +337,7 @@ class MessagesStreamEncoder:
         if event.repaired or not self._pieces:
             shown = "".join(self._pieces)
             if not arguments.startswith(shown):
-                # What was streamed can not be taken back, and the client must not run it.
+                # What was streamed cannot be taken back, and the client must not run it.
                 self._error(Error(f"the arguments of {event.name} are not JSON", code="malformed_call"), out)
                 return
             rest = arguments[len(shown) :]

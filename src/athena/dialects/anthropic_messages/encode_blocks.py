@@ -237,7 +237,7 @@ class MessageWriter:
             return None
         if isinstance(part, Image):
             if part.detail is not None:
-                self._report.hint(f"{path}.detail", "image detail can not be chosen")
+                self._report.hint(f"{path}.detail", "image detail cannot be chosen")
             return self._finish({"type": "image", "source": self._image_source(part.source, path)}, part, path)
         block: Block = {"type": "document", "source": self._document_source(part.source, path)}
         if part.title is not None:
@@ -281,7 +281,7 @@ class MessageWriter:
 
     def _file_source(self, source: Source, path: str) -> Block:
         if not isinstance(source, FileRef) or not self._same:
-            self._report.refuse(path, "a file stored at one provider can not be read by another")
+            self._report.refuse(path, "a file stored at one provider cannot be read by another")
         return {"type": "file", "file_id": source.id}
 
     def _other(self, part: Part, role: str, path: str) -> Block | None:
@@ -291,7 +291,7 @@ class MessageWriter:
             if part.transcript:
                 self._report.emulate(path, "audio of an earlier answer is sent as its transcript")
                 return {"type": "text", "text": part.transcript}
-            self._report.drop(path, "audio of an earlier answer can not be sent")
+            self._report.drop(path, "audio of an earlier answer cannot be sent")
         if isinstance(part, Video):
             self._report.refuse(path, "video is not taken")
         if isinstance(part, Citation):

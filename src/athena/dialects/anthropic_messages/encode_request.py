@@ -222,7 +222,7 @@ def _check(request: Request, report: Report) -> None:
         report.hint("prompt_cache_key", "this API caches by breakpoints")
     for key, value in (request.server or {}).items():
         if key in _REFUSED_SERVER and value:
-            report.refuse(key, "it belongs to another provider's service and can not be left out")
+            report.refuse(key, "it belongs to another provider's service and cannot be left out")
         report.drop(key, "a setting of another provider's service")
 
 

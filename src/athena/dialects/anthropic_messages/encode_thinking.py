@@ -46,7 +46,7 @@ def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, re
         return Thinking({"type": "adaptive", **_display(reasoning)}, effort, max_tokens)
     if profile.thinking_budget:
         return _budget(reasoning, effort if same else None, limit, max_tokens, report)
-    report.drop("reasoning", "this model's thinking can not be controlled")
+    report.drop("reasoning", "this model's thinking cannot be controlled")
     return Thinking(None, None, max_tokens)
 
 
@@ -85,9 +85,9 @@ def _off(effort: str | None, max_tokens: int, profile: Profile, report: Report) 
     if profile.thinking_off == "disabled":
         return Thinking({"type": "disabled"}, effort, max_tokens)
     if profile.thinking_off == "between_tools":
-        report.emulate("reasoning", "this model can not stop thinking between tool calls")
+        report.emulate("reasoning", "this model cannot stop thinking between tool calls")
         return Thinking({"type": "between_tools"}, effort, max_tokens)
-    report.emulate("reasoning", "this model can not stop thinking; it is asked for the least effort")
+    report.emulate("reasoning", "this model cannot stop thinking; it is asked for the least effort")
     return Thinking({"type": "adaptive"}, "low", max_tokens)
 
 

@@ -123,7 +123,7 @@ def _hosted(tool: Tool, request: Request, profile: Profile, report: Report, path
         return _web_search(tool, report, path)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
-        report.refuse("tool_choice", f"{tool.name} runs at another provider and can not be forced here")
+        report.refuse("tool_choice", f"{tool.name} runs at another provider and cannot be forced here")
     report.drop(path, f"{tool.hosted or tool.name} runs at another provider")
     return None
 

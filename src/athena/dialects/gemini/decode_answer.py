@@ -450,7 +450,7 @@ class AnswerReader:
             self._tracker.append(out, key, arguments.text()[:-1])
 
     def _settle(self, out: list[Event]) -> bool:
-        """End every call that is still open; False when one of them can not be ended well."""
+        """End every call that is still open; False when one of them cannot be ended well."""
         written = len(out)
         for choice in self._choices.values():
             self._release(choice, out)

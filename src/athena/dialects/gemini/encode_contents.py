@@ -195,7 +195,7 @@ class ContentsEncoder:
         if isinstance(source, FileRef):
             if self._home:
                 return {"fileData": {"fileUri": source.id}}
-            raise UnsupportedFeature(f"{path}: a file stored at another provider can not be read here", path=path)
+            raise UnsupportedFeature(f"{path}: a file stored at another provider cannot be read here", path=path)
         if isinstance(source, Url):
             if not self._home and not source.url.startswith(_GOOGLE):
                 raise UnsupportedFeature(
@@ -205,7 +205,7 @@ class ContentsEncoder:
             return {"fileData": data}
         if isinstance(part, Audio) and part.transcript:
             return {"text": part.transcript}
-        raise UnsupportedFeature(f"{path}: audio kept at another provider can not be read here", path=path)
+        raise UnsupportedFeature(f"{path}: audio kept at another provider cannot be read here", path=path)
 
     def _drop(self, path: str, reason: str) -> None:
         if self._target.strict:

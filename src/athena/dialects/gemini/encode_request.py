@@ -87,7 +87,7 @@ def path_of(model: str, stream: bool) -> str:
     """
     name = model if model.startswith(_COLLECTIONS) else f"models/{model}"
     if any(segment in ("", ".", "..") for segment in name.split("/")):
-        raise InvalidRequest("model: the name of a model can not hold empty segments, '.' or '..'", path="model")
+        raise InvalidRequest("model: the name of a model cannot hold empty segments, '.' or '..'", path="model")
     action = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/v1beta/{quote(name, safe='/@', errors='replace')}:{action}"
 

@@ -247,7 +247,7 @@ class CallReader:
         self._note_ends(out, start)
 
     def _note_ends(self, out: list[Event], start: int) -> None:
-        """Calls that ended since `start`. One that can not be used ends the answer; nothing may follow it."""
+        """Calls that ended since `start`. One that cannot be used ends the answer; nothing may follow it."""
         for position in range(start, len(out)):
             event = out[position]
             if type(event) is ToolCallComplete:

@@ -249,7 +249,7 @@ def _marked_for_tools(system: tuple[Part, ...], request: Request, profile: Profi
 
 
 def _prefill(body: dict[str, Any], messages: list[dict[str, Any]], request: Request, writer: Writer, *, home: bool) -> None:
-    """An answer already begun by the client: continued where the upstream can, refused where it can not."""
+    """An answer already begun by the client: continued where the upstream can, refused where it cannot."""
     if home or not request.turns or request.turns[-1].role != "assistant" or not messages:
         return
     profile = writer.profile

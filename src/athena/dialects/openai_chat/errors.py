@@ -140,7 +140,7 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON that can always be sent: text that UTF-8 can not hold is escaped or replaced."""
+    """JSON that can always be sent: text that UTF-8 cannot hold is escaped or replaced."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -157,7 +157,7 @@ def _more(budget: int) -> str:
 def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
     effort, profile = _effort_of(request), writer.profile
     if profile.reasoning_control != "openrouter" and request.reasoning.visible is False:
-        writer.lose("reasoning.display", "this upstream can not be told to keep its reasoning to itself", semantic=False)
+        writer.lose("reasoning.display", "this upstream cannot be told to keep its reasoning to itself", semantic=False)
     if effort is None:
         if request.reasoning.visible is not None and profile.reasoning_control == "openrouter":
             return {"reasoning": {"exclude": not request.reasoning.visible}}

@@ -1,6 +1,6 @@
 """Turns to Chat messages.
 
-Every result becomes a tool message, first and in order; what a tool message can not hold (images, files) follows in a user
+Every result becomes a tool message, first and in order; what a tool message cannot hold (images, files) follows in a user
 message that names the call. A turn that still has its own raw message goes out as that message.
 
 Wire facts: docs/reference/wire-facts.md#rules-of-translation.
@@ -142,7 +142,7 @@ class MessageWriter:
             texts.append(Text(text=part.transcript))
             self._writer.emulate(path, "audio of an earlier answer is sent as its transcript")
         else:
-            self._writer.lose(path, "audio of an earlier answer can not be sent")
+            self._writer.lose(path, "audio of an earlier answer cannot be sent")
 
     def _unless_empty(self, message: Message, turn: Turn, path: str) -> Message | None:
         """A message without text and calls: only where the client itself wrote it so, or for the reasoning it carries."""
@@ -412,7 +412,7 @@ class MessageWriter:
                 kind = type(part).__name__.lower()
                 stored = isinstance(part.source, FileRef)
                 why = (
-                    "a file stored at another provider can not be sent"
+                    "a file stored at another provider cannot be sent"
                     if stored
                     else f"this {kind} has no form in this dialect"
                 )

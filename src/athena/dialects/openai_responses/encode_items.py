@@ -180,7 +180,7 @@ class ItemEncoder:
 
     def _file_id(self, source: Source, path: str) -> str:
         if not isinstance(source, FileRef) or not self._home:
-            raise UnsupportedFeature(f"{path}: a file stored at another provider can not be read here", path=path)
+            raise UnsupportedFeature(f"{path}: a file stored at another provider cannot be read here", path=path)
         return source.id
 
     def _marked(self, item: Item, mark: CacheMark | None) -> Item:

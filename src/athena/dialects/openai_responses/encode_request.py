@@ -93,7 +93,7 @@ def _overlay_conversation(request: Request, target: Target, losses: Losses, body
 
 def _fresh(request: Request, target: Target, losses: Losses) -> _Body:
     if request.previous_id is not None and request.dialect != NAME:
-        raise UnsupportedFeature("previous_id: conversations stored elsewhere can not be continued here", path="previous_id")
+        raise UnsupportedFeature("previous_id: conversations stored elsewhere cannot be continued here", path="previous_id")
     if request.n > 1:
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     body: _Body = {"model": target.model}
@@ -190,7 +190,7 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
         body.pop("reasoning", None)
         return
     if wanted.mode == "between_tools" and request.dialect != NAME:
-        losses.emulated("reasoning", "this model can not be told when to think; it is asked for little effort")
+        losses.emulated("reasoning", "this model cannot be told when to think; it is asked for little effort")
     _set(reasoning, "effort", _effort(wanted, profile.efforts))
     summary = wanted.summary
     if summary is None and wanted.visible is not False and (wanted.visible or wanted.mode in ("on", "adaptive")):

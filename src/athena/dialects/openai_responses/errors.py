@@ -143,7 +143,7 @@ def failed_error(error: Error) -> dict[str, Any]:
 
 
 def encode_json(value: Any) -> bytes:
-    """JSON bytes; a lone surrogate, which UTF-8 can not hold, becomes a question mark rather than the end of a stream."""
+    """JSON bytes; a lone surrogate, which UTF-8 cannot hold, becomes a question mark rather than the end of a stream."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -98,7 +98,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
 
 
 def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
-    """Drop the rest of a call that can not be used, up to the next marker; the marker stays. "" is the end of the text."""
+    """Drop the rest of a call that cannot be used, up to the next marker; the marker stays. "" is the end of the text."""
     while True:
         text, marker = yield from scan.piece(lexer)
         calls.noise(text)

@@ -49,7 +49,7 @@ class HeadedReader:
         boundary = (*shape.call_begin, *shape.section_end, *shape.section_begin)
         self._shape = shape
         self.never_section = too_often(shape.section_begin, SECTIONS_AT_ONCE)
-        """What can not follow a section's opening."""
+        """What cannot follow a section's opening."""
         self._ends = (*shape.call_end, *boundary)
         self._gap = Lexer(boundary)
         self._behind = Lexer(self._ends)

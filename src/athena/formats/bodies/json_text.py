@@ -64,7 +64,7 @@ _WORDS = frozenset({"true", "false", "null"})
 
 
 class JsonPipe:
-    """One JSON value. `done` when it ended, `stuck` when the next character can not belong to it."""
+    """One JSON value. `done` when it ended, `stuck` when the next character cannot belong to it."""
 
     __slots__ = (
         "_after", "_comma", "_depth_limit", "_double", "_lenient", "_stack", "_state", "_undecided", "done", "quote",

@@ -99,7 +99,7 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
                 if fields.others is not None:
                     # Ordinary JSON, where only some keys make a call of it.
                     raise Declined from None
-                calls.bad_head("a tool call that can not be read", scan.recorded)
+                calls.bad_head("a tool call that cannot be read", scan.recorded)
                 yield from skip_to(scan, calls, lexer_of(ends))
                 return found + 1
             found += 1

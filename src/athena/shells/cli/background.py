@@ -58,7 +58,7 @@ def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> Non
     check_bind(config.host, config.keys)
     if 0 < config.port < daemon.LOWEST_PORT:
         raise AthenaError(
-            f"port {config.port} can not be used in the background: choose 1024 to 65535 (athena serve takes any)"
+            f"port {config.port} cannot be used in the background: choose 1024 to 65535 (athena serve takes any)"
         )
     for warning in loaded.warnings:
         click.echo(f"athena: warning: {warning}", err=True)

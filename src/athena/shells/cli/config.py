@@ -59,7 +59,7 @@ def init(file: Path, force: bool) -> None:
     except FileExistsError:
         raise AthenaError(f"{file} is there already; --force replaces it") from None
     except OSError as error:
-        raise AthenaError(f"{file} can not be written: {error.strerror or error}") from None
+        raise AthenaError(f"{file} cannot be written: {error.strerror or error}") from None
     next_steps = "athena config trust, and athena config check" if trust_own(file, text) else "athena config check"
     click.echo(f"Wrote {file}. Edit it, then: {next_steps}")
 

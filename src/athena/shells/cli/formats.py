@@ -72,7 +72,7 @@ def learn(template: Path, name: str | None, output: Path | None) -> int:
         try:
             output.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise AthenaError(f"{output} can not be written: {error.strerror or error}") from None
+            raise AthenaError(f"{output} cannot be written: {error.strerror or error}") from None
     click.echo(f"athena: {learnt.about}", err=True)
     return 0
 

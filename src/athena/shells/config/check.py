@@ -23,7 +23,7 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "
 
 
 class _Bad(Exception):
-    """This value can not be used; the report has it already."""
+    """This value cannot be used; the report has it already."""
 
 
 @cache

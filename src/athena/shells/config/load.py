@@ -133,7 +133,7 @@ def _hints(config: Config, sources: Sources) -> tuple[str, ...]:
 
 
 def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
-    """The changed keys that a reload can not apply."""
+    """The changed keys that a reload cannot apply."""
     changed = [key for key in _RESTART if getattr(old, key) != getattr(new, key)]
     # Other files are taken up; a listener that speaks plain HTTP goes on to, and the other way round.
     return (*changed, "tls") if bool(old.tls.cert) != bool(new.tls.cert) else tuple(changed)

@@ -119,7 +119,7 @@ def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Repo
     for name, value in upstream.headers.items():
         where = (*path, "headers", name)
         if not _TOKEN.match(name) or name.lower() in _OWN_HEADERS:
-            report.error(where, "this header can not be set")
+            report.error(where, "this header cannot be set")
         if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value.reveal()):
             report.error(where, "a header's value must not hold control characters")
     if upstream.proxy is not None:
@@ -201,7 +201,7 @@ class _KeyReader:
                 text = stream.read(_KEY_FILE_BYTES).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            self._report.error(path, f"the file can not be read: {reason}")
+            self._report.error(path, f"the file cannot be read: {reason}")
             return None
         if not text:
             self._report.error(path, "the file is empty")
@@ -330,7 +330,7 @@ def _check_formats(config: Config, report: Report) -> None:
 def _check_tokens(name: str, tokens: dict[str, str], path: Path, report: Report) -> None:
     with_tokens = get_format(name).with_tokens
     if with_tokens is None:
-        report.error(path, f"the markers of {name} can not be changed")
+        report.error(path, f"the markers of {name} cannot be changed")
         return
     try:
         with_tokens(tokens)

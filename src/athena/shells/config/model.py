@@ -171,7 +171,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     unknown_tool: UnknownToolRule = "pass"
     """A well-formed call of a tool nobody declared, in a format with control tokens: pass it on, show it as text, or fail."""
     malformed: MalformedRule | None = None
-    """A call that can not be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
+    """A call that cannot be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
     else text."""
     echo: EchoRule | None = None
     """A call in the model's text that it quotes from the request; left out: as in the top-level echo."""
@@ -191,7 +191,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     quirks: dict[str, Any] = {}
     """Single profile fields that differ for these models."""
     strict: bool | None = None
-    """Refuse what can not be represented instead of dropping it with a warning; left out: as in the top-level strict."""
+    """Refuse what cannot be represented instead of dropping it with a warning; left out: as in the top-level strict."""
     pairing: Pairing | None = None
     """Tool results without their call: strict refuses, repair turns them into text; left out: as in tool_pairing."""
     context_limit_kb: Count = 0
@@ -215,7 +215,7 @@ class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS for clients. Changed files are taken up while the gateway runs; a pair that can not be used is refused."""
+    """TLS for clients. Changed files are taken up while the gateway runs; a pair that cannot be used is refused."""
 
     cert: str = ""
     """PEM file with the gateway's certificate and those between it and the authority; empty: plain HTTP."""
@@ -354,7 +354,7 @@ class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     retry_required: bool = False
     """Ask once more when a required call is missing from the answer."""
     reask: bool = False
-    """Ask once more, explaining, when a call can not be used or a required one is missing, and nothing was shown yet."""
+    """Ask once more, explaining, when a call cannot be used or a required one is missing, and nothing was shown yet."""
     invalid_arguments: Literal["pass", "text", "error"] = "pass"
     """A call whose arguments break the tool's schema: pass it on, leave it as text, or fail."""
     style: Text = "json"
@@ -418,7 +418,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     format_overrides: dict[str, Text] = {}
     """Text format by model name or pattern, the upstream's name first, then the client's. `prompt` means prompted tools."""
     strict: bool = False
-    """Refuse what can not be represented instead of dropping it with a warning."""
+    """Refuse what cannot be represented instead of dropping it with a warning."""
     tool_pairing: Pairing = "strict"
     """Tool results without their call: strict refuses, repair turns them into text."""
     echo: EchoRule = "text"

@@ -1,6 +1,6 @@
 """From a client's model name to the targets to try, in order. Pure: built once per configuration, asked once per request.
 
-Rules lead to upstreams and never to other rules, so aliases can not go in circles.
+Rules lead to upstreams and never to other rules, so aliases cannot go in circles.
 """
 
 from __future__ import annotations

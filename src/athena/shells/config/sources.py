@@ -168,7 +168,7 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
 
 
 def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) -> tuple[FoundFile, bytes | None]:
-    """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that can not be read."""
+    """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that cannot be read."""
     if sources.config_file is not None:
         return FoundFile(file, Standing.EXPLICIT), read_bytes(file, label)[0]
     if lies_in(file, sources.own_directories):
@@ -178,7 +178,7 @@ def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) 
     try:
         approval = sources.trust_store.find(file)
     except UnsafePlace as error:
-        notice = ConfigProblem(f"not used: what is trusted can not be told, because {error}", "", label, None, "", is_in_use)
+        notice = ConfigProblem(f"not used: what is trusted cannot be told, because {error}", "", label, None, "", is_in_use)
         return FoundFile(file, Standing.UNTRUSTED, notice), None
     if approval is None:
         return FoundFile(file, Standing.UNTRUSTED, not_used(file, label, Standing.UNTRUSTED, fatal=is_in_use)), None
@@ -218,7 +218,7 @@ def read_bytes(file: FilePath, label: str) -> tuple[bytes, os.stat_result]:
     except IsADirectoryError:
         raise BadYaml(ConfigProblem("is no file", "", label)) from None
     except OSError as error:
-        raise BadYaml(ConfigProblem(f"can not be read: {error.strerror or error}", "", label)) from None
+        raise BadYaml(ConfigProblem(f"cannot be read: {error.strerror or error}", "", label)) from None
     if len(data) > MAX_FILE_BYTES:
         raise BadYaml(ConfigProblem(f"is larger than {MAX_FILE_BYTES} bytes", "", label))
     return data, info

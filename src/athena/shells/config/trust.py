@@ -9,7 +9,7 @@ which files are written. So a file counts only when the user placed or approved 
     UNTRUSTED   any other athena.yml of the current directory                    not used, not even read
 
 `TrustStore` remembers, for the absolute path of a file, the SHA-256 of the bytes that were approved. Whoever loads a file reads
-its bytes once, and hashes and parses those same bytes: a file that changes in between can not be obeyed unseen.
+its bytes once, and hashes and parses those same bytes: a file that changes in between cannot be obeyed unseen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which host names and which web pages may talk to the gateway: headers in, verdict out, no IO.
 
 Any web page can make its visitor's browser send requests to this machine. A gateway that asks for no key must tell them from
-the requests of the user's own programs, and three headers do that, because a page can not choose them:
+the requests of the user's own programs, and three headers do that, because a page cannot choose them:
 
 - `Host`. A page can point its own name at 127.0.0.1 (DNS rebinding). The browser then takes the gateway for the page's own
   server and lets the page read every answer, but the request still carries the page's name in `Host`.

@@ -118,7 +118,7 @@ class Driver:
         try:
             self._serving.close(self._loop.time())
         except Exception:
-            # The answer is out: what is written about it can not change it any more.
+            # The answer is out: what is written about it cannot change it any more.
             LOG.exception("request %s could not be counted", record.request_id)
 
     async def _serve(self) -> None:

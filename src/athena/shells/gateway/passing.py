@@ -247,7 +247,7 @@ class Passage:
             self._client.on_drained = None
 
     def _break_off(self, error: Error) -> None:
-        """The answer can not be finished: say so in the stream, or let the connection break."""
+        """The answer cannot be finished: say so in the stream, or let the connection break."""
         if self._is_stream:
             self._client.finish(b"data: " + self._dialect.encode_error(error, self._record.request_id).body + b"\n\n")
         else:

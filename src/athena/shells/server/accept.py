@@ -72,7 +72,7 @@ class Acceptor:
                 continue  # it has left again
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    LOG.error("a connection can not be accepted: %s", error)
+                    LOG.error("a connection cannot be accepted: %s", error)
                 else:
                     self._exhausted(error)
                 self._pause()

@@ -12,7 +12,7 @@ class ListenerTls:
     """A listening socket keeps the context that it was given. Every handshake begins there and goes on in the newest one."""
 
     def __init__(self, tls: Tls) -> None:
-        """Raises ConfigError when the certificate and the key can not be used."""
+        """Raises ConfigError when the certificate and the key cannot be used."""
         self._newest = listener_context(tls)
         self._listening = self._newest
         self._listening.sni_callback = self._choose

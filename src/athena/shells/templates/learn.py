@@ -187,7 +187,7 @@ def _text(path: Path, most: int) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror or error}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(data) > most:
         raise UsageError(f"{path} is larger than {most} bytes")
     try:

@@ -196,7 +196,7 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case TimeoutError():
             failure = UpstreamTimeout(f"{place} took too long (connect limit)", code="connect_timeout")
         case socket.gaierror():
-            failure = UpstreamClosed(f"{place} can not be found: {cause.strerror}", code="upstream_dns_failed")
+            failure = UpstreamClosed(f"{place} cannot be found: {cause.strerror}", code="upstream_dns_failed")
         case ssl.SSLCertVerificationError():
             failure = UpstreamProtocol(
                 f"{place} has a certificate that is not trusted: {cause.verify_message}", code="upstream_certificate"
@@ -206,5 +206,5 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case _ if stage == "tls" and cause.errno in (None, errno.ECONNRESET):
             failure = UpstreamProtocol(f"{place} broke the TLS handshake off", code="upstream_tls")
         case _:
-            failure = UpstreamClosed(f"{place} can not be reached: {cause.strerror or cause}", code="upstream_unreachable")
+            failure = UpstreamClosed(f"{place} cannot be reached: {cause.strerror or cause}", code="upstream_unreachable")
     return failure

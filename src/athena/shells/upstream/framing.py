@@ -206,7 +206,7 @@ class ResponseFraming:
             if length is not None:
                 raise UpstreamProtocol("the response has both Content-Length and Transfer-Encoding")
             if coding.strip().lower() != "chunked" or self._version == "1.0":
-                raise UpstreamProtocol("the response has a Transfer-Encoding that can not be read")
+                raise UpstreamProtocol("the response has a Transfer-Encoding that cannot be read")
         if length is not None and not (length.isascii() and length.isdigit() and len(length) < 19):
             raise UpstreamProtocol("the response's Content-Length is not a number")
         if self.status in _BODYLESS:

@@ -266,7 +266,7 @@ class UpstreamResponse:
     # -- inside ------------------------------------------------------------------------------------------------------------
 
     def _take_head(self) -> UpstreamProtocol | None:
-        """Show the head; returns why the body can not be read, if so."""
+        """Show the head; returns why the body cannot be read, if so."""
         framing = self._framing
         self.headers = headers = framing.headers
         encoding = headers.get("content-encoding")

@@ -31,7 +31,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=settings.ca_file)
         except (OSError, ssl.SSLError) as cause:
-            raise ConfigError(f"ca_file {settings.ca_file!r} can not be used: {cause}", code="invalid_ca_file") from cause
+            raise ConfigError(f"ca_file {settings.ca_file!r} cannot be used: {cause}", code="invalid_ca_file") from cause
     if not settings.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
