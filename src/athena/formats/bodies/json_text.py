@@ -43,7 +43,7 @@ from athena.formats.bodies.json_tokens import (
     TOP,
     WIDE,
 )  # fmt: skip
-from athena.formats.scanner import Run
+from athena.formats.machine.scanner import Run
 
 _SINGLE = Run(r"[^'\"\\\x00-\x1f]")
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}+")
