@@ -58,9 +58,9 @@ running gateway takes up a changed file only when it was named by `--config` or 
 its settings. `.env` files are not read.
 
 Files that Athena writes follow rules of their own. `log.file` must be a new file, an empty one or a log of Athena's;
-`log.sse_dir` and `state_dir` must be directories that belong to you and that nobody else can write to. Symbolic links are not
+`log.sse_dir` and `state_dir` must be directories that belong to you and that no other user can write to. Symbolic links are not
 followed, and everything is written with mode 600. A start or a reload that would break one of these rules is refused, with the
-command that mends it.\
+command that fixes it.\
 """.splitlines()
 
 

@@ -1,6 +1,7 @@
 """Other gateways, measured when they are installed in `.peers`; `--install` puts them there, in the versions named here.
 
-Each has one OpenAI-compatible provider, the fake upstream, one worker, and otherwise its defaults. They do unequal work: LiteLLM, for one, checks keys and tracks costs.
+Each has one OpenAI-compatible provider, the fake upstream, one worker, and otherwise its defaults. They do unequal work:
+LiteLLM, for one, checks keys and tracks costs.
 """
 
 from __future__ import annotations

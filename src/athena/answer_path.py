@@ -71,7 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str = ""
     """The upstream's name in the configuration, for messages about it."""
     secrets: tuple[str, ...] = ()
-    """What no error may repeat, whoever wrote it."""
+    """What no error may repeat, no matter where it came from."""
     retry_after_max: float = 120.0
     """The longest wait passed on: SDKs obey it without a bound of their own."""
 
@@ -220,7 +220,7 @@ class AnswerPath:
         if self._ended:
             return [], b""
         if self._decoder.finished:
-            # Everything was said before it broke: only the end itself is missing, and nobody needs it.
+            # Everything was said before it broke: only the end itself is missing, and it is not needed.
             return self.close()
         if self._accepted is not None:
             return self._pass([error], closing=True)

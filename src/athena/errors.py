@@ -14,7 +14,7 @@
     ├── FormatError                model text is at fault
     │   ├── MalformedCall          a call's arguments are not JSON
     │   ├── TruncatedCall          the text ended inside a call
-    │   └── UnknownTool            a call names a tool nobody declared
+    │   └── UnknownTool            a call names an undeclared tool
     ├── CannotLearn                a chat template shows no format that can be read back
     ├── ConfigError                the configuration is at fault
     └── UsageError                 Athena's own API is used wrongly, such as feed after close
@@ -294,7 +294,7 @@ class ConfigProblem(NamedTuple):
 class ConfigError(AthenaError):
     """The configuration is at fault; the message names file, line and key.
 
-    Mend what the message names; `problems` holds all of them. `athena config check` shows the same.
+    Fix what the message names; `problems` holds all of them. `athena config check` shows the same.
     """
 
     code = "invalid_config"
@@ -314,7 +314,7 @@ class ConfigError(AthenaError):
 class UsageError(AthenaError):
     """Athena's own API is used wrongly, such as `feed` after `close`.
 
-    Mend the program: the message says what was expected.
+    Fix the program: the message says what was expected.
     """
 
     code = "usage_error"

@@ -186,7 +186,7 @@ class Exchange:
         return self._show(events, output)
 
     def forget_call(self) -> None:
-        """Nobody will be asked again: what was sent upstream need not be kept."""
+        """No target will be asked again: what was sent upstream need not be kept."""
         self.call = msgspec.structs.replace(self.call, body=b"")
 
     @property
@@ -312,7 +312,7 @@ class Exchange:
     # -- what the client sees ----------------------------------------------------------------------------------------------
 
     def _ask_again(self, correction: Correction) -> Step:
-        """The model's answer was unusable and nobody has seen it: explain, and let it answer once more."""
+        """The model's answer was unusable and it was not shown: explain, and let it answer once more."""
         turns = (*self.prepared.request.turns, *correction_turns(correction.answer, correction.reason))
         request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
         encoded = self._upstream.encode_request(request, self._target)
@@ -393,7 +393,7 @@ def _shown_error(options: Options, error: Error) -> Error:
     """What a client may know of an error: no secret, no endless wait, and whose key it was that was refused."""
     if error.status in (401, 403) and options.hide_auth_errors:
         return Error(
-            "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
+            "the upstream refused the gateway's credentials; the operator has to fix the upstream's api_key",
             kind=kind_of_status(502),
             code="upstream_auth",
             status=502,

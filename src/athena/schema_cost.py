@@ -30,7 +30,7 @@ Refusal = Literal["", "schema_size", "reference", "pattern"]
 pattern in it needs backtracking or too many states."""
 
 MANY = 1 << 40
-"""Stands for every number of steps that nobody would wait for; all sums end here."""
+"""Stands for more steps than any caller would wait for; all sums end here."""
 MOST_BYTES = 64 * 1024
 """A schema's JSON text."""
 _MOST_NODES = 2000

@@ -24,17 +24,23 @@ VERSIONS = ("src/athena/formats/", "tests/cases/formats/", "docs/formats.md")
 """Here a number in brackets is the version of a model."""
 DATA = ("tests/recordings/", "tests/cases/schemas/")
 
-_DOCUMENT = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]*\w))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?")
+_DOCUMENT = re.compile(
+    r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]*\w))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?"
+)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?)(?: *\{#([\w.-]+)\})?$", re.MULTILINE)
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*$", re.MULTILINE | re.DOTALL)
 _NOWHERE = {
     "a requirement or trap of a document": re.compile(r"\b(?:requirements?|traps?) (?:[A-DMX]?\d|[A-DMX]\d)", re.IGNORECASE),
-    "an id of a requirement": re.compile(r"[(\"] ?(?:[A-DX]\d{1,2}|M(?:[4-9]|[12]\d))(?:[,;] [A-DMX]\d+)*(?:\)|: |\. )|\b[A-DMX]\d+ to [A-DMX]\d"),
+    "an id of a requirement": re.compile(
+        r"[(\"] ?(?:[A-DX]\d{1,2}|M(?:[4-9]|[12]\d))(?:[,;] [A-DMX]\d+)*(?:\)|: |\. )|\b[A-DMX]\d+ to [A-DMX]\d"
+    ),
     "a section by its number": re.compile(r"(?:\bsections? |§ ?)\d(?:\.\d+)*(?![\w.]*\))"),
     "a section number for a comment": re.compile(r"(?:^| )# ?\d\.\d{1,2}(?:\.\d)?(?:$|[,:;] |,)", re.MULTILINE),
     "a section number for a statement": re.compile(r"^(?:section|fact|note) = \"\d\.\d", re.MULTILINE),
-    "a section number in brackets": re.compile(r"(?<=[a-z`]) \((?<!in \()\d\.\d{1,2}(?:\.\d)?(?:(?:,| and| to) \d[\d.]*)*\)(?=[.:;,\"\n]| -)"),
+    "a section number in brackets": re.compile(
+        r"(?<=[a-z`]) \((?<!in \()\d\.\d{1,2}(?:\.\d)?(?:(?:,| and| to) \d[\d.]*)*\)(?=[.:;,\"\n]| -)"
+    ),
     "a section number for a docstring": re.compile(r"\"\"\"\d\.\d{1,2}(?:\.\d)?: "),
     "a tag of evidence": re.compile(r"\[[RTCDIU]\](?!\w)"),
 }
@@ -48,10 +54,18 @@ FOREIGN = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *PLACES], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *PLACES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for name in listed.stdout.split("\n"):
         path = ROOT / name
-        if name and path.suffix in KINDS and not name.startswith(DATA) and name != "tests/docs/test_references.py" and path.is_file():
+        if (
+            name
+            and path.suffix in KINDS
+            and not name.startswith(DATA)
+            and name != "tests/docs/test_references.py"
+            and path.is_file()
+        ):
             yield name, path.read_text("utf-8")
 
 
@@ -134,7 +148,12 @@ def test_the_fault_catalogue_is_on_its_page() -> None:
     page = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")
     rows = {int(number): rest for number, rest in re.findall(r"^\| (\d+) \|(.*)$", page, re.MULTILINE)}
     faults = tomllib.loads((ROOT / "tests" / "cases" / "faults.toml").read_text("utf-8"))["fault"]
-    missing = [(fault["row"], name) for fault in faults for name in fault["names"] if fault["row"] and f"`{name}`" not in rows.get(fault["row"], "")]
+    missing = [
+        (fault["row"], name)
+        for fault in faults
+        for name in fault["names"]
+        if fault["row"] and f"`{name}`" not in rows.get(fault["row"], "")
+    ]
     assert missing == []
     paths = re.findall(r"`(tests/[\w/]+\.py)`", page)
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -26,8 +26,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(config: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    """Not `--quiet`: it hides warnings from the count that `--strict` goes by. The theme's notice about its own future is turned
-    off by its own switch."""
+    """Not `--quiet`: it hides warnings from the count that `--strict` goes by. The theme's notice about its own future is
+    turned off by its own switch."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(target)]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(

@@ -134,7 +134,7 @@ def reordered(found: Markup) -> str:
 
 
 def parted(found: Markup) -> str:
-    """Characters that nobody sees between the letters of the name."""
+    """Invisible characters between the letters of the name."""
     name = found.call.name
     return found.text.replace(name, "\u200b".join(name))
 

@@ -322,7 +322,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert "larger than" in str(load(sources(tmp_path)).warnings[0])
     file.unlink()
     file.mkdir()
-    assert "is no file" in str(load(sources(tmp_path)).warnings[0])
+    assert "is not a file" in str(load(sources(tmp_path)).warnings[0])
     with pytest.raises(ConfigError, match="does not exist"):
         load(sources(tmp_path, config_file=tmp_path / "nowhere.yml"))
     (tmp_path / "two").mkdir()

@@ -30,7 +30,7 @@ JSON_LINE = '{"time":"2026-01-01T10:00:00.000Z","level":"info","logger":"athena.
 
 @pytest.fixture
 def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on, everything on the disk belongs to somebody else."""
+    """From then on, everything on the disk belongs to another family."""
     return lambda: monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 4321)
 
 

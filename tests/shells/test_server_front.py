@@ -1,4 +1,5 @@
-"""The HTTP front against clients that do not play by the rules, on raw sockets (docs/reference/faults.md#clients-that-misbehave)."""
+"""The HTTP front against clients that do not play by the rules, on raw sockets
+(docs/reference/faults.md#clients-that-misbehave)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_faults_name_their_setting(authority: Authority, tmp_path: Path) -> None
     cases: list[tuple[dict[str, str], str]] = [
         ({"cert": missing, "key": str(key)}, f"tls.cert: {missing} cannot be read: No such file or directory"),
         ({"cert": str(cert), "key": missing}, f"tls.key: {missing} cannot be read: No such file or directory"),
-        ({"cert": str(tmp_path), "key": str(key)}, f"tls.cert: {tmp_path} is no file"),
+        ({"cert": str(tmp_path), "key": str(key)}, f"tls.cert: {tmp_path} is not a file"),
         ({"cert": str(text), "key": str(key)}, f"tls.cert: {text} does not hold a certificate in PEM form"),
         ({"cert": str(key), "key": str(key)}, f"tls.cert: {key} does not hold a certificate in PEM form"),
         ({"cert": str(cert), "key": str(cert)}, f"tls.key: {cert} does not hold a private key in PEM form"),

@@ -68,7 +68,7 @@ def map_batches(
         format: The format to look for in rows that do not say, or `auto`.
         model: The model of rows that do not say: its usual format is looked for first.
         tools: The tools of rows that do not say, in any API's shape.
-        repair: Mending of broken arguments: `off`, `syntax` or `schema`.
+        repair: Repair of broken arguments: `off`, `syntax` or `schema`.
         echo: What becomes of calls that are quoted from `untrusted`: they stay `text`, are an `error`, or are calls (`allow`).
 
     Returns:

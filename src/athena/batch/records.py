@@ -109,7 +109,7 @@ def parse_batch(
         format: The format to look for in records that do not say, or `auto`.
         model: The model of records that do not say: its usual format is looked for first.
         tools: The tools of records that do not say, in any API's shape.
-        repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
+        repair: Repair of broken arguments, in all records: `off`, `syntax` or `schema`.
         echo: What becomes of quotations, in all records: they stay `text`, are an `error`, or are calls (`allow`).
         seed: Goes, with each record's text, into the ids of calls that have none.
 

@@ -71,7 +71,7 @@ class AnswerLosses:
         self._note(Loss(f"answer.{path}", reason, "emulated"))
 
     def unknown(self, value: object, known: Collection[str], path: str = "") -> None:
-        """The fields of an object that nobody reads. They mean something to the upstream's own clients only."""
+        """The unread fields of an object. They mean something to the upstream's own clients only."""
         if isinstance(value, dict):
             for key, item in value.items():
                 if key not in known and item not in (None, [], {}, ""):
@@ -500,7 +500,7 @@ STATUS_OF: dict[ErrorKind, int] = {
 
 
 def kind_of_status(status: int) -> ErrorKind:
-    """The row of the error table for an HTTP status nobody explained better."""
+    """The row of the error table for an HTTP status without a better explanation."""
     if status in (401, 402, 403, 404, 409, 413, 429):
         return _KIND_OF_STATUS[status]
     if status in (503, 529):
@@ -624,7 +624,7 @@ def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "")
 
 
 def _seconds(text: str) -> float | None:
-    """A number of seconds somebody can wait for: finite, not negative."""
+    """A usable number of seconds: finite, not negative."""
     try:
         value = float(text)
     except ValueError:

@@ -89,7 +89,7 @@ def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | Non
         if marker == MESSAGE:
             break
     if not _CHANNEL_WORD.search(rest) and not _RECIPIENT.search(role + rest) and opener != START:
-        # A channel nobody knows: the model's own words, not for the reader.
+        # An unknown channel: the model's own words, not for the reader.
         return Header(None, thinking=True)
     return _meaning(calls, role, rest)
 

@@ -45,7 +45,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why an answer ended: our word for it, and the upstream's own."""
 
     kind: FinishKind = "stop"
-    """`stop`, `tool`, `length`, `refusal`, ...: the same word whoever answered."""
+    """`stop`, `tool`, `length`, `refusal`, ...: the same word for every upstream."""
     raw: str = ""
     """The upstream's own word for it."""
     stop_sequence: str | None = None
@@ -174,7 +174,7 @@ class ToolCallComplete(_Event, frozen=True):
     item_id: str | None = None
     """The upstream's id of the item, beside the call's own."""
     repaired: bool = False
-    """The arguments were mended: the joined deltas may differ from them."""
+    """The arguments were repaired: the joined deltas may differ from them."""
 
 
 class Done(_Event, frozen=True):

@@ -2,13 +2,13 @@
 
 Every node that comes from a client's JSON has two fields for what we do not model:
 
-- `raw`: the untouched JSON value. An encoder of the same dialect emits it as it stands. Whoever changes a node must drop it
+- `raw`: the untouched JSON value. An encoder of the same dialect emits it as it stands. Code that changes a node must drop it
   (`changed` does), because the value no longer says what the node says.
 - `extras`: the keys the decoder did not understand. They survive a change, are laid over the encoded node in the same
   dialect, and are reported as losses in every other.
 
 `Opaque` is reasoning state that only its maker can read (a signature, encrypted reasoning). It goes back to the family that
-minted it and to nobody else.
+minted it and to no other.
 """
 
 from __future__ import annotations

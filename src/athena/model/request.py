@@ -158,5 +158,6 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     raw: dict[str, Any] | None = None
     extras: dict[str, Any] | None = None
     unread: tuple[str, ...] = ()
-    """Paths of fields inside nested objects that nobody understood: at home they go along, anywhere else they are lost."""
+    """Paths of fields inside nested objects that the decoder did not understand: at home they go along, anywhere else they are
+    lost."""
     losses: tuple[Loss, ...] = ()

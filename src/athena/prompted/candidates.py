@@ -21,11 +21,11 @@ from athena.wire.json_span import is_json_object
 _PARAMETERS = frozenset({"parameters", "arguments"})
 _OTHERS = frozenset({"id", "type", "index"})
 _NAME_LIMIT = 512
-"""A longer name is nobody's."""
+"""Longer names are never tool names."""
 
 
 class Unusable(Declined):
-    """Meant as a call, since it names a declared tool, but nobody can use it."""
+    """Meant as a call, since it names a declared tool, but unusable."""
 
 
 class _Draft:

@@ -24,7 +24,7 @@ __all__ = [
 class ToolConfigurationError(ConfigError):
     """The adapter's options cannot work.
 
-    Mend all that `problems` names.
+    Fix all that `problems` names.
     """
 
     code = "invalid_tool_options"
@@ -40,7 +40,7 @@ class ToolValidationError(InvalidRequest):
 
 
 class ToolProcessingError(FormatError):
-    """The answer does not hold the call that was required, or holds one nobody can use.
+    """The answer does not hold the call that was required, or holds an unusable one.
 
     Ask again, or let the adapter do so with `reask=True`.
     """

@@ -44,7 +44,7 @@ Sink: TypeAlias = Callable[[MetricsEvent], object]
 
 
 def report(sink: Sink | None, event: MetricsEvent, on_failure: Callable[[Exception], object] | None = None) -> None:
-    """Hand an event to a sink. A sink that raises disturbs nobody; `on_failure` may log it."""
+    """Hand an event to a sink. A sink that raises has no effect on the request; `on_failure` may log it."""
     if sink is None:
         return
     try:

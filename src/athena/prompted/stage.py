@@ -463,7 +463,7 @@ class PromptedStage:
         self.deadline = None
 
     def _estimated(self) -> Usage:
-        """The upstream is not asked to its end, so nobody else counts."""
+        """The upstream is not asked to its end, so the count is estimated here."""
         if self._counted is not None:
             return self._with_spent(self._counted)
         tokens = max(1, self.content_length // _CHARS_PER_TOKEN)

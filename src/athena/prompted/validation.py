@@ -27,7 +27,7 @@ this value would take too many steps; the arguments are too long; the answer has
 STEPS = 200_000
 """For one check: about two milliseconds."""
 LATE_STEPS = 1_000_000
-"""For one check that keeps nobody waiting."""
+"""For one check that delays no request."""
 ANSWER_STEPS = 3_000_000
 """For all checks of one answer, schemas made ready for them included."""
 _STEPS_PER_CHARACTER = 2
@@ -174,7 +174,7 @@ _CHECKS: BoundedCache[bytes, SchemaCheck] = BoundedCache(_CACHE_BYTES)
 def _ready(text: bytes) -> SchemaCheck:
     found = _CHECKS.get(text)
     if found is None:
-        # Read anew: what a client's request shares between tools is not shared here, and nobody else can change it.
+        # Read anew: what a client's request shares between tools is not shared here, and nothing else can change it.
         found = SchemaCheck(msgspec.json.decode(text), analysed=True)
         _CHECKS.put(text, found, len(text) * _BYTES_PER_BYTE + found.engine_bytes)
     return found

@@ -128,7 +128,7 @@ class Clock:
         """What has run out, if anything, and when to look again.
 
         `finished`: only the end of the answer is missing. `waits_for_us`: nothing is read from the upstream right now.
-        `has_unread`: it has sent what nobody has read yet.
+        `has_unread`: it has sent what is still unread.
         """
         due = self._look(now, finished=finished, has_head=has_head, waits_for_us=waits_for_us, has_unread=has_unread)
         blocked_until = self._blocked_since + self._limits.write if self._blocked_since else inf

@@ -6,7 +6,7 @@ that inflates, or whose text turns out to be wide or full of tiny values, asks f
     announce / growing     the body is coming in, or being inflated
     weighed                it is whole: room to decode it and to make the upstream's request of it
     decoded, built         the body is gone; the decoded request and the upstream's request stay
-    answering              the upstream answers and nobody else will be asked: its request is gone too
+    answering              the upstream answers and no other target will be asked: its request is gone too
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Lane(Generic[Request]):
         """By caller; the first caller is served next."""
 
     def begin(self) -> bool:
-        """A request takes a place, if one is free and nobody waits for it."""
+        """A request takes a place, if one is free and no request waits for it."""
         if self.in_work >= self.places or self.waiting:
             return False
         self.in_work += 1

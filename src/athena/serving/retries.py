@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from athena.model.events import Error
 
-# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to mend.
+# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to fix.
 _RETRY_STATUSES = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _NEXT_TARGET_STATUSES = _RETRY_STATUSES | {401, 402, 403, 404}
 _NO_PLACE = frozenset(("queue_full", "queue_timeout"))

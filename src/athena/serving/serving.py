@@ -138,7 +138,7 @@ class Serving:
         now: float,
         body: bytes = b"",
     ) -> None:
-        """`headers` and `key` are the client's, and so is `body`, where somebody watches who wants to see it."""
+        """`headers` and `key` are the client's, and so is `body`, where a tap wants to see it."""
         self.record = record
         self.request = request
         self.state = State.CHOOSING
@@ -210,7 +210,7 @@ class Serving:
             self._position += 1
             self._tries = 0
             if self._position < last and not self._shared.health.is_up(self.target.upstream):
-                continue  # by now somebody else tries whether it is back
+                continue  # another request is probing it by now
             return self._try_target()
         assert self._failure is not None
         return self._tell(self._failure, now)
@@ -234,7 +234,7 @@ class Serving:
         return Send(target, target.path(exchange.call.path), headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
-        """The attempt failed, and nobody has seen it."""
+        """The attempt failed, and it was not shown."""
         failure = self._failure
         assert failure is not None
         trial = self._trial
@@ -287,7 +287,7 @@ class Serving:
         return self._targets[self._position]
 
     def build(self) -> None:
-        """Make the upstream's request. This is the one call that a thread may make, while nobody else touches this object."""
+        """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
         self._expect(State.BUILDING)
         target, record, route = self.target, self.record, self._route
         assert route is not None
@@ -422,7 +422,7 @@ class Serving:
             self._answer.close()
             self._answer = None
         if step.again is not None:
-            # The model is asked once more: nobody has seen what it said.
+            # The model is asked once more: its answer was not shown.
             self._abandon()
             self.state = State.READY
             return NOTHING
@@ -488,7 +488,7 @@ class Serving:
     def tick(self, now: float, *, waits_for_us: bool = False, has_unread: bool = False) -> Step:
         """Time has passed: call it at `clock.deadline`. What the client is to get, if anything.
 
-        `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what nobody has read yet.
+        `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what is still unread.
         """
         exchange = self._exchange
         if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
@@ -614,7 +614,7 @@ class Serving:
         if step.head.status >= 400 and self._shared.answers.stop_retries and self._is_final():
             headers["x-should-retry"] = "false"
         if exchange is not None and self.state is State.READING:
-            # The client gets this upstream's answer: nobody else will be asked.
+            # The client gets this upstream's answer: no other target will be asked.
             exchange.forget_call()
             self._memory.answering()
             if step.head.status == 200 and self._visit is not None:

@@ -15,7 +15,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """Second tries, only before the client has seen a byte."""
+    """Retries of failed requests, made only while the client has not received a byte."""
 
     attempts: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after the first attempt."""

@@ -69,7 +69,7 @@ class Shared:
         return any(watcher.wants_bodies() for watcher in self.watchers)
 
     def taps(self, record: Record, request: Request, key: str | None) -> tuple[Tap, ...]:
-        """Whoever wants to see this request."""
+        """The taps that watch this request."""
         found = (watcher.watch(record, request, key) for watcher in self.watchers)
         return tuple(tap for tap in found if tap is not None)
 

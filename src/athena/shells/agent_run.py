@@ -360,7 +360,7 @@ def home_of_agent(agent: Agent, state_dir: str, otherwise: Path) -> Path:
 
 
 def write_files(plan: Launch) -> None:
-    """The files of a plan, for nobody else to read."""
+    """The files of a plan, readable by this user only."""
     for path, text in plan.files.items():
         path.parent.mkdir(mode=0o700, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:

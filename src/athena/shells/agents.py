@@ -97,7 +97,7 @@ class Launch(msgspec.Struct, frozen=True):
     variables: Mapping[str, str]
     removed: tuple[str, ...]
     files: Mapping[Path, str] = {}
-    """To be written before, readable by nobody else: they may hold the key."""
+    """To be written before, readable by this user only: they may hold the key."""
 
 
 _CHAT_PROVIDER = {

@@ -99,7 +99,7 @@ _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 
 
 def _plain(text: str) -> str:
-    """One line, whatever somebody put into it."""
+    """One line, whatever its fields contain."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}" if ord(found.group()) < 256 else "?", text)
 
 

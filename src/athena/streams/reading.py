@@ -67,7 +67,7 @@ def events_from(
     echo: EchoRule = "text",
     seed: str = "",
 ) -> EventStream:
-    """The events of an answer, whoever gives it: iterate the result by `for`, or by `async for` where the source is async.
+    """The events of an answer, from any source: iterate the result by `for`, or by `async for` where the source is async.
 
     `source` is one of
 

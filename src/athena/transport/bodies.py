@@ -42,7 +42,7 @@ class _Body:
 
     @property
     def _packed(self) -> bool:
-        """Compressed, although nobody asked for it."""
+        """Compressed, although the request did not allow it."""
         return bool(self._answer.headers.get("content-encoding"))
 
     def _is_decided(self, step: Step) -> bool:

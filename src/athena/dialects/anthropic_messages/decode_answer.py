@@ -218,7 +218,7 @@ class BlockReader:
         self._open.pop(index, None)
 
     def finish(self, reason: str, sequence: str | None, details: Any, usage: Usage | None, out: list[Event]) -> Event:
-        """Close what is open and say how the answer ended: a Done, or an Error for a call nobody cut."""
+        """Close what is open and say how the answer ended: a Done, or an Error for a call that was not cut."""
         kind = FINISH_OF.get(reason, "stop")
         for index in list(self._open):
             self.stop(index, out)
@@ -269,7 +269,7 @@ class BlockReader:
             self._losses.drop(kind or "delta", "a piece of a block that only the upstream's own clients know")
 
     def _grow(self, opened: _Open, payload: bytes) -> None:
-        """A delta nobody knows (compaction and later ones): text joins, anything else replaces."""
+        """An unknown delta (compaction and later ones): text joins, anything else replaces."""
         delta = _read_any(payload).get("delta")
         for key, value in delta.items() if isinstance(delta, dict) else ():
             before = opened.fields.get(key)
@@ -423,7 +423,7 @@ class MessagesWholeDecoder(WholeDecoder):
         for index, raw in enumerate(message.content):
             blocks.start(index, raw, out)
             if index == last and FINISH_OF.get(reason or "") in _CUT and _read_block(raw).type == "tool_use":
-                # Here a cut call shows as an object with fields missing: nobody can tell it from a whole one.
+                # Here a cut call shows as an object with fields missing: it looks like a whole one.
                 blocks.abandon(index)
                 break
             blocks.stop(index, out)

@@ -130,7 +130,7 @@ class MessageWriter:
         return any(self._is_refused(part) for part in turn.parts)
 
     def _is_refused(self, part: Part) -> bool:
-        """An unsigned thinking block, such as a foreign model's without an envelope, is refused by whoever signs."""
+        """An unsigned thinking block, such as a foreign model's without an envelope, is refused by the providers that sign."""
         return isinstance(part, Thinking) and part.signature is None and self._profile.reasoning_replay == "never"
 
     def _turn(self, turn: Turn, path: str) -> list[Block]:

@@ -98,7 +98,7 @@ def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tok
         # Our own translation of an effort leaves room for the answer; a client's own budget is its own decision.
         budget = min(budget, limit - LEAST_BUDGET)
     if limit is None:
-        # Nobody bounded the answer: thinking must not eat the room the default leaves for it.
+        # The answer has no length limit: thinking must not eat the room the default leaves for it.
         max_tokens += budget
     elif budget >= limit:
         if limit > LEAST_BUDGET:

@@ -20,7 +20,7 @@ NEW_VERSION = "2026-10-21"
 """From this wire version on, any sampling parameter is an error."""
 
 UNKNOWN_EVENT = "unknown_event"
-"""`Extra` field that holds a stream event nobody knows: it has no place in a whole answer."""
+"""`Extra` field that holds an unknown stream event: it has no place in a whole answer."""
 
 TEXT_BLOCK_END = "text_block_end"
 """`Extra` field between two text blocks in a row, which the neutral events would otherwise join."""

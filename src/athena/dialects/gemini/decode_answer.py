@@ -252,7 +252,7 @@ class AnswerReader:
             return None  # the reading proper says what is wrong with it
 
     def _note_unknown(self, value: dict[str, Any], out: list[Event]) -> None:
-        """Fields that nobody reads: at home those of the response and of candidates go along, all others are noted."""
+        """Unread fields: at home those of the response and of candidates go along, all others are noted."""
         losses, home = self._context.losses, self._context.keep_extras
         if losses is None:
             return
@@ -466,7 +466,7 @@ class AnswerReader:
         return True
 
     def _rare(self, payload: bytes, position: int, number: int, index: int, choice: _Choice, out: list[Event]) -> None:
-        """Code, server tools, generated images: read as plain JSON, because nobody streams many of them."""
+        """Code, server tools, generated images: read as plain JSON, because they are rare in streams."""
         value = msgspec.json.decode(payload)["candidates"][position]["content"]["parts"][number]
         if not isinstance(value, dict) or not value or set(value) <= {"text", "thought"}:
             return
@@ -531,7 +531,7 @@ class AnswerReader:
         try:
             counts, raw = _COUNTS.decode(self._usage), msgspec.json.decode(self._usage)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Counts that nobody can read are no reason to throw an answer away.
+            # Unreadable counts are no reason to drop an answer.
             return None
         prompt, tools = token_count(counts.prompt_token_count), token_count(counts.tool_use_prompt_token_count)
         thoughts = token_count(counts.thoughts_token_count)

@@ -233,11 +233,11 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
 
 
 def sign_calls(contents: list[Any], *, home: bool) -> None:
-    """Give the first call of each step the placeholder, if nobody signed it.
+    """Give the first call of each step the placeholder, if it is unsigned.
 
-    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must
-    be sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and nobody changed is its own
-    business.
+    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must be
+    sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and Athena did not change is its
+    own business.
     """
     for position, content in enumerate(contents):
         parts = content.get("parts") if isinstance(content, dict) else None

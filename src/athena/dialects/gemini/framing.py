@@ -1,4 +1,4 @@
-"""How an upstream cuts its stream: server-sent events, or one JSON array when nobody asked for `alt=sse`.
+"""How an upstream cuts its stream: server-sent events, or one JSON array when the request lacks `alt=sse`.
 
 A plain object is read like an array of one: servers answer a stream with a bare error body.
 

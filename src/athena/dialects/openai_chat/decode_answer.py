@@ -191,7 +191,7 @@ class AnswerReader:
                 self._note(decode_value(payload), self._losses)
 
     def _note(self, value: dict[str, Any], losses: AnswerLosses) -> None:
-        """Fields of the first record that nobody reads; a whole answer has no other."""
+        """Unread fields of the first record; a whole answer has no other."""
         losses.unknown(value, CHUNK_KEYS | LABELS)
         choices = value.get("choices")
         for entry in choices if isinstance(choices, list) else ():
@@ -200,7 +200,7 @@ class AnswerReader:
                 losses.unknown(entry.get("delta") or entry.get("message"), DELTA_KEYS | LABELS, "message")
 
     def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
-        """Fields that nobody reads in entries that begin calls."""
+        """Unread fields in entries that begin calls."""
         if self._call_losses is None or not calls[0].id or not self._looks:
             return
         self._looks -= 1

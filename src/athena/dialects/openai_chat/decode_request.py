@@ -198,7 +198,7 @@ class _Turns:
 
 
 def _unknown_call(entry: Fields, kind: str, call_id: str) -> ToolCall:
-    """A call of a kind that nobody knows: its client ran it, so to every other dialect it was a function of that name."""
+    """A call of an unknown kind: its client ran it, so to every other dialect it was a function of that name."""
     said = entry.any(kind)
     told = said if isinstance(said, dict) else {"input": said} if said is not None else {}
     return ToolCall(id=call_id, name=kind, arguments=arguments_text(told), raw=entry.value, extras=entry.rest())

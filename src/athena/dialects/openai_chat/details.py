@@ -15,7 +15,7 @@ from athena.opaque import is_envelope
 
 
 def format_of(state: Opaque) -> str:
-    """The entry's format: who can read the state. Our envelopes are nobody's."""
+    """The entry's format: who can read the state. Our envelopes belong to no family."""
     if is_envelope(state.payload):
         return "unknown"
     return state.format or FORMAT_OF_FAMILY.get(state.family, "unknown")

@@ -67,7 +67,7 @@ def cache_mark(fields: Fields) -> CacheMark | None:
 
 
 def decode_part(fields: Fields) -> Part:
-    """One entry of a content list. Kinds nobody knows are kept for their own dialect."""
+    """One entry of a content list. Unknown kinds are kept for their own dialect."""
     kind = fields.text("type")
     if kind is None and fields.has("text"):
         kind = "text"

@@ -206,7 +206,7 @@ class MessageWriter:
         text = "\n".join(part.text for part in thoughts if part.text)
         profile = self._profile
         if profile.reasoning_replay == "never" and self._home and thoughts:
-            # The client's own words to an upstream nobody knows better: what it refuses stands in drop_fields.
+            # The client's own words to an unknown upstream: what it refuses stands in drop_fields.
             self._put_own_thinking(message, turn, thoughts, text)
         elif not self._must_think(turn):
             if text:
@@ -412,9 +412,7 @@ class MessageWriter:
                 kind = type(part).__name__.lower()
                 stored = isinstance(part.source, FileRef)
                 why = (
-                    "a file stored at another provider cannot be sent"
-                    if stored
-                    else f"this {kind} has no form in this dialect"
+                    "a file stored at another provider cannot be sent" if stored else f"this {kind} has no form in this dialect"
                 )
                 raise UnsupportedFeature(f"{path}: {why}", path=path)
             case Citation() | Thinking():

@@ -405,7 +405,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             self._other(kind, payload, out)
 
     def _other(self, kind: str, payload: bytes, out: list[Event]) -> None:
-        """Progress of a tool that the provider runs, or an event that nobody knows: handed on at home, noted elsewhere."""
+        """Progress of a tool that the provider runs, or an unknown event: handed on at home, noted elsewhere."""
         if self.context.keep_extras and is_event_name(kind):
             out.append(Extra({OTHER_EVENT: {"type": kind, **msgspec.json.decode(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None and not kind.startswith(_TOLD_BY_ITEMS):

@@ -2,7 +2,7 @@
 
 The order is what the strictest client takes: created and in_progress first; every item announced before its content and every
 part before its deltas; done events for part and item; then one terminal event that repeats the finished items. Items are
-independent here, so interleaved calls stay interleaved. A call that was cut is announced and never done: nobody may run it.
+independent here, so interleaved calls stay interleaved. A call that was cut is announced and never done, so no client runs it.
 
 `OutputWriter` is the machine. A stream writes its frames; a whole answer runs it silently and keeps the final object, so both
 say the same. Frames of deltas are prepared when their part opens: one delta is one join.

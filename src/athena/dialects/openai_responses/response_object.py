@@ -73,7 +73,7 @@ def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
     response["tools"] = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
     response["metadata"] = raw.get("metadata") or {}
     response["service_tier"] = raw.get("service_tier") or "default"
-    # Nothing is kept: a client that believed otherwise would refer to items that nobody can find.
+    # Nothing is kept: a client that believed otherwise would refer to items that do not exist.
     response["store"] = bool(raw.get("store")) if context.same_dialect else False
     for key in ("instructions", "tools"):
         if response[key]:

@@ -1,4 +1,5 @@
-"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way (docs/reference/format-notes.md#json-bodies).
+"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way
+(docs/reference/format-notes.md#json-bodies).
 
 `JsonPipe` is fed text and writes JSON text. Strict JSON comes out byte for byte. In lenient mode the slips models make are put
 right where they stand: single quotes, Python's `True`/`False`/`None`, trailing commas, bare keys, raw control characters and

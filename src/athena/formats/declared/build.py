@@ -186,7 +186,7 @@ class _PythonCalls:
 
 
 def _head_pattern(head: str) -> re.Pattern[str]:
-    """A head's form as a pattern of its trimmed text. An index takes any number; a name that stands twice is one name."""
+    """A head's form as a pattern of its trimmed text. An index takes any number; a name that appears twice is one name."""
     parts: list[str] = []
     seen: set[str] = set()
     for text, hole in holes(head.strip()):

@@ -1,4 +1,4 @@
-"""Who reads a call: the formats that share a marker are asked in turn, and what nobody wants is text again.
+"""Who reads a call: the formats that share a marker are asked in turn, and what none of them takes is text again.
 
 A reader that declines gives every character back (`Scanner.rewind`) unless it has shown or dropped something for good. Where
 the text ends inside a reader's markup, it was a call that is never completed, or text.
@@ -30,7 +30,7 @@ class CallReading:
         self._writer = writer
         self._speech = speech
         self.reader: Generator[None, None, None] | None = None
-        """Reads what may be a call; None: nobody does."""
+        """Reads what may be a call; None: no reader is active."""
         self._marker = ""
         self._candidates: tuple[Candidate, ...] = ()
         self._calls_before = 0
@@ -125,7 +125,7 @@ class CallReading:
             self.give_up(self._marker)
 
     def give_up(self, marker: str) -> None:
-        """Nobody wants the marker that stands here: it is text, and what follows it is searched again."""
+        """No format takes this marker: it is text, and what follows it is searched again."""
         if marker.startswith("`"):
             run = marker[: len(marker) - len(marker.lstrip("`"))]
             self._scanner.at += len(run)

@@ -2,7 +2,7 @@
 
 The readers are those of the formats, every one of them, asked where one of their markers stands before a tool's name. Nothing
 counts as code, reasoning or prose here, and the text may be escaped: it is read as it stands and behind its escapes. How much
-is read is counted, so nobody can make this expensive.
+is read is counted, so no text can make this expensive.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Speech:
         self.visible = False
         """Was anything said since text or reasoning began, or since the last call?"""
         self.begins = self._has_starters
-        """Has nobody looked yet whether a call without a marker stands at this beginning?"""
+        """Is it still unknown whether a call without a marker stands at this beginning?"""
 
     @property
     def lets_pass(self) -> bool:

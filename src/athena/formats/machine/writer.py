@@ -64,7 +64,7 @@ class _Behind(Enum):
 def quoted_call(name: str, choice: int = 0) -> Error:
     """The note, or the error, that says that a call is a quotation."""
     return Error(
-        f"a call of {name[:80]} in the model's text is quoted from the request, where somebody else wrote it",
+        f"a call of {name[:80]} in the model's text is quoted from the request, where another author wrote it",
         kind="content_policy",
         code="quoted_call",
         fatal=False,
@@ -198,7 +198,7 @@ class CallWriter:
         self._suspect = False
         """The call may be a quotation: its arguments wait."""
         self._unknown: Error | None = None
-        """The note about a tool nobody declared, while the call may be a quotation."""
+        """The note about an undeclared tool, while the call may be a quotation."""
 
     # -- for readers ---------------------------------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class CallWriter:
 
     @property
     def malformed_policy(self) -> Malformed:
-        """The policy for calls nobody can use."""
+        """The policy for unusable calls."""
         return self.policies.malformed or ("error" if self.reserved else "text")
 
     # -- inside --------------------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class CallWriter:
         self._repairs_before = 0
 
     def _is_refused(self) -> bool:
-        """Deal with a tool that nobody declared. True: nothing of its call is shown."""
+        """Deal with an undeclared tool. True: nothing of its call is shown."""
         note, self._unknown = self._unknown, None
         if note is None:
             return False

@@ -57,9 +57,7 @@ def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> Non
     config = loaded.config
     check_bind(config.host, config.keys)
     if 0 < config.port < daemon.LOWEST_PORT:
-        raise AthenaError(
-            f"port {config.port} cannot be used in the background: choose 1024 to 65535 (athena serve takes any)"
-        )
+        raise AthenaError(f"port {config.port} cannot be used in the background: choose 1024 to 65535 (athena serve takes any)")
     for warning in loaded.warnings:
         click.echo(f"athena: warning: {warning}", err=True)
     environment = dict(os.environ)

@@ -46,7 +46,7 @@ _NAMED = 10
     type=click.Choice(["off", "syntax", "schema"]),
     default="syntax",
     show_default=True,
-    help="Mending of broken arguments.",
+    help="Repair of broken arguments.",
 )
 @click.option(
     "--untrusted",

@@ -23,9 +23,9 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
     """Use the athena.yml of a directory, as it is now.
 
     A configuration file decides where prompts and keys go and which files are written, so the one of a directory is used only
-    after this command: you may have got it with somebody else's repository. It shows what the file does, then asks. A file that
-    changes afterwards, by a single byte, has to be trusted again. Files in ~/.config/athena need no such step, and a file that
-    is named by --config or ATHENA_CONFIG does not either.
+    after this command: you may have got it with another person's repository. It shows what the file does, then asks. A file
+    that changes afterwards, by a single byte, has to be trusted again. Files in ~/.config/athena need no such step, and a file
+    that is named by --config or ATHENA_CONFIG does not either.
 
     \b
     Examples:

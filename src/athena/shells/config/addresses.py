@@ -66,7 +66,7 @@ def known_hosts() -> tuple[KnownHost, ...]:
 
 
 def known_host(base_url: str) -> KnownHost | None:
-    """The row for an address; None for a server nobody knows."""
+    """The row for an address; None for an unknown server."""
     labels = (_split(base_url).hostname or "").lower().split(".")
     for row in _table().hosts:
         wanted = row.host.split(".")

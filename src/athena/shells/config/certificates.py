@@ -16,7 +16,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 class CertificateProblem(ConfigError):
-    """The pair cannot be used. `field` is the setting at fault, `remedy` what mends it."""
+    """The pair cannot be used. `field` is the setting at fault, `remedy` what fixes it."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"tls.{field}: {message}" + (f" ({remedy})" if remedy else ""))
@@ -71,7 +71,7 @@ def is_open_to_others(file: str) -> bool:
 def _check_holds(file: str, field: str, mark: bytes, what: str, remedy: str = "") -> None:
     try:
         if FilePath(file).exists() and not FilePath(file).is_file():
-            raise CertificateProblem(field, f"{file} is no file")
+            raise CertificateProblem(field, f"{file} is not a file")
         with open(file, "rb") as stream:
             text = stream.read(_MOST_BYTES)
     except OSError as error:

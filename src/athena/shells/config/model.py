@@ -1,8 +1,8 @@
 """The configuration as values.
 
-`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the short form (`base_url`, `opus_model`...), which
-`flat.py` turns into the full one. One file may use both. The text under a field is its description in the JSON Schema and the reference: write it
-for the person who edits `athena.yml`.
+`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the short form (`base_url`, `opus_model`...),
+which `flat.py` turns into the full one. One file may use both. The text under a field is its description in the JSON Schema and
+the reference: write it for the person who edits `athena.yml`.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; standard,
     structured calls only; or an object with file or template, for a format that is not shipped."""
     repair: Repair = "syntax"
-    """Mending of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
+    """Repair of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
     unknown_tool: UnknownToolRule = "pass"
-    """A well-formed call of a tool nobody declared, in a format with control tokens: pass it on, show it as text, or fail."""
+    """A well-formed call of an undeclared tool, in a format with control tokens: pass it on, show it as text, or fail."""
     malformed: MalformedRule | None = None
     """A call that cannot be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
     else text."""
@@ -226,7 +226,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of every buffer; crossing one is an error, never growth."""
+    """The largest sizes and counts Athena accepts. Whatever is larger is an error; no buffer grows beyond its limit."""
 
     body_bytes: AtLeastOne = 32 * 1024 * 1024
     """A client's request body."""
@@ -382,7 +382,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
-    """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
+    """The HTTP server that accepts clients: Athena's own (`fast`) or uvicorn."""
     tls: Tls = Tls()
     """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
@@ -398,11 +398,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
     together with keys. Left out: none."""
     limits: Limits = Limits()
-    """Bounds of every buffer."""
+    """The largest sizes and counts that are accepted."""
     timeouts: Timeouts = Timeouts()
     """How long to wait."""
     retries: Retries = Retries()
-    """Second tries."""
+    """Retries of failed requests."""
     learning: Learning = Learning()
     """What is learnt from the refusals of upstreams."""
     health: Health = Health()
@@ -437,7 +437,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_store: Count = 4096
     """Calls whose reasoning is remembered for clients that drop it; 0: none."""
     state_dir: Text = "~/.athena"
-    """Directory for the process file, the log of the background server and generated keys; nobody else may write to it."""
+    """Directory for the process file, the log of the background server and generated keys; no other user may be able to write
+    to it."""
 
 
 class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):

@@ -128,7 +128,7 @@ class Report:
             self.problems.append(problem)
 
     def unknown_key(self, path: Path, known: Iterable[str]) -> None:
-        """A key nobody reads: a warning that names the nearest known one."""
+        """An unknown key: a warning that names the nearest known one."""
         self.warn(path, "unknown key, not used", did_you_mean(str(path[-1]), known))
 
     @property

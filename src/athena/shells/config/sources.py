@@ -1,6 +1,6 @@
 """Where settings come from: flags, over `ATHENA_*` variables, over `./athena.yml`, over `~/.config/athena/athena.yml`.
 
-`./athena.yml` counts only when it is trusted (`trust.py`): the current directory may be somebody else's repository.
+`./athena.yml` counts only when it is trusted (`trust.py`): the current directory may be another person's repository.
 
 Mappings are merged key by key, so a higher source may change one field of an upstream; lists and single values are replaced.
 Of `api_key`, `api_key_env` and `api_key_file` the highest source's one counts.
@@ -211,12 +211,12 @@ def read_bytes(file: FilePath, label: str) -> tuple[bytes, os.stat_result]:
         with open(descriptor, "rb") as stream:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode):
-                raise BadYaml(ConfigProblem("is no file", "", label))
+                raise BadYaml(ConfigProblem("is not a file", "", label))
             data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise BadYaml(ConfigProblem("does not exist", "", label)) from None
     except IsADirectoryError:
-        raise BadYaml(ConfigProblem("is no file", "", label)) from None
+        raise BadYaml(ConfigProblem("is not a file", "", label)) from None
     except OSError as error:
         raise BadYaml(ConfigProblem(f"cannot be read: {error.strerror or error}", "", label)) from None
     if len(data) > MAX_FILE_BYTES:
@@ -311,7 +311,7 @@ def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProb
 
 
 def _much_alike(variable: str, meant: str) -> bool:
-    """A slip of the pen, not somebody else's variable with our prefix."""
+    """A misspelt name, not another program's variable with our prefix."""
     return nearest(variable[len(PREFIX) :], [meant[len(PREFIX) :]]) is not None
 
 

@@ -138,7 +138,7 @@ def lies_in(file: FilePath, directories: Iterable[FilePath]) -> bool:
 
 
 def others_control(info: os.stat_result, label: str, file: FilePath) -> ConfigProblem | None:
-    """The fault of a file in a configuration directory that somebody else could have written; as ssh judges its own."""
+    """The fault of a file in a configuration directory that another user could have written, by the rules of ssh."""
     if info.st_uid not in (os.geteuid(), 0):
         remedy = f"make it your own: chown {os.geteuid()} {quoted(file)}; or name it with --config"
         return ConfigProblem(f"belongs to another user (uid {info.st_uid})", "", label, None, remedy)

@@ -110,7 +110,7 @@ class _Builder:
                 raise self._bad(key_node, "a key must be text")
             key = str(key_node.value)
             if key in found:
-                raise self._bad(key_node, f"the key {key} stands twice")
+                raise self._bad(key_node, f"duplicate key {key}")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             found[key] = self.value(value_node, (*path, key), depth + 1)
         for other in merged:

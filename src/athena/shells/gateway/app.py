@@ -391,7 +391,7 @@ class Gateway:
     async def _read(
         self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory
     ) -> tuple[Request, bytes]:
-        """The request, and its body where somebody wants to see it."""
+        """The request, and its body where a tap wants to see it."""
         limits, timeouts = self.config.limits, self.config.timeouts
         decode = partial(_decode, door=door, dialect=dialect, limits=limits, version=client.headers.get("anthropic-version"))
         kept: list[bytes] = []
@@ -508,7 +508,7 @@ class Gateway:
 
 
 def _forget(body: bytes) -> None:
-    """Nobody wants to see it."""
+    """No tap is installed."""
 
 
 def _memory_limit(limits: Limits, processes: int) -> int:

@@ -137,7 +137,7 @@ class Driver:
                     self._show(step)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        """Whoever ends the request meanwhile waits for the thread: nobody else may touch what it works on."""
+        """Whoever ends the request meanwhile waits for the thread: nothing else may touch what it works on."""
         working = self._loop.run_in_executor(None, work)
         try:
             await asyncio.shield(working)
@@ -311,7 +311,7 @@ class Driver:
         self._go_on()
 
     def _go_on(self) -> None:
-        """With what waits here, then with what the upstream sends, unless somebody has to wait still."""
+        """With what waits here, then with what the upstream sends, unless it still has to wait."""
         if self._rest and not self._must_wait():
             rest, self._rest = self._rest, b""
             self._feed(rest)

@@ -27,7 +27,7 @@ class Place:
         self._lane: Lane[_Waiting] | None = lane
 
     def give_back(self) -> None:
-        """The request is done there: whoever waits for the place gets it."""
+        """The request is done there: the next waiting request gets the place."""
         if self._lane is not None:
             lane, self._lane = self._lane, None
             _leave(lane)

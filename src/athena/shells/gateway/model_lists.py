@@ -97,7 +97,7 @@ class ModelLists:
         return Listing((_entry(name, route.upstream_name, window, route.model),), offers)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking upstreams for their lists."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

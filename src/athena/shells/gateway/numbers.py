@@ -117,7 +117,7 @@ class Numbers:
         self._functions: dict[Key, Callable[[], float]] = {}
         self._is_full = False
         self._nowhere = memoryview(bytearray(128 * _WORD)).cast("d")
-        """Where a series without room counts, seen by nobody."""
+        """Where a series without room counts, which is not exported."""
 
     # -- making ------------------------------------------------------------------------------------------------------------
 

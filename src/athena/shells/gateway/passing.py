@@ -218,7 +218,7 @@ class Passage:
         error = get_dialect(target.dialect).decode_error(response.status, response.headers, body[:_ERROR_BYTES])
         if response.status in (401, 403) and self._gateway.config.keys:
             return UpstreamError(
-                "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
+                "the upstream refused the gateway's credentials; the operator has to fix the upstream's api_key",
                 kind=kind_of_status(502),
                 code="upstream_auth",
                 status=502,

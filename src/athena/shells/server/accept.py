@@ -1,7 +1,7 @@
 """Accepting client connections, only as many as there is room for.
 
 Left to itself an event loop accepts until the process has no descriptor left; then it closes connections without a word, or
-writes a traceback for each. Here nothing is accepted while the front is full: whoever comes waits in the kernel's queue.
+writes a traceback for each. Here nothing is accepted while the front is full: new connections wait in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG = logging.getLogger("athena.server")
 _AT_ONCE = 64
 """Connections accepted in one turn of the loop; those that are open have their turn in between."""
 _PAUSE_S = 0.1
-"""Seconds until a full front is looked at again, if nobody has left before."""
+"""Seconds until a full front is looked at again, if no connection has closed before."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SILENCE_S = 60.0
 """Seconds between two log lines about the same want."""

@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting_room.close()
         self._unsent_room.close()
         self.front.left(self)
-        self._parser = None  # the two know each other; nobody else could part them
+        self._parser = None  # the two refer to each other; this breaks the cycle
         if self._task is None or self._task.done():
             self._running = None
 
@@ -186,7 +186,7 @@ class HttpConnection(asyncio.Protocol):
                 self._stay_plain()
 
     def _stay_plain(self) -> None:
-        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. The parser must be told by a new head."""
         self._parser = httptools.HttpRequestParser(self)
         framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
         if framing:
@@ -286,7 +286,7 @@ class HttpConnection(asyncio.Protocol):
             if self._deaf:
                 self._running = None
             else:
-                # Nobody will say another word to this client: it must not take what it has for the whole.
+                # Nothing more will be sent to this client: it must not take what it has for the whole.
                 self.abort()
 
     def answered(self, request: HttpRequest) -> None:
@@ -306,7 +306,8 @@ class HttpConnection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        """Nobody is being answered: the next request, if the client took what it asked for before; else time runs for it."""
+        """No request is being answered: the next request, if the client took what it asked for before; else time runs for
+        it."""
         transport = self._transport
         if self._deaf or transport is None or transport.is_closing():
             return
@@ -364,7 +365,7 @@ class HttpConnection(asyncio.Protocol):
         self._disconnect_all()
         LOG.info("request refused: %s", message, extra={"fields": {"status": status, "code": code}})
         if in_answer or transport.is_closing():
-            # Words of ours inside somebody's answer would become part of it.
+            # Words of ours inside another answer would become part of it.
             transport.abort()
             return
         transport.write(status_line(status) + self.front.date_line + refusal_bytes(status, code, message))
@@ -400,7 +401,7 @@ class HttpConnection(asyncio.Protocol):
         self.loop.call_later(LINGER_S, transport.abort)
 
     def _disconnect_all(self) -> None:
-        """Tell every request of this connection, running or waiting, that nobody listens any more."""
+        """Tell every request of this connection, running or waiting, that the client has gone."""
         waiting, running = tuple(self._pipeline), self._running
         self._pipeline.clear()
         self._receiving = None

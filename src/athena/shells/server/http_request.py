@@ -26,7 +26,7 @@ _CLOSE = (b"connection", b"close")
 
 
 def status_line(status: int) -> bytes:
-    """The first line of an answer; upstreams use statuses that nobody registered (529)."""
+    """The first line of an answer; upstreams use unregistered statuses (529)."""
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 

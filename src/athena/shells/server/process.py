@@ -260,7 +260,7 @@ class ServerProcess:
             await asyncio.wait_for(front.empty.wait(), _TOLD_IN_HASTE)
 
     async def _until_empty(self, seconds: float) -> bool:
-        """Wait until all connections are gone. False: time is up, or somebody is in haste."""
+        """Wait until all connections are gone. False: time is up, or a second signal came."""
         sweeping = asyncio.ensure_future(self._end_delivered()) if self._tls is not None else None
         empty = asyncio.ensure_future(self._front.empty.wait())
         hasty = asyncio.ensure_future(self._hasty.wait())

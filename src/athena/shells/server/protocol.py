@@ -174,7 +174,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _stay_plain(self) -> None:
-        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. The parser must be told by a new head."""
         self.parser = httptools.HttpRequestParser(self)
         framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in FRAMING]
         if framing:
@@ -278,7 +278,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._disconnect_all()
         LOG.info("request refused: %s", message, extra={"fields": {"status": status, "code": code}})
         if in_answer or self.transport.is_closing():
-            # Words of ours inside somebody's answer would become part of it.
+            # Words of ours inside another answer would become part of it.
             self.transport.abort()
             return
         self.transport.write(STATUS_LINE[status] + self.front.date_line + refusal_bytes(status, code, message))
@@ -307,7 +307,7 @@ class FrontProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _disconnect_all(self) -> None:
-        """Tell every request of this connection, running or waiting, that nobody listens any more."""
+        """Tell every request of this connection, running or waiting, that the client has gone."""
         waiting = [cycle for cycle, _ in self.pipeline]
         self.pipeline.clear()
         for cycle in (self._running, *waiting):

@@ -22,7 +22,7 @@ _TEMPLATE_BYTES = 1024 * 1024
 _CONFIG_BYTES = 64 * 1024 * 1024
 """A tokenizer's configuration lists its added tokens: thousands, at times."""
 _TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-"""What the special tokens are where nobody says so."""
+"""The special tokens that are assumed where none are named."""
 _DECLARED = ("response_template", "response_schema")
 _WORD = re.compile(r"[^a-z0-9]+")
 

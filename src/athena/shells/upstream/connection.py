@@ -1,4 +1,4 @@
-"""One connection to an upstream: at most one response at a time, and never again after a byte nobody asked for."""
+"""One connection to an upstream: at most one response at a time, and never again after an unsolicited byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConnectionOwner(Protocol):
         """The connection is clean and free for the next request."""
 
     def discard(self, connection: Connection, *, stray: bool) -> None:
-        """The connection is gone; `stray`: because of bytes nobody asked for."""
+        """The connection is gone; `stray`: because of unsolicited bytes."""
 
 
 class Connection(asyncio.Protocol):

@@ -204,7 +204,7 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case ssl.SSLError():
             failure = UpstreamProtocol(f"{place} does not speak TLS with us: {cause.reason or cause}", code="upstream_tls")
         case _ if stage == "tls" and cause.errno in (None, errno.ECONNRESET):
-            failure = UpstreamProtocol(f"{place} broke the TLS handshake off", code="upstream_tls")
+            failure = UpstreamProtocol(f"{place} closed the connection during the TLS handshake", code="upstream_tls")
         case _:
             failure = UpstreamClosed(f"{place} cannot be reached: {cause.strerror or cause}", code="upstream_unreachable")
     return failure

@@ -1,7 +1,7 @@
 """Where one HTTP/1 response ends, to the byte (RFC 9112), without IO.
 
 Hostile upstream. llhttp (through httptools, in its strict mode) reads the head and the chunks; the head is cut off first, so
-that lengths are plain arithmetic here. What follows the end of a response belongs to nobody: it is reported as `stray` and
+that lengths are plain arithmetic here. What follows the end of a response belongs to no request: it is reported as `stray` and
 never parsed, because a pooled connection that hands it on answers the next request with it.
 
 What llhttp allows and we do not: both lengths, codings other than chunked, chunked in HTTP/1.0, HTTP/2.0, statuses above 599.

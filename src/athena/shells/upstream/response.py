@@ -157,13 +157,13 @@ class UpstreamResponse:
 
     @property
     def has_backlog(self) -> bool:
-        """Did bytes come that nobody has taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
+        """Did bytes come that were not taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
         return self._has_bytes() or self._held_back or self._connection.has_unread()
 
     def leave(self) -> None:
         """Nothing more is wanted, but only the end of the body is missing: the connection can be used again when it comes soon.
 
-        Nobody waits for it. More of the body without its end, or `_END_S` seconds, and the connection dies.
+        Nothing waits for it. More of the body without its end, or `_END_S` seconds, and the connection dies.
         """
         if self._closed or self._is_over() or self._has_bytes() or self._decoder is not None:
             self.close()
@@ -287,7 +287,7 @@ class UpstreamResponse:
         return None
 
     def _hand_on(self) -> None:
-        """Something changed: tell whoever waits."""
+        """Something changed: wake the reader."""
         if self._on_data is not None:
             self._deliver()
             return
@@ -412,7 +412,7 @@ class UpstreamResponse:
             self.ended_at = self._loop.time()
             self._stop_clock()
             if self._on_end is None:
-                # Nobody waits for it. What would have closed it is this object's own method: it must not keep itself.
+                # Nothing waits for it. What would have closed it is this object's own method: it must not keep itself.
                 self._on_data = None
 
     def _fail(self, failure: UpstreamError) -> None:
