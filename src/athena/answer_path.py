@@ -208,7 +208,7 @@ class AnswerPath:
         return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:
-        """The upstream's body ended."""
+        """Tell the stages that the upstream's body ended, and return what they still held back."""
         if self._ended:
             return [], b""
         if self._accepted is not None:

@@ -276,7 +276,7 @@ class Exchange:
 
     @property
     def echo_rule(self) -> EchoRule:
-        """What becomes of them."""
+        """What happens to calls that are quoted from the request; `allow` makes them calls all the same."""
         route = self.route
         if route.prompted is not None:
             return route.prompted.echo

@@ -77,7 +77,6 @@ class ProfileTable:
         self._elsewhere = elsewhere
 
     def names(self) -> tuple[str, ...]:
-        """Every profile's name, sorted."""
         return tuple(sorted(self._rows))
 
     def get(self, name: str, model: str = "") -> Profile:

@@ -108,8 +108,8 @@ class Readings(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         if self.by_text:
-            parts = (re.escape(part.value) if isinstance(part, ast.Constant) else "[a-z]+" for part in node.values)
-            self.by_pattern("".join(map(str, parts)))
+            parts = (re.escape(str(part.value)) if isinstance(part, ast.Constant) else "[a-z]+" for part in node.values)
+            self.by_pattern("".join(parts))
 
     def by_pattern(self, pattern: str) -> None:
         for kind in self.by_name.values():

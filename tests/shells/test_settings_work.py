@@ -22,7 +22,10 @@ ANSWER = {
     "model": "m",
     "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}],
 }
-TOOL = {"type": "function", "function": {"name": "look", "description": "Look. " * 100, "parameters": {"type": "object"}}}
+TOOL, OTHER_TOOL = (
+    {"type": "function", "function": {"name": name, "description": "Look. " * 100, "parameters": {"type": "object"}}}
+    for name in ("look", "see")
+)
 BASE: dict[str, Any] = {"models": [{"match": "*", "use": "up"}], "retries": {"attempts": 0}, "envelope_key": "test"}
 
 
@@ -59,7 +62,7 @@ def test_the_prompt_that_teaches_tools_is_bounded(tmp_path: Path) -> None:
         }
         with running_gateway(config, tmp_path) as gateway:
             assert ask(gateway, tools=[TOOL])[0] == 200
-            status, body = ask(gateway, tools=[TOOL, {**TOOL, "function": {**TOOL["function"], "name": "see"}}])
+            status, body = ask(gateway, tools=[TOOL, OTHER_TOOL])
         assert status == 400
         assert b"at most 2000 are allowed" in body
         assert len(upstream.asked) == 1

@@ -207,7 +207,6 @@ class _Mapper:
         return [self._parser.mapping(dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
 
     def _arrays(self, outcomes: list[Outcome]) -> dict[str, pyarrow.Array[Any]]:
-        """All columns but the id."""
         rows = [cast("dict[str, Any]", outcome) for outcome in outcomes]
         return {field.name: self._array([row[field.name] for row in rows], field.type) for field in list(outcome_schema())[1:]}
 

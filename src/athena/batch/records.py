@@ -66,7 +66,7 @@ class Problem(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What one record says."""
+    """What parsing one record gave: its calls, its text, or its error."""
 
     id: Any
     """The record's own, whatever it is."""
@@ -166,7 +166,7 @@ class RecordParser:
         return self.outcome(record, place)
 
     def outcome(self, record: Record, place: str = "") -> Outcome:
-        """What the record says."""
+        """Parse one record; a bad record gives an outcome with an error and never raises."""
         try:
             parser, events = self._read(record)
         except AthenaError as error:

@@ -76,7 +76,6 @@ class NameMap:
         self._back = {target: key for key, target in self._forth.items() if key != (None, target)}
 
     def __bool__(self) -> bool:
-        """Does any name change?"""
         return bool(self._back)
 
     def target(self, name: str, namespace: str | None = None) -> str:

@@ -213,7 +213,6 @@ class ToolCallTracker:
         return len(self._calls)
 
     def is_empty(self) -> bool:
-        """Is no call known?"""
         return not self._calls
 
     # -- for decoders: the same steps, written to a list of events ---------------------------------------------------------

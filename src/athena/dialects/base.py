@@ -25,7 +25,7 @@ from athena.wire.surrogates import without_lone_surrogates
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a request goes."""
+    """The upstream, model and profile that a request is written for."""
 
     model: str
     profile: Profile = Profile()
@@ -63,7 +63,7 @@ class AnswerLosses:
         self._found: dict[tuple[str, str], Loss] = {}
 
     def drop(self, path: str, reason: str, *, minor: bool = False) -> None:
-        """Something is left out."""
+        """Report a part of the answer that the client's dialect cannot hold."""
         self._note(Loss(f"answer.{path}", reason, minor=minor))
 
     def emulate(self, path: str, reason: str) -> None:
@@ -224,7 +224,7 @@ class Dialect(Protocol):
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
-    """One model a gateway offers."""
+    """One entry of the model list that a gateway shows its clients."""
 
     id: str
     created: int = 0
@@ -269,7 +269,6 @@ class StreamDecoder(ABC):
         self._event_bytes = context.limits.event_bytes
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` brought."""
         out: list[Event] = []
         if self.ended:
             return out
@@ -364,7 +363,6 @@ class StreamDecoder(ABC):
         self.ended = True
 
     def finish(self, out: list[Event], *dones: Done) -> None:
-        """End the answer well."""
         out.extend(dones)
         self.ended = True
 
@@ -401,7 +399,6 @@ class WholeDecoder(ABC):
         return [self._failed]
 
     def close(self) -> list[Event]:
-        """All events of the answer."""
         if self._closed:
             return []
         self._closed = True
@@ -438,7 +435,7 @@ class WholeDecoder(ABC):
 
 
 def protocol_error(message: str, payload: bytes = b"") -> Error:
-    """The upstream broke its dialect."""
+    """The error for an upstream that sent what its dialect does not allow."""
     return Error(message, kind="upstream", code="upstream_protocol", raw=payload[:2000].decode("utf-8", "replace"))
 
 

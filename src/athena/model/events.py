@@ -178,7 +178,7 @@ class ToolCallComplete(_Event, frozen=True):
 
 
 class Done(_Event, frozen=True):
-    """A choice ended well."""
+    """A choice ended as its upstream intended, for the reason in `finish`."""
 
     finish: Finish
     """Why it ended."""

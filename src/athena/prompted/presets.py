@@ -33,7 +33,6 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name."""
     found = PRESETS.get(name)
     if found is None:
         problem = ConfigProblem(f"{name!r} is unknown", key="preset", remedy="known: " + ", ".join(PRESETS))

@@ -233,7 +233,6 @@ class _Writer:
         return "[" + ", ".join(_call_json(call) for call in calls) + "]"
 
     def results(self, results: Sequence[ToolResult]) -> str:
-        """The results of one turn."""
         lines = [safe_json(_result_fields(result)) for result in results]
         if self._format is None:
             return "\n".join([templates.RESULTS_HEAD, *lines])

@@ -72,14 +72,12 @@ class JsonReader:
         return self._plain and "{" not in text and "[" not in text and "`" not in text
 
     def feed(self, text: str) -> list[Item]:
-        """What `text` decided."""
         if text and not self._closed:
             self._scan.push(text)
             self._advance()
         return self._drain()
 
     def close(self, *, ended_well: bool = True) -> list[Item]:
-        """The text ended. Idempotent."""
         if not self._closed:
             self._closed = True
             self._ended_well = ended_well

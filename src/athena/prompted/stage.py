@@ -164,7 +164,6 @@ class PromptedStage:
         self._may_reask = False
 
     def feed(self, events: Sequence[Event], now: float = 0.0) -> list[Event]:
-        """The events to show now."""
         out: list[Event] = []
         if self.deadline is not None and now >= self.deadline:
             self._close_window(out)
@@ -309,7 +308,6 @@ class PromptedStage:
         out.append(TextDelta(text, index))
 
     def _release(self, index: int, choice: _Choice, out: list[Event]) -> None:
-        """Held text is text."""
         if choice.held:
             text = "".join(choice.held)
             choice.held.clear()

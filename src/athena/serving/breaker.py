@@ -171,6 +171,5 @@ class _Window:
         return self._total, self._failed
 
     def clear(self) -> None:
-        """Begin anew."""
         self._buckets.clear()
         self._total = self._failed = 0

@@ -44,7 +44,7 @@ class Budget:
         return Lease(self, answer=answer)
 
     def refuse(self) -> None:
-        """A request was refused."""
+        """Note that a request did not fit, so that idle holders give memory back."""
         self._refused_at = self._clock()
         self._on_refusal()
 
@@ -87,7 +87,6 @@ class Lease:
             budget.peak = budget.used
 
     def close(self) -> None:
-        """Give everything back."""
         if self.size:
             self._budget.used -= self.size
             self.size = 0

@@ -42,7 +42,7 @@ class ClientLimits(msgspec.Struct, frozen=True):
 
 
 class Due(Enum):
-    """What has run out."""
+    """Which limit has run out first; a keep-alive counts as one."""
 
     NOTHING = auto()
     KEEP_ALIVE = auto()
@@ -87,7 +87,7 @@ class Clock:
         self._quiet_since, self._heard = now, False
 
     def reading(self, now: float) -> None:
-        """Its answer begins."""
+        """The upstream's answer begins: the first-byte limit no longer runs, the idle limit does."""
         self._sets_silence(now + _MOMENT, far=False)
 
     def read(self) -> None:
@@ -96,7 +96,6 @@ class Clock:
         self._far = False
 
     def heard(self, now: float) -> None:
-        """The upstream said something."""
         self._quiet_since, self._heard = now, True
         if self._far:
             self._sets_silence(now + _MOMENT, far=False)
@@ -107,7 +106,6 @@ class Clock:
         self.deadline = min(self.deadline, self._window_at)
 
     def shown(self, now: float) -> None:
-        """Bytes went to the client."""
         self._last_shown = now
 
     def blocked(self, now: float) -> None:
@@ -117,7 +115,7 @@ class Clock:
             self.deadline = min(self.deadline, now + self._limits.write)
 
     def drained(self) -> None:
-        """It takes them again."""
+        """The client reads again, so its write limit stops."""
         self._blocked_since = 0.0
 
     def is_window_over(self, now: float) -> bool:

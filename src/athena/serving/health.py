@@ -52,7 +52,6 @@ class UpstreamHealth:
         self._breakers: dict[str, Breaker] = {}
 
     def breaker(self, upstream: str) -> Breaker:
-        """The breaker of an upstream."""
         known = self._breakers.get(upstream)
         if known is None:
 
@@ -67,7 +66,6 @@ class UpstreamHealth:
         return self.breaker(upstream).is_up
 
     def visit(self, upstream: str) -> Visit:
-        """A request goes there."""
         return Visit(self.breaker(upstream))
 
     def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
@@ -105,7 +103,7 @@ class RetryBudget:
         self._tokens = self._RESERVE
 
     def request(self) -> None:
-        """A first attempt was made."""
+        """Count a first attempt; retries are a share of these."""
         self._tokens = min(self._tokens + self._share, 100 * self._RESERVE)
 
     def take(self) -> bool:

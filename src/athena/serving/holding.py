@@ -75,7 +75,6 @@ class RequestMemory:
         self._weight = weight
 
     def built(self) -> None:
-        """The upstream's request is made."""
         self._lease.hold(_REQUEST + self._weight.text + self._weight.call)
 
     def answering(self) -> None:
@@ -83,7 +82,6 @@ class RequestMemory:
         self._lease.hold(_REQUEST + self._weight.text)
 
     def close(self) -> None:
-        """The request is over."""
         self._lease.close()
 
     def _need(self, size: int) -> None:

@@ -20,7 +20,7 @@ Request = TypeVar("Request")
 
 
 class Turn(Enum):
-    """What came of entering."""
+    """What a request gets when it enters a lane: a place, a wait, or a refusal."""
 
     IN_WORK = "in_work"
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class Turn(Enum):
 
 
 class Lane(Generic[Request]):
-    """The places of one upstream."""
+    """The limited places for requests that one upstream handles at a time."""
 
     def __init__(self, places: int, queue: int) -> None:
         self.places = places

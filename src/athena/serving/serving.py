@@ -372,7 +372,6 @@ class Serving:
         return exchange.upstream_data(data, now)
 
     def work_end(self, failure: UpstreamError | None) -> Step:
-        """The same for `end`."""
         self._expect(State.READING)
         return self._present().upstream_end(failure)
 

@@ -30,7 +30,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """When an upstream rests."""
+    """When an upstream is in cooldown after failures."""
 
     failures: Count = 5
     """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""

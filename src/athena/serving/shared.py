@@ -21,7 +21,7 @@ from athena.serving.tokens import TokenCounter
 
 
 class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How answers are written."""
+    """Settings of the way in which answers are written for clients."""
 
     stream_error_stop: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
@@ -74,7 +74,7 @@ class Shared:
         return tuple(tap for tap in found if tap is not None)
 
     def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
-        """What an exchange is told."""
+        """The options of an exchange with this target."""
         answers = self.answers
         return Options(
             seed=record.request_id,

@@ -54,7 +54,6 @@ def _turns(turns: Sequence[Turn]) -> int:
 
 
 def _around(request: Request) -> int:
-    """All but the turns."""
     total = sum(map(_part, request.system))
     for tool in request.tools:
         total += _PER_TOOL + _text(tool.name) + _text(tool.description or "")

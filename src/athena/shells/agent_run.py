@@ -66,7 +66,7 @@ class NoUpstream(CanNotRun):
 
 
 class Gateway(msgspec.Struct, frozen=True):
-    """A gateway that answers."""
+    """The gateway that a coding agent is pointed at."""
 
     url: str
     models: tuple[str, ...]

@@ -59,7 +59,7 @@ class OverlaidHome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """One coding agent."""
+    """How one coding agent is found, configured and started."""
 
     name: str
     title: str

@@ -50,7 +50,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uptime_s(self) -> float:
-        """Seconds since it started."""
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.start_time)).total_seconds())
 
 

@@ -52,7 +52,6 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def __call__(self, text: str) -> str:
-        """The text without its secrets."""
         if self._known is not None:
             text = self._known.sub(_MASK, text)
         text = _BEARER.sub(rf"\1\2{_MASK}", text)
@@ -267,10 +266,7 @@ class Sink(Protocol):
 
 
 class StderrSink:
-    """Standard error."""
-
     def write(self, text: str) -> None:
-        """Write whole lines."""
         data = text.encode("utf-8", "backslashreplace")
         while data:
             data = data[os.write(2, data) :]
@@ -336,7 +332,6 @@ class FileSink:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
-        """No more lines will come."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

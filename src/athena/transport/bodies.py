@@ -21,7 +21,7 @@ _SECONDS_TO_THE_END = 0.1
 
 
 def broken_connection(failure: str) -> UpstreamClosed:
-    """The network failed."""
+    """The error for a network that failed after the answer had begun."""
     return UpstreamClosed(f"the connection to the upstream broke: {failure}", code="upstream_reset")
 
 

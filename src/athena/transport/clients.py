@@ -233,7 +233,7 @@ def _connection_settings(library: ModuleType, origin: Origin) -> dict[str, Any]:
 
 
 def _next(serving: Serving) -> Send | Tell:
-    """What to do now."""
+    """The next request to send or answer to give; requests are built on the way."""
     while True:
         match serving.next(time.monotonic()):
             case Build():

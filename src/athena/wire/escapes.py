@@ -62,7 +62,6 @@ def without_entities(text: str) -> str:
 
 
 def without_invisible(text: str) -> str:
-    """Without invisible characters."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 

@@ -119,7 +119,6 @@ class Fields:
         return None if value is None else self.inner(value, self.at(key))
 
     def children(self, key: str) -> Iterator[Self]:
-        """The objects of an array."""
         for index, item in enumerate(self.sequence(key) or ()):
             yield self.inner(item, f"{self.at(key)}[{index}]")
 

@@ -104,8 +104,6 @@ _read_any = msgspec.json.Decoder().decode
 
 
 class _Open:
-    """A block that has begun."""
-
     __slots__ = ("fields", "input", "kind", "pieces", "signature")
 
     def __init__(self, kind: str) -> None:
@@ -330,7 +328,6 @@ class MessagesStreamDecoder(StreamDecoder):
 
     @property
     def finished(self) -> bool:
-        """The stop reason has come."""
         return self._reason is not None
 
     def end(self, out: list[Event]) -> None:

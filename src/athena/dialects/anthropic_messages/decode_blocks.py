@@ -45,7 +45,6 @@ def read_content(fields: Fields, key: str) -> tuple[Part, ...]:
 
 
 def read_block(block: Fields) -> Part:
-    """One block of any type."""
     kind = block.needed_text("type", allow_empty=False)
     read = _READERS.get(kind)
     return foreign(block) if read is None else read(block)

@@ -8,7 +8,6 @@ Wire facts: docs/reference/wire-facts.md#writing-messages-streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -156,30 +155,40 @@ class MessagesStreamEncoder:
         self._extras: dict[str, Any] = {}
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes these events bring."""
-        if self._ended:
-            return b""
-        if self._open == "text" and len(events) == 1:
-            only = events[0]
-            if type(only) is TextDelta and only.choice == 0 and only.text:
-                return self._prefix + encode_text(only.text) + _DELTA_END
+        if self._open == "text" and len(events) == 1 and type(only := events[0]) is TextDelta and only.choice == 0:
+            return self._prefix + encode_text(only.text) + _DELTA_END if only.text else b""
         out: list[bytes] = []
         for event in self._sequence.feed(events):
-            kind = type(event)
-            if kind is KeepAlive:
-                out.append(PING)
-                continue
-            if not self._started and not (isinstance(event, Error) and event.fatal):
-                self._begin(event, out)
-            step = _STEPS.get(kind)
-            if step is not None:
-                step(self, event, out)
-            if self._is_over():
+            if self._ended:
                 break
+            if not self._started and not isinstance(event, KeepAlive) and not (isinstance(event, Error) and event.fatal):
+                self._begin(event, out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallDelta():
+                    self._call_delta(event, out)
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallStart():
+                    self._call_start(event, out)
+                case ToolCallComplete():
+                    self._call_complete(event, out)
+                case WholePart():
+                    self._whole(event, out)
+                case Extra():
+                    self._extra(event, out)
+                case Done():
+                    self._done(event, out)
+                case Error():
+                    self._error(event, out)
+                case KeepAlive():
+                    out.append(PING)
+                case Start():
+                    pass  # the message has begun with it, or before it
+                case _:
+                    assert_never(event)
         return b"".join(out)
-
-    def _is_over(self) -> bool:
-        return self._ended
 
     # -- the frame of the message ------------------------------------------------------------------------------------------
 
@@ -228,7 +237,7 @@ class MessagesStreamEncoder:
         out.append(_event("error", error_body(event, self._context.seed)))
         if self._context.stream_error_stop:
             out.append(_MESSAGE_STOP)
-        self._ended = True
+        self._open, self._ended = "", True
 
     def _extra(self, event: Extra, out: list[bytes]) -> None:
         if not self._context.same_dialect:
@@ -380,20 +389,6 @@ class MessagesStreamEncoder:
         self._stop_block(out)
 
 
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[MessagesStreamEncoder, Any, list[bytes]], None]] = {
-    TextDelta: MessagesStreamEncoder._text,
-    ThinkingDelta: MessagesStreamEncoder._thinking,
-    ToolCallStart: MessagesStreamEncoder._call_start,
-    ToolCallDelta: MessagesStreamEncoder._call_delta,
-    ToolCallComplete: MessagesStreamEncoder._call_complete,
-    WholePart: MessagesStreamEncoder._whole,
-    Extra: MessagesStreamEncoder._extra,
-    Done: MessagesStreamEncoder._done,
-    Error: MessagesStreamEncoder._error,
-}
-
-
 class MessagesWholeEncoder:
     """Events to one body, at the end."""
 
@@ -494,7 +489,7 @@ def _write_call(part: ToolCall) -> dict[str, Any]:
 
 
 def shown_text(part: Part, context: EncodeContext) -> str:
-    """What can be shown as text of a part that has no block of its own here; the rest is noted."""
+    """What can be shown as text of a part that has no block of its own here; of any other part, the loss is noted."""
     match part:
         case Text() | Refusal():
             return part.text
@@ -504,10 +499,8 @@ def shown_text(part: Part, context: EncodeContext) -> str:
         case Image(source=Url(url=url)):
             context.losses.emulate("image", "shown as a link")
             return f"![image]({url})"
-        case Image() | Document() | Audio() | Video():
+        case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Citation() | Foreign():
             context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
-        case Thinking() | ToolCall() | ToolResult() | Citation() | Foreign():
-            pass  # written by others
         case _:
             assert_never(part)
     return ""

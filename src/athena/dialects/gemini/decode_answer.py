@@ -579,7 +579,6 @@ class GeminiStreamDecoder(StreamDecoder):
         self._reader = AnswerReader(context)
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """One chunk."""
         self._reader.chunk(payload, out)
         self.ended = self._reader.failed
 
@@ -598,7 +597,6 @@ class GeminiWholeDecoder(WholeDecoder):
     """Whole answers; an array of chunks counts as one."""
 
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """The complete body."""
         reader = AnswerReader(self.context)
         payloads = [body]
         if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":

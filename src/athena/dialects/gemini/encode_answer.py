@@ -29,10 +29,13 @@ from athena.model.events import (
     Extra,
     Finish,
     FinishKind,
+    KeepAlive,
     Start,
     TextDelta,
     ThinkingDelta,
     ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
     Usage,
     WholePart,
 )
@@ -148,7 +151,7 @@ def finish_reason(finish: Finish, context: EncodeContext) -> str:
 
 
 def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
-    """A generated image, sound or document as a part; None for what Gemini has no part for, which is noted."""
+    """A part that came in one piece (an image, sound, a document); None for what has no form of one here, which is noted."""
     if context.same_dialect and isinstance(part, Image | Document | Audio | Video) and isinstance(part.raw, dict):
         return part.raw
     match part:
@@ -167,10 +170,10 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
         case Audio(transcript=str() as transcript) if transcript:
             context.losses.emulate("audio", "shown as its transcript")
             return {"text": transcript}
-        case Image() | Document() | Audio() | Video() | ToolResult():
+        case Text() | Refusal():
+            return {"text": msgspec.Raw(_text_json(part.text))} if part.text else None
+        case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Citation():
             context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
-        case Text() | Refusal() | Thinking() | ToolCall() | Citation():
-            pass  # written by others
         case _:
             assert_never(part)
     return None
@@ -229,31 +232,38 @@ class GeminiStreamEncoder:
         self._sequence = OneCallAtATime()
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes for these events."""
         out: list[bytes] = []
         # Calls leave when they are complete, in the order in which they began.
         for event in self._sequence.feed(events):
             if self._ended:
                 break
-            if isinstance(event, TextDelta):
-                self._text(event, out)
-            elif isinstance(event, ThinkingDelta):
-                self._thinking(event, out)
-            elif isinstance(event, ToolCallComplete):
-                choice = self._choice(event.choice)
-                choice.visible = True
-                self._part(call_json(event, choice.take_slot(event.signature)), choice, out)
-            elif isinstance(event, Done):
-                self._done(event, out)
-            elif isinstance(event, WholePart):
-                self._whole(event, out)
-            elif isinstance(event, Extra):
-                self._extra(event, out)
-            elif isinstance(event, Start):
-                self._start = event
-            elif isinstance(event, Error) and event.fatal:
-                self._frame(_one_line(_encode(error_object(event))), out)
-                self._close(out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallStart() | ToolCallDelta():
+                    pass  # a call leaves when it is complete
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallComplete():
+                    choice = self._choice(event.choice)
+                    choice.visible = True
+                    self._part(call_json(event, choice.take_slot(event.signature)), choice, out)
+                case Done():
+                    self._done(event, out)
+                case WholePart():
+                    self._whole(event, out)
+                case Extra():
+                    self._extra(event, out)
+                case Start():
+                    self._start = event
+                case Error():
+                    if event.fatal:
+                        self._frame(_one_line(_encode(error_object(event))), out)
+                        self._close(out)
+                case KeepAlive():
+                    pass  # the vendor's SDKs take nothing in a stream but answers
+                case _:
+                    assert_never(event)
         return b"".join(out)
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
@@ -462,27 +472,31 @@ def _whole_parts(parts: tuple[Part, ...], context: EncodeContext) -> tuple[list[
     citations: list[Citation] = []
     owed: str | None = None
     for part in parts:
-        if isinstance(part, Thinking):
-            if owed is not None:
-                written.append({"thought": True, "text": "", "thoughtSignature": owed})
-                owed = None
-            owed = _thinking_part(part, written)
-        elif isinstance(part, ToolCall):
-            slot = write_slot(part.signature) if part.signature is not None else owed
-            written.append(msgspec.Raw(call_json(part, slot)))
-            owed = None if part.signature is None else owed
-        elif isinstance(part, Text | Refusal):
-            signature = part.signature if isinstance(part, Text) else None
-            slot = write_slot(signature) if signature is not None else owed
-            text = msgspec.Raw(_text_json(part.text))
-            written.append({"text": text} if slot is None else {"text": text, "thoughtSignature": slot})
-            owed = None if signature is None else owed
-            if isinstance(part, Text):
-                citations.extend(part.citations)
-        elif isinstance(part, Citation):
-            citations.append(part)
-        elif (value := media_object(part, context)) is not None:
-            written.append(value)
+        match part:
+            case Thinking():
+                if owed is not None:
+                    written.append({"thought": True, "text": "", "thoughtSignature": owed})
+                    owed = None
+                owed = _thinking_part(part, written)
+            case ToolCall():
+                slot = write_slot(part.signature) if part.signature is not None else owed
+                written.append(msgspec.Raw(call_json(part, slot)))
+                owed = None if part.signature is None else owed
+            case Text() | Refusal():
+                signature = part.signature if isinstance(part, Text) else None
+                slot = write_slot(signature) if signature is not None else owed
+                text = msgspec.Raw(_text_json(part.text))
+                written.append({"text": text} if slot is None else {"text": text, "thoughtSignature": slot})
+                owed = None if signature is None else owed
+                if isinstance(part, Text):
+                    citations.extend(part.citations)
+            case Citation():
+                citations.append(part)
+            case Image() | Document() | Audio() | Video() | ToolResult() | Foreign():
+                if (value := media_object(part, context)) is not None:
+                    written.append(value)
+            case _:
+                assert_never(part)
     if owed is not None:
         written.append({"thought": True, "text": "", "thoughtSignature": owed})
     return written, citations

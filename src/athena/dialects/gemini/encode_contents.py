@@ -10,7 +10,7 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from athena.calls.arguments import arguments_object
 from athena.dialects.base import Target
@@ -21,6 +21,7 @@ from athena.errors import UnsupportedFeature
 from athena.model.parts import (
     Audio,
     Base64,
+    Citation,
     Document,
     FileRef,
     Foreign,
@@ -57,7 +58,6 @@ class ContentsEncoder:
         self._names = {part.id: part.name for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)}
 
     def encode(self) -> list[Any]:
-        """All contents."""
         contents: list[Any] = []
         for position, turn in enumerate(self._turns):
             if self._home and turn.raw is not None:
@@ -133,21 +133,25 @@ class ContentsEncoder:
 
     def _part(self, part: Part, path: str) -> dict[str, Any]:
         """One part; empty when there is nothing to say."""
-        if isinstance(part, Text | Refusal):
-            return {"text": part.text} if part.text else {}
-        if isinstance(part, ToolCall):
-            call: dict[str, Any] = {"name": part.name, "args": arguments_object(part.arguments)}
-            if part.kind == "custom":
-                call["args"] = {"input": part.arguments}
-            if self._with_ids and part.id not in self._without_id:
-                call = {"id": part.id, **call}
-            return {"functionCall": call}
-        if isinstance(part, Image | Document | Audio | Video):
-            return self._media(part, path)
-        if isinstance(part, Foreign) and part.dialect == NAME and isinstance(part.raw, dict):
-            return dict(part.raw)
-        self._drop(path, f"{type(part).__name__.lower()} parts of another provider have no place here")
-        return {}
+        match part:
+            case Text() | Refusal():
+                return {"text": part.text} if part.text else {}
+            case ToolCall():
+                call: dict[str, Any] = {"name": part.name, "args": arguments_object(part.arguments)}
+                if part.kind == "custom":
+                    call["args"] = {"input": part.arguments}
+                if self._with_ids and part.id not in self._without_id:
+                    call = {"id": part.id, **call}
+                return {"functionCall": call}
+            case Image() | Document() | Audio() | Video():
+                return self._media(part, path)
+            case Foreign(dialect="gemini", raw=dict() as own):
+                return dict(own)
+            case Foreign() | Thinking() | ToolResult() | Citation():
+                self._drop(path, f"{type(part).__name__.lower()} parts of another provider have no place here")
+                return {}
+            case _:
+                assert_never(part)
 
     def _result(self, part: ToolResult, path: str, behind: list[Any]) -> dict[str, Any]:
         name = part.name or self._names.get(part.call_id) or "unknown"

@@ -30,7 +30,6 @@ class ArrayDecoder:
         self._closed = False
 
     def feed(self, data: bytes) -> list[Record]:
-        """The objects completed by `data`."""
         if self._closed:
             raise UsageError("feed() after close()")
         # One character per byte: brackets and quotes are ASCII, and a character cut in two stays whole in the joined bytes.
@@ -82,7 +81,6 @@ class Framing(SseDecoder):
         self._array: ArrayDecoder | None = None
 
     def feed(self, data: bytes) -> list[Record]:
-        """The records completed by `data`."""
         if not self._begun:
             start = data.lstrip(b"\r\n \t")
             if start:

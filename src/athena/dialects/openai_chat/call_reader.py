@@ -78,7 +78,6 @@ class CallReader:
         self.failed = False
 
     def read(self, calls: ChoiceCalls, entries: list[CallEntry], reasoning: ReasoningReader, out: list[Event]) -> None:
-        """The entries of one `tool_calls`."""
         for position, entry in enumerate(entries):
             function, custom = entry.function, entry.custom
             call_id = entry.id if isinstance(entry.id, str) and entry.id else None
@@ -126,7 +125,6 @@ class CallReader:
         self._close_finished(out)
 
     def close(self, choices: list[ChoiceCalls], out: list[Event], *, cut: bool) -> None:
-        """The answer ended."""
         for calls in choices:
             self._settle_names(calls, out)
         self._wait_no_more(out)

@@ -128,7 +128,6 @@ class AnswerReader:
     # -- records -----------------------------------------------------------------------------------------------------------
 
     def read(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
-        """One record."""
         if chunk.error or chunk.object == "error":
             return self._fail(out, error_in_answer(payload))
         if not self._started:
@@ -458,8 +457,6 @@ _MISSES = 8
 
 
 class ChatStreamDecoder(StreamDecoder):
-    """A streamed answer."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = AnswerReader(context, whole=False)
@@ -468,7 +465,6 @@ class ChatStreamDecoder(StreamDecoder):
         self._misses = 0
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """One record of the stream."""
         if self._text_only and not name:
             try:
                 text = decode_text_only(payload).choices[0].delta.content
@@ -522,10 +518,7 @@ class ChatStreamDecoder(StreamDecoder):
 
 
 class ChatWholeDecoder(WholeDecoder):
-    """A whole answer."""
-
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """The complete body."""
         try:
             chunk = decode_chunk(body)
         except msgspec.ValidationError:

@@ -67,7 +67,6 @@ def leading_system(messages: list[Any]) -> int:
 
 
 def system_parts(message: Fields) -> tuple[Part, ...]:
-    """The instructions of one message."""
     message.text("role")
     return _content(message)
 

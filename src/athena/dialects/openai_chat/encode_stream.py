@@ -9,7 +9,6 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -27,6 +26,7 @@ from athena.model.events import (
     Event,
     Extra,
     Finish,
+    KeepAlive,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -119,15 +119,35 @@ class ChatStreamEncoder:
         self._start(Start())
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes these events bring."""
         out: list[bytes] = []
-        steps = _STEPS
         for event in events:
             if self._ended:
                 break
-            step = steps.get(type(event))
-            if step is not None:
-                step(self, event, out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallDelta():
+                    self._call_delta(event, out)
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallStart():
+                    self._call_start(event, out)
+                case ToolCallComplete():
+                    self._call_complete(event, out)
+                case WholePart():
+                    self._part(event, out)
+                case Extra():
+                    self._keep(event, out)
+                case Done():
+                    self._done(event, out)
+                case Error():
+                    self._error(event, out)
+                case Start():
+                    self._start(event)
+                case KeepAlive():
+                    pass  # the shell keeps streams open by comments of its own
+                case _:
+                    assert_never(event)
         return b"".join(out)
 
     # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -361,21 +381,6 @@ class ChatStreamEncoder:
         self._ended = True
 
 
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[ChatStreamEncoder, Any, list[bytes]], None]] = {
-    TextDelta: ChatStreamEncoder._text,
-    ThinkingDelta: ChatStreamEncoder._thinking,
-    ToolCallStart: ChatStreamEncoder._call_start,
-    ToolCallDelta: ChatStreamEncoder._call_delta,
-    ToolCallComplete: ChatStreamEncoder._call_complete,
-    WholePart: ChatStreamEncoder._part,
-    Extra: ChatStreamEncoder._keep,
-    Done: ChatStreamEncoder._done,
-    Error: ChatStreamEncoder._error,
-    Start: lambda encoder, event, out: encoder._start(event),
-}
-
-
 def is_legacy(raw: dict[str, Any] | None) -> bool:
     """Does the client speak the older form, which knows `function_call` and no `tool_calls`?"""
     return raw is not None and bool(raw.get("functions")) and not raw.get("tools")
@@ -420,7 +425,6 @@ def image_entry(part: Image) -> dict[str, Any]:
 
 
 def audio_value(part: Audio, seed: str) -> dict[str, Any]:
-    """Sound the model made."""
     return {
         "id": part.id or "audio_" + hashed(f"{seed}\0audio"),
         "data": part.source.data if isinstance(part.source, Base64) else "",

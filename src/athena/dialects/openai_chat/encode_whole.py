@@ -71,7 +71,6 @@ class ChatWholeEncoder:
 
 
 def encode_answer(answer: Answer, context: EncodeContext) -> dict[str, Any]:
-    """The answer as a body."""
     same = context.same_dialect
     body: dict[str, Any] = {
         "id": answer.id or "chatcmpl-" + hashed(context.seed),

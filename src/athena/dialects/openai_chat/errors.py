@@ -77,7 +77,6 @@ _PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
-    """An upstream's error answer."""
     error = loose_error(status, headers, body)
     kind = error.kind
     if kind in ("invalid", "upstream") or status < 400:
@@ -122,7 +121,6 @@ def _words(body: bytes) -> list[str]:
 
 
 def encode_error_value(error: Error) -> dict[str, Any]:
-    """The object under `error`."""
     kind, code = _TYPE_AND_CODE[error.kind]
     if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code == "unknown_path"):
         code = error.code

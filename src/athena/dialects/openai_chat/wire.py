@@ -29,8 +29,6 @@ class Custom(msgspec.Struct, gc=False):
 
 
 class CallEntry(msgspec.Struct, gc=False):
-    """One entry of `tool_calls`."""
-
     index: Any = None
     id: Any = None
     type: Any = None
@@ -56,8 +54,6 @@ class Message(msgspec.Struct, gc=False):
 
 
 class ChoiceEntry(msgspec.Struct, gc=False):
-    """One entry of `choices`."""
-
     index: Any = 0
     delta: Message | None = None
     message: Message | None = None

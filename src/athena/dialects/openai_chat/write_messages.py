@@ -305,19 +305,26 @@ class MessageWriter:
             return raw
         shown: list[Part] = []
         for inner in part.parts:
-            if isinstance(inner, Text):
-                shown.append(inner)
-            elif isinstance(inner, Document) and isinstance(inner.source, InlineText):
-                shown.append(Text(text=_titled(inner.title, inner.source.text)))
-            elif self._profile.images_in_results and isinstance(inner, Image):
-                shown.append(inner)
-            elif isinstance(inner, Image | Document | Audio | Video):
-                kind = type(inner).__name__.lower()
-                shown.append(Text(text=f"[{kind}: see the next message]"))
-                behind += [Text(text=f"[{kind} from tool call {part.call_id}]"), inner]
-                self._writer.emulate(path, f"{kind} in a tool result follows in a user message")
-            elif isinstance(inner, Foreign):
-                self._foreign(inner, path)
+            match inner:
+                case Text():
+                    shown.append(inner)
+                case Refusal():
+                    shown.append(Text(text=inner.text))
+                case Document(source=InlineText() as source):
+                    shown.append(Text(text=_titled(inner.title, source.text)))
+                case Image() if self._profile.images_in_results:
+                    shown.append(inner)
+                case Image() | Document() | Audio() | Video():
+                    kind = type(inner).__name__.lower()
+                    shown.append(Text(text=f"[{kind}: see the next message]"))
+                    behind += [Text(text=f"[{kind} from tool call {part.call_id}]"), inner]
+                    self._writer.emulate(path, f"{kind} in a tool result follows in a user message")
+                case Foreign():
+                    self._foreign(inner, path)
+                case Thinking() | ToolCall() | ToolResult() | Citation():
+                    self._writer.lose(path, f"{type(inner).__name__.lower()} in a tool result")
+                case _:
+                    assert_never(inner)
         if not shown and part.structured is not None:
             shown.append(Text(text=msgspec.json.encode(part.structured).decode()))
         content = self._result_content(part, shown, path)

@@ -380,8 +380,6 @@ _TOLD_BY_ITEMS = (
 
 
 class ResponsesStreamDecoder(StreamDecoder):
-    """A streamed answer."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = ItemReader(context)

@@ -12,7 +12,6 @@ Wire facts: docs/reference/wire-facts.md#responses-streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -129,11 +128,34 @@ class OutputWriter:
 
     def feed(self, events: list[Event]) -> bytes:
         """The frames of these events; nothing after the terminal one."""
-        steps = _STEPS
         for event in events:
             if self.final is not None:
                 break
-            steps[type(event)](self, event)
+            match event:
+                case TextDelta():
+                    self._text(event)
+                case ToolCallDelta():
+                    self._call_delta(event)
+                case ThinkingDelta():
+                    self._thinking(event)
+                case ToolCallStart():
+                    self._call_start(event)
+                case ToolCallComplete():
+                    self._call_complete(event)
+                case WholePart():
+                    self._whole(event)
+                case Extra():
+                    self._extra(event)
+                case Done():
+                    self._done(event)
+                case Error():
+                    self._error(event)
+                case Start():
+                    self._start(event)
+                case KeepAlive():
+                    self._keep_alive()
+                case _:
+                    assert_never(event)
         frames = b"".join(self._frames)
         self._frames.clear()
         return frames
@@ -179,7 +201,7 @@ class OutputWriter:
         if not self._begun:
             self._start(Start())
 
-    def _keep_alive(self, event: KeepAlive) -> None:
+    def _keep_alive(self) -> None:
         if self._begun and not self._silent:
             self._frames.append(_KEEP_ALIVE)
 
@@ -535,22 +557,6 @@ class OutputWriter:
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[OutputWriter, Any], None]] = {
-    Start: OutputWriter._start,
-    TextDelta: OutputWriter._text,
-    ThinkingDelta: OutputWriter._thinking,
-    ToolCallStart: OutputWriter._call_start,
-    ToolCallDelta: OutputWriter._call_delta,
-    ToolCallComplete: OutputWriter._call_complete,
-    WholePart: OutputWriter._whole,
-    Extra: OutputWriter._extra,
-    Error: OutputWriter._error,
-    Done: OutputWriter._done,
-    KeepAlive: OutputWriter._keep_alive,
-}
-
-
 class WholeEncoder:
     """A whole answer: the final response object, or an error body."""
 
@@ -571,5 +577,4 @@ class WholeEncoder:
 
 
 def encoder(context: EncodeContext, *, stream: bool) -> OutputWriter | WholeEncoder:
-    """The encoder of one answer."""
     return OutputWriter(context) if stream else WholeEncoder(context)

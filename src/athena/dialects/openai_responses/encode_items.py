@@ -9,7 +9,7 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -71,7 +71,6 @@ class ItemEncoder:
         return [{"type": "message", "role": "developer", "content": content}] if content else []
 
     def turns(self) -> list[Item]:
-        """Every turn's items."""
         items: list[Item] = []
         for index, turn in enumerate(self._request.turns):
             items.extend(self._turn(turn, f"turns[{index}]"))
@@ -130,25 +129,27 @@ class ItemEncoder:
             return [part.raw]
         if not self._home:
             self._losses.extras(path, part.extras)
-        if isinstance(part, Text):
-            return [self._marked({"type": "input_text", "text": part.text}, part.cache)] if part.text else []
-        if isinstance(part, Refusal):
-            return [{"type": "input_text", "text": part.text}] if part.text else []
-        if isinstance(part, Image):
-            return [
-                self._marked(
-                    {"type": "input_image", "detail": part.detail or "auto", **self._image(part.source, path)}, part.cache
-                )
-            ]
-        if isinstance(part, Document):
-            return self._document(part, path)
-        if isinstance(part, Audio | Video):
-            word = "audio" if isinstance(part, Audio) else "video"
-            raise UnsupportedFeature(f"{path}: this upstream takes no {word}", path=path)
-        if isinstance(part, Foreign):
-            return self._foreign(part, path)
-        if not isinstance(part, Citation):
-            self._losses.drop(path, f"{type(part).__name__} has no place in a user's message")
+        match part:
+            case Text():
+                return [self._marked({"type": "input_text", "text": part.text}, part.cache)] if part.text else []
+            case Refusal():
+                return [{"type": "input_text", "text": part.text}] if part.text else []
+            case Image():
+                image = {"type": "input_image", "detail": part.detail or "auto", **self._image(part.source, path)}
+                return [self._marked(image, part.cache)]
+            case Document():
+                return self._document(part, path)
+            case Audio() | Video():
+                word = "audio" if isinstance(part, Audio) else "video"
+                raise UnsupportedFeature(f"{path}: this upstream takes no {word}", path=path)
+            case Foreign():
+                return self._foreign(part, path)
+            case Citation():
+                self._losses.hint(path, "a user's message has no citations here")
+            case Thinking() | ToolCall() | ToolResult():
+                self._losses.drop(path, f"{type(part).__name__} has no place in a user's message")
+            case _:
+                assert_never(part)
         return []
 
     def _image(self, source: Source, path: str) -> Item:
@@ -276,12 +277,19 @@ class ItemEncoder:
     def _model_item(self, part: Part, path: str) -> list[Item]:
         if self._home and isinstance(part.raw, dict):
             return [part.raw]
-        if isinstance(part, ToolCall):
-            return [self._call(part, path)]
-        if isinstance(part, Foreign):
-            return self._foreign(part, path)
-        if not isinstance(part, Citation):
-            self._losses.drop(path, f"{type(part).__name__} has no place in an answer's history")
+        match part:
+            case ToolCall():
+                return [self._call(part, path)]
+            case Foreign():
+                return self._foreign(part, path)
+            case Text() | Refusal():
+                return self._said(part, path)
+            case Citation():
+                self._losses.hint(path, "history has no citations here")
+            case Thinking() | Image() | Document() | Audio() | Video() | ToolResult():
+                self._losses.drop(path, f"{type(part).__name__} has no place in an answer's history")
+            case _:
+                assert_never(part)
         return []
 
     def _call(self, call: ToolCall, path: str) -> Item:

@@ -236,7 +236,7 @@ class JsonPipe:
         return self._stop(at)
 
     def _close(self, character: str, at: int, out: list[str]) -> int:
-        """A bracket behind a comma."""
+        """Read a closing bracket; a comma before it was trailing and is dropped."""
         if not self._lenient:
             return self._stop(at)
         self.repairs += 1

@@ -181,7 +181,6 @@ def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends:
 
 
 def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
-    """A key and its colon."""
     whole = scan.whole(_WHOLE_KEY)
     if whole:
         return whole[1 : whole.index('"', 1)]
@@ -198,7 +197,6 @@ def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
 
 
 def _bare_key(scan: Scanner, calls: CallWriter) -> Steps[str]:
-    """A key without quotes."""
     text, marker = yield from scan.upto(_KEY_END, LOOK_AHEAD)
     key = text.strip()
     if not key.isidentifier():

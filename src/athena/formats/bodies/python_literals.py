@@ -197,7 +197,6 @@ class _Reader:
         return self._text[self._at] if self._at < len(self._text) else "\x00"
 
     def _space(self) -> None:
-        """White space and comments."""
         while self._next() in " \t\r\n#":
             found = _SPACE.match(self._text, self._at)
             if found is None:

@@ -26,7 +26,6 @@ class CodeSpans:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was said yet."""
         self._fence = ""
         self._inline = 0
         self.begin_line()
@@ -40,7 +39,6 @@ class CodeSpans:
 
     @property
     def in_code(self) -> bool:
-        """Inside either?"""
         return bool(self._fence) or self._inline > 0
 
     @property

@@ -88,7 +88,7 @@ class TextParser:
 
     @property
     def counts(self) -> Counts:
-        """What was found so far."""
+        """How many calls, quotations and repairs there were so far."""
         return self.writer.counts
 
     @property
@@ -109,7 +109,6 @@ class TextParser:
     # -- the two verbs -------------------------------------------------------------------------------------------------------
 
     def feed(self, text: str) -> list[Event]:
-        """The events that `text` brought."""
         straight = self._scanner.straight
         if straight is not None:
             try:

@@ -74,7 +74,6 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Is nothing left?"""
         return self.left <= 0
 
 
@@ -131,7 +130,7 @@ class QuotedCallReader:
 
 
 class _Run(NamedTuple):
-    """What one reader said."""
+    """What one reader found in a text: its calls, and how it ended."""
 
     calls: list[QuotedCall]
     is_cut: bool
@@ -154,7 +153,7 @@ class _Listener(CallWriter):
             self._ends.append(ended)
 
     def heard(self) -> list[QuotedCall]:
-        """The calls that are whole."""
+        """The calls that were complete."""
         whole = [event for event in self._events.drain() if isinstance(event, ToolCallComplete)]
         return [QuotedCall(call.name, call.arguments, ended) for call, ended in zip(whole, self._ends, strict=True)]
 

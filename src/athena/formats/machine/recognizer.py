@@ -32,7 +32,7 @@ _BYTES_PER_CHARACTER = 64
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One reading of a marker."""
+    """One format that may take a marker, and the reader it would use."""
 
     format: Format
     opener: Opener
@@ -135,7 +135,7 @@ class Table:
         return search
 
     def compile(self) -> None:
-        """Build the searches now."""
+        """Compile the regular expressions now instead of at the first search."""
         _ = self.any, self.final
 
     def given_up(self, marker: str) -> int:
@@ -201,7 +201,7 @@ class ToolTable(Table):
         return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
 
     def compile(self) -> None:
-        """Build the searches now."""
+        """Compile the regular expressions now instead of at the first search."""
         self._shared.compile()
         _ = self._words.final
 

@@ -204,7 +204,6 @@ class Scanner:
     # -- for the engine ------------------------------------------------------------------------------------------------------
 
     def push(self, chunk: str) -> None:
-        """More text has arrived."""
         if self._from >= 0:
             self._keep()
         self.text = self.text[self.at :] + chunk if self.at < len(self.text) else chunk

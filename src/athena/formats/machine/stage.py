@@ -170,7 +170,6 @@ class FormatStage:
         return tuple(sorted(found))
 
     def feed(self, events: Sequence[Event]) -> list[Event]:
-        """The events to show now."""
         out: list[Event] = []
         if self._off:
             out.extend(events)

@@ -151,7 +151,6 @@ class ToolBook:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All declared names."""
         return tuple(self._tools)
 
     @property

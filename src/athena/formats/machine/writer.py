@@ -87,7 +87,6 @@ class Output:
         self._waiting: list[str] = []
 
     def say(self, piece: str, thinking: bool) -> None:
-        """Add text."""
         if self._pieces and thinking is not self._thinking:
             self.flush()
         self._thinking = thinking
@@ -115,7 +114,7 @@ class Output:
         self.events.append(event)
 
     def release(self) -> None:
-        """Held text may be shown."""
+        """Show the text that was held back."""
         if self._waiting:
             self.events.append(TextDelta("".join(self._waiting), self.choice))
             self._waiting.clear()
@@ -399,7 +398,6 @@ class CallWriter:
 
     @property
     def malformed_policy(self) -> Malformed:
-        """The policy for unusable calls."""
         return self.policies.malformed or ("error" if self.reserved else "text")
 
     # -- inside --------------------------------------------------------------------------------------------------------------

@@ -40,12 +40,10 @@ _SERVING = (
 
 
 def config_option(function: Function) -> Function:
-    """`--config`."""
     return _CONFIG(function)
 
 
 def serving_options(function: Function) -> Function:
-    """All flags of `athena serve`."""
     for option in reversed(_SERVING):
         function = option(function)
     return function

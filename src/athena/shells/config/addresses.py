@@ -61,7 +61,6 @@ def start() -> Start:
 
 
 def known_hosts() -> tuple[KnownHost, ...]:
-    """All rows."""
     return _table().hosts
 
 
@@ -114,7 +113,6 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(base_url: str) -> str:
-    """The host in an address."""
     try:
         return _split(base_url).hostname or ""
     except ConfigError:

@@ -196,7 +196,6 @@ def _read_text(kind: inspect.StrType, value: Any, path: Path, report: Report) ->
 
 
 def _describe(kind: inspect.Type) -> str:
-    """What is wanted, in words."""
     match kind:
         case inspect.Metadata():
             return _describe(kind.type)

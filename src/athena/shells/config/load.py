@@ -149,7 +149,6 @@ class ConfigWatcher:
 
     @property
     def config(self) -> Config:
-        """The last good configuration."""
         return self.loaded.config
 
     def changed(self) -> bool:

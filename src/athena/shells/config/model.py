@@ -463,7 +463,7 @@ class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Providers(msgspec.Struct, frozen=True, kw_only=True):
-    """The source system's `providers` section."""
+    """The `providers` section of the short form."""
 
     provider_override: dict[str, Text] = {}
     """Format by model name: kimi, qwen, deepseek, standard, prompt, or a format's name."""

@@ -18,7 +18,7 @@ RANK_DEFAULT, RANK_HOME, RANK_DIRECTORY, RANK_ENVIRONMENT, RANK_FLAG = range(5)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The source of one value."""
+    """Where a value comes from: a flag, a variable, or a file and line."""
 
     source: str
     line: int | None = None
@@ -123,7 +123,6 @@ class Report:
         self._add(path, message, remedy, fatal=False)
 
     def add(self, problem: ConfigProblem) -> None:
-        """A problem found elsewhere."""
         if problem not in self.problems:
             self.problems.append(problem)
 

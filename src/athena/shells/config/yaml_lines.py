@@ -78,15 +78,12 @@ def read_value(text: str) -> Any:
 
 
 class _Builder:
-    """Nodes to values."""
-
     def __init__(self, source: str) -> None:
         self.lines: dict[Path, int] = {}
         self._source = source
         self._count = 0
 
     def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        """The value of a node."""
         self._count += 1
         if self._count > _MAX_VALUES or depth > _MAX_DEPTH:
             raise self._bad(node, "too large or nested too deeply once its aliases are filled in")

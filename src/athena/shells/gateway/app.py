@@ -187,7 +187,6 @@ class Gateway:
 
     @property
     def upstream_connections(self) -> int:
-        """Connections to all upstreams."""
         return self._client.open_connections if self._client is not None else 0
 
     @property
@@ -208,7 +207,6 @@ class Gateway:
     # -- ASGI ----------------------------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
@@ -405,7 +403,6 @@ class Gateway:
         return self._targets.of(model)
 
     def answer_headers(self, record: Record) -> Headers:
-        """Headers of every answer."""
         value = record.request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
@@ -493,11 +490,9 @@ class Gateway:
 
     @property
     def open_flows(self) -> int:
-        """Requests under way."""
         return len(self._drivers)
 
     async def close(self) -> None:
-        """Drop all upstream connections."""
         if self._checks is not None:
             await self._checks.close()
             self._checks = None
@@ -508,7 +503,7 @@ class Gateway:
 
 
 def _forget(body: bytes) -> None:
-    """No tap is installed."""
+    """Stands for the taps' body hook when no tap wants bodies."""
 
 
 def _memory_limit(limits: Limits, processes: int) -> int:

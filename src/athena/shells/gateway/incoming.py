@@ -206,7 +206,6 @@ class _Inflater:
 
     @property
     def is_done(self) -> bool:
-        """Is all of it unpacked?"""
         return self._decoder.eof
 
     def step(self, most: int) -> bytes:

@@ -20,7 +20,7 @@ _MICROSECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 5000, 20000)
 
 
 class Metrics:
-    """Every number the gateway keeps."""
+    """Every number that the gateway shows at `/metrics`."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers

@@ -41,7 +41,7 @@ _CREATED = 1_700_000_000
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one upstream said."""
+    """The models that one upstream listed, or the problem it answered with."""
 
     state: State
     models: tuple[OfferedModel, ...] = ()

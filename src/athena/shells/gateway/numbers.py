@@ -122,7 +122,6 @@ class Numbers:
     # -- making ------------------------------------------------------------------------------------------------------------
 
     def counter(self, name: str, text: str, labels: Key = ()) -> Counter:
-        """A number that only grows."""
         return Counter(self, name + "_total", "counter", text, labels)
 
     def gauge(self, name: str, text: str, labels: Key = (), *, lowest: bool = False) -> Gauge:
@@ -130,7 +129,6 @@ class Numbers:
         return Gauge(self, name, "gauge", text, labels, lowest=lowest)
 
     def histogram(self, name: str, text: str, labels: Key, buckets: tuple[float, ...]) -> Histogram:
-        """Where values fell."""
         return Histogram(self, name, "histogram", text, labels, buckets)
 
     def enter(self, family: Family) -> None:
@@ -223,8 +221,6 @@ class Family:
 
 
 class Counter(Family):
-    """Numbers that only grow."""
-
     def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, *, lowest: bool = False) -> None:
         super().__init__(numbers, name, kind, text, labels, lowest=lowest)
         self._series: dict[Key, Series] = {}
@@ -240,16 +236,12 @@ class Counter(Family):
 
 
 class Gauge(Counter):
-    """Numbers of this moment."""
-
     def set_function(self, function: Callable[[], float], *values: str) -> None:
         """The series of these label values is what the function says."""
         self._numbers.set_function((self.name, *values), function)
 
 
 class Histogram(Family):
-    """Where values fell."""
-
     def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, buckets: tuple[float, ...]) -> None:
         self.width = len(buckets) + 2
         super().__init__(numbers, name, kind, text, labels)

@@ -78,7 +78,6 @@ class Passage:
         self._over = False
 
     def stop(self, reason: Stop) -> None:
-        """End the request now."""
         if not self._stop and not self._over and self._task is not None:
             self._stop = reason
             self._task.cancel()

@@ -44,7 +44,6 @@ class StreamRecorder:
             self._keep(shown)
 
     def close(self) -> None:
-        """No more will come."""
         if rest := self._mask.close():
             self._keep(rest)
         self._end()

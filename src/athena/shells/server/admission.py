@@ -27,7 +27,7 @@ _FRESH_S = 1.0
 
 
 class Standing(Enum):
-    """What a connection does."""
+    """Whether a connection is idle, is being answered, or is being refused."""
 
     FRESH = "fresh"
     BUSY = "busy"
@@ -115,7 +115,6 @@ class Admission(Generic[Connection]):
         self._move(connection, Standing.IDLE)
 
     def leave(self, connection: Connection) -> None:
-        """It is gone."""
         standing = self._standing.pop(connection, None)
         if standing is None:
             return

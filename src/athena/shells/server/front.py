@@ -124,7 +124,6 @@ class Front:
         return standing
 
     def left(self, connection: FrontConnection) -> None:
-        """It is gone."""
         self.connections.discard(connection)
         self.admission.leave(connection)
         if not self.connections:
@@ -218,7 +217,6 @@ class HalfClosed:
         return hasattr(socket, "TCP_INFO") and transport.get_extra_info("sslcontext") is None
 
     def stop(self) -> None:
-        """The connection is closed."""
         self._timer.cancel()
 
     def _look(self) -> None:

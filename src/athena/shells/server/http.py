@@ -83,7 +83,6 @@ class HttpConnection(asyncio.Protocol):
     # -- connection --------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
         self._transport = cast(asyncio.Transport, transport)
         standing = self.front.entered(self, transport)
         self._has_no_place = standing is Standing.REFUSED
@@ -99,7 +98,6 @@ class HttpConnection(asyncio.Protocol):
         return str(address[0]) if isinstance(address, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._deaf = True
         if self._timer is not None:
             self._timer.cancel()
@@ -138,7 +136,6 @@ class HttpConnection(asyncio.Protocol):
             self._next()  # told behind the last bytes of an answer: the time to take them runs
 
     def resume_writing(self) -> None:
-        """The client took them."""
         self._writing_paused = False
         self._unsent_room.close()
         if self._running is None:
@@ -197,7 +194,6 @@ class HttpConnection(asyncio.Protocol):
     # -- parser callbacks --------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         if not self._repeating:
             self.front.admission.busy(self)
             self._in_head = True
@@ -250,7 +246,6 @@ class HttpConnection(asyncio.Protocol):
             self._receiving.body_came(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         assert self._parser is not None
         if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
             return  # the parser takes the body for another protocol; see _stay_plain
@@ -327,7 +322,6 @@ class HttpConnection(asyncio.Protocol):
         self._watch()
 
     def write(self, data: bytes) -> None:
-        """Bytes for the client."""
         assert self._transport is not None
         self._transport.write(data)
 
@@ -338,7 +332,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """More may come."""
         if not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()

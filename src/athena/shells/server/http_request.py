@@ -144,7 +144,6 @@ class HttpRequest:
             self._wake()
 
     def body_ended(self) -> None:
-        """The request is complete."""
         self._body_complete = True
         self._wake()
 
@@ -177,7 +176,6 @@ class HttpRequest:
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
-        """The head of the answer."""
         self.answered = True
         connection = self._connection
         lines = [status_line(status), connection.front.date_line]

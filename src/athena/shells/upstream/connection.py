@@ -136,7 +136,6 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Undo `pause_reading`."""
         if self._paused and self.is_open and self._transport is not None and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()

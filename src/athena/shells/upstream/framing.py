@@ -88,7 +88,6 @@ class ResponseFraming:
 
     @property
     def complete(self) -> bool:
-        """Has the whole response come?"""
         return self._phase is _Phase.COMPLETE
 
     def feed(self, data: bytes) -> None:
@@ -278,7 +277,6 @@ class ResponseFraming:
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
         self._head_complete = True
 
     def on_message_complete(self) -> None:

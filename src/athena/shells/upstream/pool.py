@@ -205,7 +205,6 @@ class Pool:
         return self._idle[0].idle_since if self._idle else None
 
     def drop_oldest(self) -> None:
-        """Close that connection."""
         self._idle.pop(0).abort()
 
     def _put_back(self, connection: Connection) -> None:
@@ -250,7 +249,6 @@ class Pool:
         self._counts.resent += 1
 
     def stats(self) -> PoolStats:
-        """A copy of the counts."""
         return msgspec.structs.replace(
             self._counts, open=len(self._connections), idle=len(self._idle), waiting=len(self._waiters)
         )

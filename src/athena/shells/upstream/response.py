@@ -254,7 +254,6 @@ class UpstreamResponse:
         self._hand_on()
 
     def connection_lost(self, cause: Exception | None) -> None:
-        """The connection broke."""
         self._fail(self._closed_early("upstream_reset", "the connection to the upstream broke", cause))
         self._hand_on()
 
@@ -287,7 +286,6 @@ class UpstreamResponse:
         return None
 
     def _hand_on(self) -> None:
-        """Something changed: wake the reader."""
         if self._on_data is not None:
             self._deliver()
             return

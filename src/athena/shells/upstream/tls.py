@@ -23,7 +23,6 @@ class TlsContexts:
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A fresh context."""
     try:
         # With a file, the system's authorities are not loaded: only the file's own are trusted.
         context = ssl.create_default_context(cafile=settings.ca_file)
