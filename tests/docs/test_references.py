@@ -7,22 +7,17 @@ requirement ids of documents lead nowhere: the rule is stated in place, or an an
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from markdown.extensions.toc import slugify
 
 from support.code_blocks import ROOT
+from support.repository_texts import texts
 
-PLACES = ("src", "tests", "docs", "benchmarks", "examples", "*.md", "dev", "mkdocs.yml", "pyproject.toml")
-KINDS = {".py", ".toml", ".md", ".yml", ".yaml", ".json", ".sh", ".txt", ".html", ".js", ".css", ""}
 VERSIONS = ("src/athena/formats/", "tests/cases/formats/", "docs/formats.md")
 """Here a number in brackets is the version of a model."""
-DATA = ("tests/recordings/", "tests/cases/schemas/")
 
 _DOCUMENT = re.compile(
     r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)(?:#([\w.-]*\w))?(\S?(?: +|\n#? *)(?:sections?|rules?|rows?|chapters?)? ?\d[\d.]*)?"
@@ -53,22 +48,6 @@ FOREIGN = {
 """Documents of other repositories, each named together with its repository."""
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", *PLACES], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.split("\n"):
-        path = ROOT / name
-        if (
-            name
-            and path.suffix in KINDS
-            and not name.startswith(DATA)
-            and name != "tests/docs/test_references.py"
-            and path.is_file()
-        ):
-            yield name, path.read_text("utf-8")
-
-
 @cache
 def anchors(page: Path) -> frozenset[str]:
     text = page.read_text("utf-8")
@@ -76,7 +55,8 @@ def anchors(page: Path) -> frozenset[str]:
         text += "\n" + (ROOT / included).read_text("utf-8")
     found: list[str] = re.findall(r'(?:id|name)="([\w.-]+)"', text)
     for title, explicit in _HEADING.findall(_FENCE.sub("", text)):
-        slug = explicit or slugify(re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title), "-")
+        words = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = explicit or re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", words, flags=re.ASCII).strip())
         repeated = found.count(slug)
         found.append(f"{slug}_{repeated}" if repeated else slug)
     return frozenset(found)

@@ -187,7 +187,7 @@ def test_nothing_is_taken_back_once_it_was_shown() -> None:
 
 def test_cancelling_ends_the_stream_properly() -> None:
     one = exchange(PromptedOptions(policy="stop_on_first"), stream=True, stream_options={"include_usage": True})
-    steps = run(one, f"{CALL} and much more text that nobody reads", stream=True)
+    steps = run(one, f"{CALL} and much more text that is left unread", stream=True)
     assert steps[-1].done
     output = b"".join(step.output for step in steps)
     assert output.endswith(b"data: [DONE]\n\n")

@@ -26,7 +26,7 @@ _KINDS: tuple[dict[str, Any], ...] = (
     {"text": f"<|tool_calls_section_begin|>{_KIMI[:60]}", "model": "moonshotai/kimi-k2"},
     {"text": 'So <tool_call>{"name": "write_file", "arguments": {"path": </tool_call>', "tools": _TOOLS},
     {"text": "Let me think.</think>Done.", "starts_in_thinking": True},
-    {"text": f"A name nobody declared: {_CALL}", "tools": _OTHER_TOOLS},
+    {"text": f"An undeclared name: {_CALL}", "tools": _OTHER_TOOLS},
     {"text": f"{_CALL}", "format": "hermes", "channel": None},
 )
 _UNREADABLE: tuple[dict[str, Any], ...] = (

@@ -661,7 +661,7 @@ async def _proto_arguments(talk: Talk) -> None:
 
 @fault("second-choice")
 async def _second_choice(talk: Talk) -> None:
-    """A choice nobody asked for, between the pieces of the one that was."""
+    """An unsolicited choice between the pieces of the one that was."""
     other = frame({"id": "chatcmpl-1", "choices": [{"index": 1, "delta": {"content": "OTHER"}, "finish_reason": None}]})
     ended = frame({"id": "chatcmpl-1", "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]})
     frames = list(talk.speech.frames)

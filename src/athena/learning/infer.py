@@ -427,7 +427,7 @@ def _counted(forms: Sequence[str]) -> str:
         elif _DIGITS.fullmatch(one) and _DIGITS.fullmatch(other):
             merged.append("\0index\0")
         else:
-            raise CannotLearn(f"the heads of two calls differ in {one!r} and {other!r}, which is no number")
+            raise CannotLearn(f"the heads of two calls differ in {one!r} and {other!r}, which is not a number")
     return "".join(merged)
 
 

@@ -61,7 +61,7 @@ class Clock:
     """The limits of one request. All times are those of the driver's clock."""
 
     __slots__ = (
-        "_beat_at", "_blocked_since", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at", "_timeouts",
+        "_client_due_at", "_blocked_since", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at", "_timeouts",
         "_total_at", "_window_at", "deadline",
     )  # fmt: skip
 
@@ -76,8 +76,8 @@ class Clock:
         self._far = False
         """The deadline is that of a limit, not the next look at whether the answer has ended."""
         self._total_at = self._silence_at = self._window_at = inf
-        self._beat_at = now + min(limits.hold_head, limits.keep_alive)
-        self.deadline = self._beat_at
+        self._client_due_at = now + min(limits.hold_head, limits.keep_alive)
+        self.deadline = self._client_due_at
         """When `look` is to be called."""
 
     def sending(self, now: float, timeouts: Timeouts) -> None:
@@ -130,7 +130,7 @@ class Clock:
         """
         due = self._look(now, finished=finished, has_head=has_head, waits_for_us=waits_for_us, has_unread=has_unread)
         blocked_until = self._blocked_since + self._limits.write if self._blocked_since else inf
-        self.deadline = min(self._beat_at, self._silence_at, self._total_at, self._window_at, blocked_until)
+        self.deadline = min(self._client_due_at, self._silence_at, self._total_at, self._window_at, blocked_until)
         return due
 
     def _look(self, now: float, *, finished: bool, has_head: bool, waits_for_us: bool, has_unread: bool) -> Due:
@@ -142,7 +142,7 @@ class Clock:
             due = self._silence(now, finished=finished, waits_for_us=waits_for_us, has_unread=has_unread)
             if due is not Due.NOTHING:
                 return due
-        return self._beat(now, has_head=has_head)
+        return self._client_due(now, has_head=has_head)
 
     def _silence(self, now: float, *, finished: bool, waits_for_us: bool, has_unread: bool) -> Due:
         if waits_for_us:
@@ -165,15 +165,15 @@ class Clock:
             return _MOMENT, Due.IDLE
         return (self._timeouts.idle, Due.IDLE) if self._heard else (self._timeouts.first_byte, Due.FIRST_BYTE)
 
-    def _beat(self, now: float, *, has_head: bool) -> Due:
-        if now < self._beat_at:
+    def _client_due(self, now: float, *, has_head: bool) -> Due:
+        if now < self._client_due_at:
             return Due.NOTHING
         limits = self._limits
         due_at = self._last_shown + (limits.keep_alive if has_head else limits.hold_head)
         if now < due_at:
-            self._beat_at = min(due_at, now + limits.keep_alive)
+            self._client_due_at = min(due_at, now + limits.keep_alive)
             return Due.NOTHING
-        self._beat_at = now + limits.keep_alive
+        self._client_due_at = now + limits.keep_alive
         return Due.NOTHING if self._blocked_since else Due.KEEP_ALIVE
 
     def _sets_silence(self, when: float, *, far: bool) -> None:

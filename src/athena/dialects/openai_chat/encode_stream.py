@@ -192,7 +192,7 @@ class ChatStreamEncoder:
             record["usage"] = None
         out.append(b"%b,%b\n\n" % (self._prefix, json_bytes(record)[1:]))
 
-    def _laden(self, choice: _Choice) -> bool:
+    def _has_pending_fields(self, choice: _Choice) -> bool:
         """Do fields of the upstream wait for the next chunk?"""
         return choice.pending is not None or choice.pending_delta is not None or self._extra is not None
 
@@ -205,7 +205,7 @@ class ChatStreamEncoder:
             self._chunk(choice, {"refusal": event.text}, out)
         elif event.text:
             choice.chars += len(event.text)
-            if self._same and self._laden(choice):
+            if self._same and self._has_pending_fields(choice):
                 self._chunk(choice, {"content": event.text}, out)
                 return
             try:
@@ -279,7 +279,7 @@ class ChatStreamEncoder:
         if call is None or not event.arguments:
             return
         call.sent = True
-        if self._same and self._laden(self._choices[event.choice]):
+        if self._same and self._has_pending_fields(self._choices[event.choice]):
             self._chunk(self._choices[event.choice], {}, out)
         try:
             out += (call.head, _escape(event.arguments), call.tail)

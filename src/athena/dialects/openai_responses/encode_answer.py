@@ -107,7 +107,7 @@ class OutputWriter:
         self._response: dict[str, Any] = {}
         self._begun = False
         if context.passed is not None:
-            self._go_on(*context.passed)
+            self._continue(*context.passed)
         self._items = 0
         self._output: dict[int, dict[str, Any]] = {}
         self._message: _Item | None = None
@@ -180,7 +180,7 @@ class OutputWriter:
         self._frames.append(b'%b%d,"delta":%b}\n\n' % (head, self._sequence, encode_json(text)))
         self._sequence += 1
 
-    def _go_on(self, first: bytes, last: bytes) -> None:
+    def _continue(self, first: bytes, last: bytes) -> None:
         """Frames of the upstream itself went out before: theirs are the response and the numbers so far."""
         response = msgspec.json.decode(first).get("response")
         number = msgspec.json.decode(last).get("sequence_number")
@@ -215,7 +215,7 @@ class OutputWriter:
                 # Its item is written in one piece, and nothing may speak of an item before it is announced.
                 self._progress.setdefault(item_id, []).append(other)
             else:
-                self._hand_on(other)
+                self._pass_on(other)
         elif event.choice is None:
             self._begin()
             self._response.update(event.fields)
@@ -223,7 +223,7 @@ class OutputWriter:
             self._close_message()
             self._message_fields = event.fields
 
-    def _hand_on(self, event: dict[str, Any], index: int | None = None) -> None:
+    def _pass_on(self, event: dict[str, Any], index: int | None = None) -> None:
         """An upstream's own event, with our numbers."""
         fields = {key: value for key, value in event.items() if key not in ("type", "sequence_number")}
         if index is not None:
@@ -553,7 +553,7 @@ class OutputWriter:
         self._output[index] = whole
         self._frame("response.output_item.added", {"output_index": index, "item": whole})
         for event in self._progress.pop(str(whole.get("id")), ()):
-            self._hand_on(event, index)
+            self._pass_on(event, index)
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 

@@ -70,7 +70,7 @@ def _common_literal(text: str) -> str | None:
     if "\\" in text:
         return None
     try:
-        # Whatever else differs is no JSON, and found out here.
+        # Whatever else differs is not JSON, and is found here.
         return msgspec.json.format(_DIFFERS.sub(_as_json, text), indent=-1)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None

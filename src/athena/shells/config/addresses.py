@@ -91,7 +91,7 @@ def clean_base_url(text: str) -> str:
     try:
         _ = parts.port
     except ValueError:
-        raise ConfigError("has a port that is no number from 0 to 65535") from None
+        raise ConfigError("has a port that is not a number from 0 to 65535") from None
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
     for endpoint in _ENDPOINTS:
         path = path.removesuffix(endpoint)

@@ -406,7 +406,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     learning: Learning = Learning()
     """What is learnt from the refusals of upstreams."""
     health: Health = Health()
-    """When an upstream rests."""
+    """When an upstream is in cooldown after failures."""
     log: Log = Log()
     """What is written about requests."""
     metrics: Metrics = Metrics()

@@ -267,7 +267,7 @@ class Driver:
         elif rest:
             self._rest = rest
             self._pause()
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._continue)
 
     def _is_large(self) -> bool:
         return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._serving.reads_text)
@@ -292,7 +292,7 @@ class Driver:
                 self._take(step, now)
             except Exception as error:
                 self._fail(error)
-            self._go_on()
+            self._continue()
 
     def _take(self, step: Step, now: float) -> None:
         if step.output or step.head is not None or step.done:
@@ -308,9 +308,9 @@ class Driver:
 
     def _drained(self) -> None:
         self._serving.clock.drained()
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """With what waits here, then with what the upstream sends, unless it still has to wait."""
         if self._rest and not self._must_wait():
             rest, self._rest = self._rest, b""

@@ -177,7 +177,7 @@ class Passage:
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, target: Target, response: UpstreamResponse, visit: Visit) -> Error | None:
-        """The answer to the client; what broke it off, if anything did. Raises UpstreamError while nothing was written."""
+        """The answer to the client; what ended it early, if anything did. Raises UpstreamError while nothing was written."""
         if not 200 <= response.status < 300:
             raise await self._refusal(target, response)
         visit.answers()

@@ -46,14 +46,14 @@ class Acceptor:
         self._timer: asyncio.TimerHandle | None = None
         self._told_at = -_SILENCE_S
         self._closed = False
-        front.on_room.append(self._go_on)
+        front.on_room.append(self._continue)
         loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
         """Accept nothing more. The socket is the caller's."""
         if not self._closed:
             self._closed = True
-            self._front.on_room.remove(self._go_on)
+            self._front.on_room.remove(self._continue)
             self._loop.remove_reader(self._sock)
             if self._timer is not None:
                 self._timer.cancel()
@@ -103,9 +103,9 @@ class Acceptor:
     def _pause(self) -> None:
         if self._timer is None and not self._closed:
             self._loop.remove_reader(self._sock)
-            self._timer = self._loop.call_later(_PAUSE_S, self._go_on)
+            self._timer = self._loop.call_later(_PAUSE_S, self._continue)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._timer is not None and not self._closed:
             self._timer.cancel()
             self._timer = None

@@ -59,7 +59,7 @@ class HttpConnection(asyncio.Protocol):
         self._running: HttpRequest | None = None
         self._pipeline: deque[HttpRequest] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._deaf = False
+        self._discarding = False
         """Further bytes are read and dropped."""
         self._reading = True
         self._writing_paused = False
@@ -98,7 +98,7 @@ class HttpConnection(asyncio.Protocol):
         return str(address[0]) if isinstance(address, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deaf = True
+        self._discarding = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -117,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
         """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
         transport, running = self._transport, self._running
         assert transport is not None
-        if self._deaf or running is None or self._receiving is not None or self._in_head:
+        if self._discarding or running is None or self._receiving is not None or self._in_head:
             return False
         if not HalfClosed.can_be_told(transport):
             return False
@@ -145,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next bytes of the client."""
-        if self._deaf:
+        if self._discarding:
             return
         was_in_head = self._in_head
         try:
@@ -278,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
         if not task.cancelled() and (failure := task.exception()) is not None:
             LOG.error("a request failed outside the gateway's own care", exc_info=failure)
         if running is not None and task is self._task and not running.complete:
-            if self._deaf:
+            if self._discarding:
                 self._running = None
             else:
                 # Nothing more will be sent to this client: it must not take what it has for the whole.
@@ -289,13 +289,13 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._running = None
-        if self._deaf or transport.is_closing():
+        if self._discarding or transport.is_closing():
             return
         if not request.wholly_read:
             # Answered before the whole body came: the rest is no request.
             self._linger()
         elif not request.keep_alive or self.front.draining or (self._half_closed is not None and not self._pipeline):
-            self._deaf = True
+            self._discarding = True
             transport.close()
         else:
             self._next()
@@ -304,7 +304,7 @@ class HttpConnection(asyncio.Protocol):
         """No request is being answered: the next request, if the client took what it asked for before; else time runs for
         it."""
         transport = self._transport
-        if self._deaf or transport is None or transport.is_closing():
+        if self._discarding or transport is None or transport.is_closing():
             return
         if self._writing_paused:
             self._unsent = transport.get_write_buffer_size()
@@ -345,7 +345,7 @@ class HttpConnection(asyncio.Protocol):
 
     def give_way(self) -> None:
         """Another client needs the place of this idle connection: it ends now."""
-        self._deaf = True
+        self._discarding = True
         if self._transport is not None:
             self._transport.close()
 
@@ -367,7 +367,7 @@ class HttpConnection(asyncio.Protocol):
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""
         running = self._running
-        if running is not None and not running.answered and not self._deaf:
+        if running is not None and not running.answered and not self._discarding:
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         elif self._transport is not None:
             self._transport.abort()
@@ -378,7 +378,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection at once, with everything that waits in it."""
-        self._deaf = True
+        self._discarding = True
         self._disconnect_all()
         if self._transport is not None:
             reset(self._transport)
@@ -387,7 +387,7 @@ class HttpConnection(asyncio.Protocol):
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
         transport = self._transport
         assert transport is not None
-        self._deaf = True
+        self._discarding = True
         self.read_on()
         if transport.can_write_eof():
             transport.write_eof()
@@ -415,7 +415,7 @@ class HttpConnection(asyncio.Protocol):
     def _watch(self) -> None:
         """One timer for all limits, set anew only if the present one rings too late."""
         limit = self._limit()
-        if not limit or self._deaf:
+        if not limit or self._discarding:
             return
         deadline = self._since + limit
         if self._timer is not None:
@@ -428,7 +428,7 @@ class HttpConnection(asyncio.Protocol):
     def _on_time(self) -> None:
         self._timer = None
         limit = self._limit()
-        if self._deaf or not limit:
+        if self._discarding or not limit:
             return
         if self.loop.time() < self._since + limit:
             self._watch()

@@ -223,7 +223,7 @@ class UpstreamResponse:
             failure = self._take_head() or failure
         if failure is not None:
             self._fail(failure)
-            self._hand_on()
+            self._notify()
             return
         if framing.complete:
             self._finish()
@@ -243,7 +243,7 @@ class UpstreamResponse:
                 self._pause()
         elif not self.status:
             return
-        self._hand_on()
+        self._notify()
 
     def connection_ended(self) -> None:
         """The server closed its side in order."""
@@ -251,16 +251,16 @@ class UpstreamResponse:
             self._finish()
         else:
             self._fail(self._closed_early("upstream_closed", "the upstream closed the connection", None))
-        self._hand_on()
+        self._notify()
 
     def connection_lost(self, cause: Exception | None) -> None:
         self._fail(self._closed_early("upstream_reset", "the connection to the upstream broke", cause))
-        self._hand_on()
+        self._notify()
 
     def client_closed(self) -> None:
         """The client was closed over this response."""
         self._fail(UpstreamClosed("the client was closed", code="client_closed"))
-        self._hand_on()
+        self._notify()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class UpstreamResponse:
         self.status = framing.status
         return None
 
-    def _hand_on(self) -> None:
+    def _notify(self) -> None:
         if self._on_data is not None:
             self._deliver()
             return
@@ -453,7 +453,7 @@ class UpstreamResponse:
             self._timer = self._loop.call_later(_NEXT_ROUND, self._watch)
             return
         self._fail(UpstreamTimeout(f"the upstream took too long ({code.removesuffix('_timeout')} limit)", code=code))
-        self._hand_on()
+        self._notify()
 
     def _watch_again(self) -> None:
         """Another limit holds from now on; it may end sooner."""
