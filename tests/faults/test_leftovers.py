@@ -120,8 +120,8 @@ def test_no_client_leaves_a_cycle(client: str, running: GatewayThread, upstream:
                 model = f"{fault}.leaves-{client}-{stream}"
                 with send(running.port, request_bytes(*request_body(client, f"chat/{model}", stream=stream))):
                     assert upstream.wait_for(lambda: bool(upstream.of(model)))  # noqa: B023 - waited for right here
-        body = request_body(client, f"chat/flood.left-{client}", stream=True)
-        with _client_that_never_reads(running.port, request_bytes(*body)):
+        flood = request_body(client, f"chat/flood.left-{client}", stream=True)
+        with _client_that_never_reads(running.port, request_bytes(*flood)):
             _settle(running)  # until it is given up
         _settle(running)
     assert left == []

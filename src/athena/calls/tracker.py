@@ -213,6 +213,7 @@ class ToolCallTracker:
         return len(self._calls)
 
     def is_empty(self) -> bool:
+        """Whether no call has started yet."""
         return not self._calls
 
     # -- for decoders: the same steps, written to a list of events ---------------------------------------------------------

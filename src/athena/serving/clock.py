@@ -61,8 +61,8 @@ class Clock:
     """The limits of one request. All times are those of the driver's clock."""
 
     __slots__ = (
-        "_client_due_at", "_blocked_since", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at", "_timeouts",
-        "_total_at", "_window_at", "deadline",
+        "_blocked_since", "_client_due_at", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at",
+        "_timeouts", "_total_at", "_window_at", "deadline",
     )  # fmt: skip
 
     def __init__(self, limits: ClientLimits, now: float) -> None:
