@@ -35,6 +35,8 @@ from athena.model.events import (
     ToolCallStart,
     Usage,
     WholePart,
+    is_failure,
+    is_terminal,
 )
 from athena.model.parts import (
     Audio,
@@ -53,7 +55,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.wire.sse import encode_event
-from athena.wire.surrogates import encode_text
+from athena.wire.surrogates import encode_json
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -156,12 +158,12 @@ class MessagesStreamEncoder:
 
     def feed(self, events: list[Event]) -> bytes:
         if self._open == "text" and len(events) == 1 and type(only := events[0]) is TextDelta and only.choice == 0:
-            return self._prefix + encode_text(only.text) + _DELTA_END if only.text else b""
+            return self._prefix + encode_json(only.text) + _DELTA_END if only.text else b""
         out: list[bytes] = []
         for event in self._sequence.feed(events):
             if self._ended:
                 break
-            if not self._started and not isinstance(event, KeepAlive) and not (isinstance(event, Error) and event.fatal):
+            if not self._started and not isinstance(event, KeepAlive) and not is_failure(event):
                 self._begin(event, out)
             match event:
                 case TextDelta():
@@ -287,7 +289,7 @@ class MessagesStreamEncoder:
             return
         if self._open != "text":
             self._open_text(out)
-        out += (self._prefix, encode_text(event.text), _DELTA_END)
+        out += (self._prefix, encode_json(event.text), _DELTA_END)
 
     def _open_text(self, out: list[bytes]) -> None:
         self._start_block({"type": "text", "text": ""}, out)
@@ -300,7 +302,7 @@ class MessagesStreamEncoder:
         if event.text:
             if self._open != "thinking":
                 self._open_thinking(out)
-            out += (self._prefix, encode_text(event.text), _DELTA_END)
+            out += (self._prefix, encode_json(event.text), _DELTA_END)
         state = event.signature
         if state is None:
             return
@@ -310,7 +312,7 @@ class MessagesStreamEncoder:
             return
         if self._open != "thinking":
             self._open_thinking(out)
-        out += (self._delta_prefix("signature_delta", "signature"), encode_text(state.payload), _DELTA_END)
+        out += (self._delta_prefix("signature_delta", "signature"), encode_json(state.payload), _DELTA_END)
         self._close(out)
 
     def _open_thinking(self, out: list[bytes]) -> None:
@@ -335,7 +337,7 @@ class MessagesStreamEncoder:
         if event.call != self._call or self._held_kind or not event.arguments:
             return
         self._pieces.append(event.arguments)
-        out += (self._prefix, encode_text(event.arguments), _DELTA_END)
+        out += (self._prefix, encode_json(event.arguments), _DELTA_END)
 
     def _call_complete(self, event: ToolCallComplete, out: list[bytes]) -> None:
         if event.call != self._call:
@@ -351,7 +353,7 @@ class MessagesStreamEncoder:
                 return
             rest = arguments[len(shown) :]
             if rest:
-                out += (self._prefix, encode_text(rest), _DELTA_END)
+                out += (self._prefix, encode_json(rest), _DELTA_END)
         self._open, self._call = "", None
         self._stop_block(out)
 
@@ -383,7 +385,7 @@ class MessagesStreamEncoder:
             # Agents read a tool's input from deltas only.
             self._start_block({**block, "input": {}}, out)
             prefix = self._delta_prefix("input_json_delta", "partial_json")
-            out += (prefix, encode_text(_encode(value).decode()), _DELTA_END)
+            out += (prefix, encode_json(_encode(value).decode()), _DELTA_END)
         else:
             self._start_block(block, out)
         self._stop_block(out)
@@ -402,10 +404,10 @@ class MessagesWholeEncoder:
         if self._ended:
             return b""
         for position, event in enumerate(events):
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 self._ended = True
                 return encode_error(event, self._context.seed).body
-            if isinstance(event, Done) and event.last:
+            if is_terminal(event):
                 self._builder.feed(events[: position + 1])
                 self._ended = True
                 return _encode(write_message(self._builder.answer(), self._context))
@@ -436,7 +438,7 @@ def write_message(answer: Answer, context: EncodeContext) -> dict[str, Any]:
 def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
     match part:
         case Text():
-            block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_text(part.text))}
+            block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_json(part.text))}
             citations = [value for citation in part.citations if (value := own_citation(citation, context)) is not None]
             if citations:
                 block["citations"] = citations
@@ -447,7 +449,7 @@ def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
                 return {"type": "redacted_thinking", "data": state.payload}
             return {
                 "type": "thinking",
-                "thinking": msgspec.Raw(encode_text(part.text)),
+                "thinking": msgspec.Raw(encode_json(part.text)),
                 "signature": state.payload if state is not None else "",
             }
         case ToolCall():
@@ -459,7 +461,7 @@ def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
             return None if own is None else {"type": "text", "text": "", "citations": [own]}
         case Refusal() | Image() | Document() | Audio() | Video() | ToolResult():
             text = shown_text(part, context)
-            return {"type": "text", "text": msgspec.Raw(encode_text(text))} if text else None
+            return {"type": "text", "text": msgspec.Raw(encode_json(text))} if text else None
         case _:
             assert_never(part)
 

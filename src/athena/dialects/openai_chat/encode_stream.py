@@ -16,7 +16,7 @@ import msgspec
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entry, text_entry
-from athena.dialects.openai_chat.errors import encode_error_value, json_bytes
+from athena.dialects.openai_chat.errors import encode_error_value
 from athena.dialects.openai_chat.media import annotation_of, url_of_source
 from athena.dialects.openai_chat.usage import encode_usage
 from athena.dialects.openai_chat.vocabulary import FINISH_WORDS, NAME, REASONING_MARK
@@ -53,6 +53,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
+from athena.wire.surrogates import encode_json
 
 DONE = b"data: [DONE]\n\n"
 _escape = msgspec.json.encode
@@ -163,7 +164,7 @@ class ChatStreamEncoder:
         }
         if self._same and event.extras:
             head.update(event.extras)
-        self._prefix = b"data: " + json_bytes(head)[:-1]
+        self._prefix = b"data: " + encode_json(head)[:-1]
 
     def _choice(self, index: int, out: list[bytes], content: bytes = b'""') -> _Choice:
         """The choice; its first chunk names the role."""
@@ -190,7 +191,7 @@ class ChatStreamEncoder:
             self._extra = None
         if self._usage_wanted:
             record["usage"] = None
-        out.append(b"%b,%b\n\n" % (self._prefix, json_bytes(record)[1:]))
+        out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
     def _has_pending_fields(self, choice: _Choice) -> bool:
         """Do fields of the upstream wait for the next chunk?"""
@@ -211,7 +212,7 @@ class ChatStreamEncoder:
             try:
                 out += (choice.text_head, _escape(event.text), self._tail)
             except UnicodeEncodeError:
-                out += (choice.text_head, json_bytes(event.text), self._tail)
+                out += (choice.text_head, encode_json(event.text), self._tail)
 
     def _thinking(self, event: ThinkingDelta, out: list[bytes]) -> None:
         choice = self._choices.get(event.choice) or self._choice(event.choice, out)
@@ -284,7 +285,7 @@ class ChatStreamEncoder:
         try:
             out += (call.head, _escape(event.arguments), call.tail)
         except UnicodeEncodeError:
-            out += (call.head, json_bytes(event.arguments), call.tail)
+            out += (call.head, encode_json(event.arguments), call.tail)
 
     def _call_complete(self, event: ToolCallComplete, out: list[bytes]) -> None:
         call = self._calls.get(event.call)
@@ -317,13 +318,13 @@ class ChatStreamEncoder:
                 image = image_entry(part)
                 self._chunk(choice, {"images": [{**image, "index": choice.images}]}, out)
                 choice.images += 1
-            case Audio():
+            case Audio(source=None | Base64()) | Audio(transcript=str()):
                 self._chunk(choice, {"audio": audio_value(part, self._context.seed)}, out)
             case Text() | Refusal():
                 self._text(TextDelta(part.text, event.choice, isinstance(part, Refusal)), out)
             case Foreign() if self._same and part.dialect == NAME:
                 self._chunk(choice, {"content": [part.raw]}, out)
-            case Image() | Document() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
+            case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
                 lose_part(part, self._context)
             case _:
                 assert_never(part)
@@ -371,12 +372,12 @@ class ChatStreamEncoder:
 
     def _usage(self, usage: Usage, out: list[bytes]) -> None:
         record = {"choices": [], "usage": encode_usage(usage, same_dialect=self._same)}
-        out.append(b"%b,%b\n\n" % (self._prefix, json_bytes(record)[1:]))
+        out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
     def _error(self, event: Error, out: list[bytes]) -> None:
         if not event.fatal:
             return
-        out.append(b"data: %b\n\n" % json_bytes({"error": encode_error_value(event)}))
+        out.append(b"data: %b\n\n" % encode_json({"error": encode_error_value(event)}))
         out.append(DONE)
         self._ended = True
 

@@ -19,7 +19,7 @@ import msgspec
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext, estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
-from athena.dialects.openai_responses.errors import encode_error, encode_json, failed_error
+from athena.dialects.openai_responses.errors import encode_error, failed_error
 from athena.dialects.openai_responses.response_object import echo, encode_usage
 from athena.dialects.openai_responses.typed_tools import TypedTools
 from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
@@ -55,6 +55,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.wire.sse import encode_comment
+from athena.wire.surrogates import encode_json
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
@@ -574,7 +575,3 @@ class WholeEncoder:
         self._ended = True
         error = self._writer.error
         return encode_json(self._writer.final) if error is None else encode_error(error).body
-
-
-def encoder(context: EncodeContext, *, stream: bool) -> OutputWriter | WholeEncoder:
-    return OutputWriter(context) if stream else WholeEncoder(context)
