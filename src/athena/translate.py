@@ -327,16 +327,16 @@ def _encoded(
     request: Request, target: str, model: str, profile: str | Profile | None, strict: bool, envelope_key: bytes | None
 ) -> tuple[Prepared, Encoded]:
     where = Target(model, _profile(profile, target, model), strict)
-    abroad = get_dialect(target)
+    upstream_dialect = get_dialect(target)
     prepared = prepare(
         request,
         where,
         get_dialect(request.dialect),
-        abroad,
+        upstream_dialect,
         envelope=Envelope(envelope_key) if envelope_key else None,
         pairing="repair",
     )
-    return prepared, abroad.encode_request(prepared.request, where)
+    return prepared, upstream_dialect.encode_request(prepared.request, where)
 
 
 def _answer_path(

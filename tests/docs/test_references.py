@@ -124,6 +124,33 @@ def test_a_reference_that_leads_nowhere_is_found(text: str) -> None:
     assert dangling("docs/index.md", text) != []
 
 
+def test_paths_on_pages_exist() -> None:
+    """Files that a page or the guide for contributors names; `<id>` stands for any."""
+    path = re.compile(r"`((?:src|tests|docs|benchmarks|examples)/[\w/.<>-]+\.\w+)`")
+    pages = {name: text for name, text in texts() if name.endswith(".md") and name != "CHANGELOG.md"}
+    named = [(name, found) for name, text in pages.items() for found in path.findall(text)]
+    assert len(named) > 60
+    assert [(name, found) for name, found in named if "<" not in found and not (ROOT / found).exists()] == []
+
+
+def test_contributors_find_where_things_go() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (an? [\w ]+?) \| (.+) \|$", guide, re.MULTILINE))
+    asked = (
+        "a new token of a format",
+        "a new dialect",
+        "a new block of an API",
+        "a setting",
+        "an error code",
+        "a metric",
+        "an observer",
+        "a limit per key",
+        "a new reasoning field name",
+        "a new command",
+    )
+    assert [what for what in asked if not re.search(r"`[\w/<>-]+\.\w+`", rows.get(what, ""))] == []
+
+
 def test_the_fault_catalogue_is_on_its_page() -> None:
     page = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")
     rows = {int(number): rest for number, rest in re.findall(r"^\| (\d+) \|(.*)$", page, re.MULTILINE)}

@@ -16,7 +16,7 @@ import pytest
 from athena.errors import AthenaError
 from athena.shells import own_files
 from athena.shells.config import Config, Log
-from athena.shells.daemon import Home, State
+from athena.shells.daemon import DaemonState, Home
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.recorder import StreamRecorder, check_recordings
 from athena.shells.logs import FileSink, configure, shut_down
@@ -394,7 +394,7 @@ def test_a_state_directory_that_others_can_write_is_refused(tmp_path: Path) -> N
 def test_a_state_file_of_somebody_else_is_not_believed(tmp_path: Path, another_user: Callable[[], None]) -> None:
     home = Home(tmp_path / "state")
     lock = home.lock()
-    home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
+    home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
     assert home.running().url == "http://127.0.0.1:1"
     another_user()
     with pytest.raises(AthenaError, match="another user") as caught:

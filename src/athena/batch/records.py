@@ -25,7 +25,7 @@ BAD_RECORD = "bad_record"
 """The code of the one error of a record that could not be read."""
 
 
-class Record(msgspec.Struct, gc=False):
+class BatchRecord(msgspec.Struct, gc=False):
     """One text to be parsed. Unknown fields are ignored; null is the same as absent, as data frames write it."""
 
     id: Any = None
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, gc=False):
     untrusted: list[str] | None = None
 
 
-class LineRecord(Record, gc=False):
+class LineRecord(BatchRecord, gc=False):
     """A record out of a line of JSON: its tools stay text until they turn out to be new."""
 
     tools: msgspec.Raw = msgspec.Raw(b"null")
@@ -159,13 +159,13 @@ class RecordParser:
     def mapping(self, value: object, place: str = "") -> Outcome:
         """The outcome of a record as Python values; `place` begins the message if it cannot be read."""
         try:
-            record = msgspec.convert(value, Record)
+            record = msgspec.convert(value, BatchRecord)
         except (msgspec.ValidationError, RecursionError) as error:
             given = value.get("id") if isinstance(value, Mapping) else None
             return bad_record(given, f"{place}the record cannot be read: {error}")
         return self.outcome(record, place)
 
-    def outcome(self, record: Record, place: str = "") -> Outcome:
+    def outcome(self, record: BatchRecord, place: str = "") -> Outcome:
         """Parse one record; a bad record gives an outcome with an error and never raises."""
         try:
             parser, events = self._read(record)
@@ -173,7 +173,7 @@ class RecordParser:
             return bad_record(record.id, f"{place}{error.message}")
         return _folded(record.id, parser.format, [*events, *quotations(parser.notes)])
 
-    def events(self, record: Record, place: str = "") -> dict[str, Any]:
+    def events(self, record: BatchRecord, place: str = "") -> dict[str, Any]:
         """The id and the events of the record, or, if it cannot be read, its outcome."""
         try:
             parser, events = self._read(record)
@@ -181,7 +181,7 @@ class RecordParser:
         except AthenaError as error:
             return {**bad_record(record.id, f"{place}{error.message}")}
 
-    def _read(self, record: Record) -> tuple[Parser, list[Event]]:
+    def _read(self, record: BatchRecord) -> tuple[Parser, list[Event]]:
         if record.chunks is None and record.text is None:
             raise AthenaError('there is neither "text" nor "chunks"')
         tools = tool_book(record.tools)

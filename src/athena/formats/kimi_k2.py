@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from athena.errors import ConfigError
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.formats.machine.writer import CallWriter
@@ -36,7 +36,7 @@ _FOREIGN = re.compile(r"(?:call_|chatcmpl-|toolu_|tooluse_|fc_|id_)")
 _GLUED = re.compile(r"(?:functions)?\.?(.*?)_?(\d+)", re.DOTALL)
 
 
-def read_id(text: str, calls: CallWriter) -> Head:
+def read_id(text: str, calls: CallWriter) -> CallHead:
     """The name inside an id: between `functions.` and the last `:digits`; damaged ids by what is declared."""
     book = calls.book
     indexed = _INDEXED.fullmatch(text)
@@ -44,15 +44,15 @@ def read_id(text: str, calls: CallWriter) -> Head:
     name = bare.removeprefix(PREFIX)
     for known in (bare, name, text):
         if book.declared(known):
-            return Head(known, text if indexed or text.startswith(PREFIX) else "")
+            return CallHead(known, text if indexed or text.startswith(PREFIX) else "")
     glued = _GLUED.fullmatch(bare)
     if glued is not None and not indexed and book.declared(glued.group(1)):
-        return Head(glued.group(1))
+        return CallHead(glued.group(1))
     if not text or text.isdigit() or name.isdigit() or _FOREIGN.match(text):
-        return Head(None)
+        return CallHead(None)
     if indexed or text.startswith(PREFIX) or book.open:
-        return Head(name, text)
-    return Head(None)
+        return CallHead(name, text)
+    return CallHead(None)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:

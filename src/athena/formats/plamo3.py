@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, tool_lines
 from athena.formats.machine.scanner import Scanner, Steps
@@ -32,8 +32,8 @@ CONSTRAIN, MESSAGE = "<|plamo:constrain|>json", "<|plamo:msg|>"
 TURN_END = "<|plamo:tag|>"
 
 
-def _head(text: str, calls: CallWriter) -> Head:
-    return Head(text)
+def _head(text: str, calls: CallWriter) -> CallHead:
+    return CallHead(text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:

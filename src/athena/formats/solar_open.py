@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, tool_lines
@@ -30,8 +30,8 @@ _ID = re.compile(r"[a-z0-9]{10}")
 _NAME_END = Lexer((ARGUMENTS, CALL_END, CALL, CALLS_END, "{"))
 
 
-def _nameless(text: str, calls: CallWriter) -> Head:
-    return Head(None, text)
+def _nameless(text: str, calls: CallWriter) -> CallHead:
+    return CallHead(None, text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, call_id: str) -> Steps[None]:

@@ -30,7 +30,7 @@ _JOINT = "\n\n"
 _LOOKALIKES = (("<", "‹"), ("[", "⁅"), ("◁", "◃"), ("✿", "❀"), ("```", "'''"))
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PromptPlan(msgspec.Struct, frozen=True):
     """What the answer is to be read for."""
 
     tools: tuple[Tool, ...]
@@ -47,7 +47,7 @@ class Rendered(msgspec.Struct, frozen=True):
     """A request without tools, and how to read its answer; `plan` None: nothing is to be looked for."""
 
     request: Request
-    plan: Plan | None = None
+    plan: PromptPlan | None = None
     losses: tuple[Loss, ...] = ()
     prompt_length: int = 0
     tool_names: tuple[str, ...] = ()
@@ -95,7 +95,9 @@ def correction_turns(answer: str, reason: str) -> tuple[Turn, ...]:
 # -- the prompt --------------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, options: PromptedOptions, style: str, losses: list[Loss]) -> tuple[Plan | None, tuple[Tool, ...]]:
+def _plan(
+    request: Request, options: PromptedOptions, style: str, losses: list[Loss]
+) -> tuple[PromptPlan | None, tuple[Tool, ...]]:
     """What to teach and what to look for; None when the client wants no calls."""
     choice = request.tool_choice or ToolChoice()
     tools: list[Tool] = []
@@ -124,13 +126,13 @@ def _plan(request: Request, options: PromptedOptions, style: str, losses: list[L
         if not callable_tools:
             raise ToolValidationError(f"tool_choice names {choice.names[0]!r}, which is not declared", path="tool_choice")
     required = choice.mode in ("required", "named") or (choice.mode == "allowed" and choice.required)
-    plan = Plan(tuple(callable_tools), style, required=required, single=request.parallel is False)
+    plan = PromptPlan(tuple(callable_tools), style, required=required, single=request.parallel is False)
     losses.append(Loss("tools", "taught in the prompt and read from the answer's text", "emulated"))
     return plan, tuple(tools)
 
 
 def _prompt(
-    plan: Plan | None,
+    plan: PromptPlan | None,
     tools: Sequence[Tool],
     choice: ToolChoice | None,
     options: PromptedOptions,
@@ -171,7 +173,7 @@ def _tool_fields(tool: Tool) -> dict[str, Any]:
     return fields
 
 
-def _choice_words(plan: Plan, choice: ToolChoice | None) -> list[str]:
+def _choice_words(plan: PromptPlan, choice: ToolChoice | None) -> list[str]:
     words: list[str] = []
     if choice is not None and choice.mode == "named":
         words.append(templates.MUST_CALL_NAMED.replace("{name}", safe_json(choice.names[0])))

@@ -31,7 +31,7 @@ from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.prompted.options import PromptedOptions
 from athena.prompted.policy import POLICIES, StreamPolicy
 from athena.prompted.readers import CallGroup, FormatReader, FoundCall, FoundText, Item, Reader, Trouble
-from athena.prompted.render import Plan
+from athena.prompted.render import PromptPlan
 from athena.prompted.scanner import JsonReader
 from athena.prompted.validation import ArgumentCheck
 
@@ -86,7 +86,7 @@ class PromptedStage:
     def __init__(
         self,
         options: PromptedOptions,
-        plan: Plan,
+        plan: PromptPlan,
         *,
         choices: int = 1,
         limits: Limits = DEFAULT_LIMITS,

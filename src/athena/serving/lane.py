@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 Request = TypeVar("Request")
 
 
-class Turn(Enum):
+class Entry(Enum):
     """What a request gets when it enters a lane: a place, a wait, or a refusal."""
 
     IN_WORK = "in_work"
@@ -45,15 +45,15 @@ class Lane(Generic[Request]):
         self.in_work += 1
         return True
 
-    def enter(self, caller: str, request: Request) -> Turn:
+    def enter(self, caller: str, request: Request) -> Entry:
         """A request asks for a place, and waits for it if need be."""
         if self.begin():
-            return Turn.IN_WORK
+            return Entry.IN_WORK
         if self.waiting >= self.queue:
-            return Turn.REFUSED
+            return Entry.REFUSED
         self._waiting.setdefault(caller, deque()).append(request)
         self.waiting += 1
-        return Turn.WAITING
+        return Entry.WAITING
 
     def leave(self) -> None:
         """A request in work is done. Its place is free: `admit` says who gets it."""

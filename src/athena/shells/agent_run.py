@@ -65,7 +65,7 @@ class NoUpstream(CanNotRun):
     code = "no_upstream"
 
 
-class Gateway(msgspec.Struct, frozen=True):
+class AgentGateway(msgspec.Struct, frozen=True):
     """The gateway that a coding agent is pointed at."""
 
     url: str
@@ -170,7 +170,7 @@ def find_executable(agent: Agent) -> str:
     )
 
 
-def choose_model(agent: Agent, wanted: str | None, gateway: Gateway) -> str:
+def choose_model(agent: Agent, wanted: str | None, gateway: AgentGateway) -> str:
     """The model to run on: the wanted one, else the first that the gateway lists, else the agent's own choice (empty)."""
     if wanted or agent.brings_models:
         return wanted or ""
@@ -290,12 +290,12 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> Up:
     return msgspec.json.decode(line, type=Up)
 
 
-def ask(url: str, key: str) -> Gateway:
+def ask(url: str, key: str) -> AgentGateway:
     """What the gateway offers. Raises CanNotRun when it is not there or refuses the key."""
     try:
         listing, headers = _get(url + "/v1/models", key)
         states = dict(pair.split("=", 1) for pair in headers.get("x-athena-upstreams", "").split(", ") if "=" in pair)
-        return Gateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
+        return AgentGateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
     except urllib.error.HTTPError as error:
         if error.code == 401:
             raise CanNotRun(f"the gateway at {url} asks for a key\ngive it one: --key KEY") from None
@@ -307,7 +307,7 @@ def ask(url: str, key: str) -> Gateway:
         raise CanNotRun(f"what answers at {url} is no gateway") from None
 
 
-def check_upstreams(gateway: Gateway, tell: Callable[[str], None]) -> None:
+def check_upstreams(gateway: AgentGateway, tell: Callable[[str], None]) -> None:
     """Raises CanNotRun when no upstream of the gateway can be used; tells of single ones that cannot."""
     failed = [name for name, state in gateway.upstreams.items() if state in ("unreachable", "refused")]
     if not failed:
@@ -323,7 +323,7 @@ def check_upstreams(gateway: Gateway, tell: Callable[[str], None]) -> None:
     )
 
 
-def ask_window(gateway: Gateway, key: str, models: Sequence[str]) -> Window:
+def ask_window(gateway: AgentGateway, key: str, models: Sequence[str]) -> Window:
     """How much the models take, the smallest of them; of names that an agent brings, those that lead to another model."""
     windows = []
     for model in models:

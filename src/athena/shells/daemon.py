@@ -35,7 +35,7 @@ _TAIL_LINES = 20
 _HASTE_SECONDS = 2.0
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     """What the background process tells about itself."""
 
     pid: int
@@ -71,14 +71,14 @@ class Home:
 
     # -- state -------------------------------------------------------------------------------------------------------------
 
-    def read(self) -> State | None:
+    def read(self) -> DaemonState | None:
         """The state file as it is, of a running process or not."""
         try:
-            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=State)
+            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=DaemonState)
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def write(self, state: State) -> None:
+    def write(self, state: DaemonState) -> None:
         """Replace the state file in one step; mode 600."""
         replace_own(self.pid_file, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
@@ -91,13 +91,13 @@ class Home:
     # -- gateways in terminals ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def announced(self) -> Iterator[Callable[[State], None]]:
+    def announced(self) -> Iterator[Callable[[DaemonState], None]]:
         """For a gateway in a terminal: what it hands over is found by others until it ends. Where nothing can be written,
         nobody finds it, and it serves all the same."""
         descriptors: list[int] = []
         file = self.terminals / f"{os.getpid()}.json"
 
-        def announce(state: State) -> None:
+        def announce(state: DaemonState) -> None:
             with contextlib.suppress(OSError):
                 own_directory(self.directory)
                 own_directory(self.terminals)
@@ -115,7 +115,7 @@ class Home:
                     file.unlink(missing_ok=True)
                 os.close(descriptor)
 
-    def in_terminals(self) -> list[State]:
+    def in_terminals(self) -> list[DaemonState]:
         """The gateways that run in terminals, the one that was started last first."""
         found = []
         with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ class Home:
         earlier = read_own(self.pid_file, _STATE_BYTES)
         try:
             if earlier:
-                msgspec.json.decode(earlier, type=State)
+                msgspec.json.decode(earlier, type=DaemonState)
         except msgspec.MsgspecError:
             message = f"{self.pid_file} is there already and is not a state file of Athena; move it away"
             raise UnsafePlace(message) from None
@@ -172,7 +172,7 @@ class Home:
             os.close(descriptor)
         return False
 
-    def running(self) -> State:
+    def running(self) -> DaemonState:
         """The state of the running process. Raises NotRunning, and AthenaError for a directory that others control."""
         try:
             check_directory(self.directory)
@@ -186,7 +186,7 @@ class Home:
         return state
 
 
-def _living(file: Path) -> State | None:
+def _living(file: Path) -> DaemonState | None:
     """What a gateway in a terminal says of itself; None, and the file removed, when it has ended."""
     try:
         descriptor = open_own(file, os.O_RDWR)
@@ -196,7 +196,7 @@ def _living(file: Path) -> State | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=State)
+            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=DaemonState)
         return None
     else:
         with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ def _living(file: Path) -> State | None:
 # -- start -----------------------------------------------------------------------------------------------------------------
 
 
-def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float) -> State:
+def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float) -> DaemonState:
     """Start `athena serve` with these arguments in the background; its state once it listens. Raises AthenaError."""
     lock = home.lock()
     try:
@@ -245,7 +245,7 @@ def _opened_log(home: Home) -> int:
     return log
 
 
-def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> State:
+def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> DaemonState:
     deadline = time.monotonic() + patience
     while True:
         state = home.read()
@@ -296,9 +296,9 @@ def serve_in_terminal(plan: Plan) -> int:
         return serve(msgspec.structs.replace(plan, on_started=started))
 
 
-def _state(plan: Plan, result: Started, log_file: str) -> State:
+def _state(plan: Plan, result: Started, log_file: str) -> DaemonState:
     files = plan.loaded.files
-    return State(
+    return DaemonState(
         pid=os.getpid(),
         port=result.port,
         start_time=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -59,7 +59,7 @@ DONE = b"data: [DONE]\n\n"
 _escape = msgspec.json.encode
 
 
-class Call:
+class OpenCall:
     """A call that is being written."""
 
     __slots__ = ("head", "index", "sent", "signed", "tail")
@@ -112,7 +112,7 @@ class ChatStreamEncoder:
         self._legacy = is_legacy(request.raw)
         self._fields = context.reasoning_fields
         self._choices: dict[int, _Choice] = {}
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, OpenCall] = {}
         self._extra: dict[str, Any] | None = None
         self._ended = False
         self._tail = b'},"finish_reason":null}]%b}\n\n' % (b',"usage":null' if self._usage_wanted else b"")
@@ -261,7 +261,7 @@ class ChatStreamEncoder:
             choice.legacy = 1
             self._chunk(choice, {"function_call": {"name": event.name, "arguments": ""}}, out)
             head = b'%b,"choices":[{"index":%d,"delta":{"function_call":{"arguments":' % (self._prefix, choice.index)
-            self._calls[event.call] = Call(0, head, b"}" + self._tail, signed=True)
+            self._calls[event.call] = OpenCall(0, head, b"}" + self._tail, signed=True)
             return
         index = choice.calls
         choice.calls += 1
@@ -273,7 +273,7 @@ class ChatStreamEncoder:
         head = b'%b,"choices":[{"index":%d,"delta":{"tool_calls":[{"index":%d,"%b":{"%b":' % (
             self._prefix, choice.index, index, key.encode(), text.encode(),
         )  # fmt: skip
-        self._calls[event.call] = Call(index, head, b"}}]" + self._tail, signed=event.signature is not None)
+        self._calls[event.call] = OpenCall(index, head, b"}}]" + self._tail, signed=event.signature is not None)
 
     def _call_delta(self, event: ToolCallDelta, out: list[bytes]) -> None:
         call = self._calls.get(event.call)

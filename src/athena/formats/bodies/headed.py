@@ -21,7 +21,7 @@ SECTIONS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class CallHead(msgspec.Struct, frozen=True):
     """What a call's head says: a name, or None when only the arguments can tell; an id, or none."""
 
     name: str | None
@@ -34,7 +34,7 @@ class Headed(msgspec.Struct, frozen=True):
     call_begin: tuple[str, ...]
     argument_begin: tuple[str, ...]
     call_end: tuple[str, ...]
-    head: Callable[[str, CallWriter], Head]
+    head: Callable[[str, CallWriter], CallHead]
     """The head's text, trimmed, as name and id."""
     section_begin: tuple[str, ...] = ()
     section_end: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class HeadedReader:
         calls.settle()
 
 
-def _open(calls: CallWriter, head: Head) -> None:
+def _open(calls: CallWriter, head: CallHead) -> None:
     if head.name is None:
         calls.open_unnamed(head.id)
     elif len(head.name.split()) > 1:

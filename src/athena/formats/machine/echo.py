@@ -32,7 +32,7 @@ from athena.formats.machine.call_places import (
     names_itself,
 )
 from athena.formats.machine.policies import RepairLevel
-from athena.formats.machine.quoted_calls import Budget, QuotedCallReader
+from athena.formats.machine.quoted_calls import QuotedCallReader, WorkBudget
 from athena.formats.machine.value_types import ToolBook
 from athena.model.request import Tool
 from athena.wire.escapes import hides_words, plain, with_plain_words, without_invisible
@@ -101,7 +101,7 @@ class EchoGuard:
         self._tools = tools
         self._repair: RepairLevel = repair
         self._formats = formats
-        self._budget = Budget(_BUDGET)
+        self._budget = WorkBudget(_BUDGET)
         self._looks = _MOST_LOOKS
         self._texts: list[_Text] | None = None
         self._reader: QuotedCallReader | None = None

@@ -18,7 +18,7 @@ from athena.formats.machine.recognizer import Candidate, Meaning, Recognizer, Se
 from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.machine.speech import Channel, Speech
 from athena.formats.machine.value_types import ToolBook
-from athena.formats.machine.writer import CallWriter, Guard, Output, Seed
+from athena.formats.machine.writer import CallWriter, EventBuffer, Guard, Seed
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
@@ -57,7 +57,7 @@ class TextParser:
             table = Recognizer(format) if isinstance(format, Format) else format
         self._recognizer = table.for_tools(book.names)
         self._scanner = Scanner(limits.held_chars)
-        self._output = Output(choice, hold=policies.text == "hold")
+        self._output = EventBuffer(choice, hold=policies.text == "hold")
         self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self.writer = CallWriter(
             scanner=self._scanner,

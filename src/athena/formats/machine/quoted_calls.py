@@ -22,7 +22,7 @@ from athena.formats.machine.call_places import is_late
 from athena.formats.machine.policies import Policies, RepairLevel
 from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.machine.value_types import ToolBook
-from athena.formats.machine.writer import CallWriter, Output
+from athena.formats.machine.writer import CallWriter, EventBuffer
 from athena.model.events import ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS
 from athena.wire.escapes import unescaped, without_entities, without_invisible
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     """A call is cut by the end of the text: with more text there would be more to read."""
 
 
-class Budget:
+class WorkBudget:
     """What may still be read, in characters; shared by all that belongs to one answer."""
 
     __slots__ = ("left",)
@@ -88,7 +88,7 @@ class QuotedCallReader:
             arguments="hold", malformed="text", unknown_tool="pass", repair="schema" if repair == "schema" else "syntax"
         )
 
-    def read(self, before: str, behind: str, names: tuple[str, ...], budget: Budget) -> Reading:
+    def read(self, before: str, behind: str, names: tuple[str, ...], budget: WorkBudget) -> Reading:
         """The calls of these tools whose markup begins in `before` and goes on with `behind`, which begins with a name.
 
         Every format that may be meant is asked, because some can read what another one wrote, but not rightly.
@@ -105,7 +105,7 @@ class QuotedCallReader:
                     break
         return Reading(tuple(calls), is_cut)
 
-    def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: Budget) -> _Run:
+    def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: WorkBudget) -> _Run:
         """Ask one reader at one place."""
         scanner = Scanner(len(text) + 1)
         scanner.push(text[at:])
@@ -141,7 +141,7 @@ class _Listener(CallWriter):
     """Takes every call, and knows of each whether the text ended with it."""
 
     def __init__(self, book: ToolBook, scanner: Scanner, policies: Policies) -> None:
-        self._events = Output(0, hold=False)
+        self._events = EventBuffer(0, hold=False)
         self._ends: list[bool] = []
         super().__init__(scanner=scanner, output=self._events, book=book, policies=policies, limits=DEFAULT_LIMITS, seed="")
 

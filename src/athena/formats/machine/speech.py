@@ -11,7 +11,7 @@ from typing import Literal
 from athena.formats.machine.code_spans import CodeSpans
 from athena.formats.machine.policies import Policies
 from athena.formats.machine.recognizer import Meaning, Recognizer
-from athena.formats.machine.writer import Output
+from athena.formats.machine.writer import EventBuffer
 
 Channel = Literal["text", "reasoning"]
 
@@ -27,7 +27,7 @@ class Speech:
     )  # fmt: skip
 
     def __init__(
-        self, recognizer: Recognizer, output: Output, policies: Policies, *, channel: Channel, starts_in_thinking: bool
+        self, recognizer: Recognizer, output: EventBuffer, policies: Policies, *, channel: Channel, starts_in_thinking: bool
     ) -> None:
         self._recognizer = recognizer
         self._output = output

@@ -73,7 +73,7 @@ def quoted_call(name: str, choice: int = 0) -> Error:
     )
 
 
-class Output:
+class EventBuffer:
     """The events of one feed, adjacent text joined."""
 
     __slots__ = ("_hold", "_pieces", "_thinking", "_waiting", "choice", "events")
@@ -140,7 +140,7 @@ class CallWriter:
         self,
         *,
         scanner: Scanner,
-        output: Output,
+        output: EventBuffer,
         book: ToolBook,
         policies: Policies,
         limits: Limits,

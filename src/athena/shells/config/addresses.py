@@ -31,7 +31,7 @@ class KnownHost(msgspec.Struct, frozen=True):
     key_env: str | None = None
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartDefaults(msgspec.Struct, frozen=True):
     """Where a lone key is enough to start."""
 
     base_url: str
@@ -40,7 +40,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    start: Start
+    start: StartDefaults
     hosts: tuple[KnownHost, ...]
 
 
@@ -52,10 +52,10 @@ def _table() -> _Table:
     for host, row in value["hosts"].items():
         key_env = row.pop("key_env", None)
         hosts.append(KnownHost(host, row, key_env))
-    return _Table(msgspec.convert(value["start"], Start), tuple(hosts))
+    return _Table(msgspec.convert(value["start"], StartDefaults), tuple(hosts))
 
 
-def start() -> Start:
+def start() -> StartDefaults:
     """The upstream of the short form when no address is given."""
     return _table().start
 

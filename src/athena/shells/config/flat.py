@@ -23,9 +23,9 @@ from athena.shells.config.places import (
     RANK_DIRECTORY,
     RANK_ENVIRONMENT,
     Layout,
-    Origin,
     Path,
     Report,
+    SettingOrigin,
     Tree,
     show_path,
 )
@@ -176,7 +176,7 @@ class _Expansion:
                 return
         place = ("upstreams", FLAT_UPSTREAM)
         if self.environment.get(variable):
-            self.layout.put((*place, "api_key_env"), variable, Origin(variable, None, RANK_ENVIRONMENT, variable))
+            self.layout.put((*place, "api_key_env"), variable, SettingOrigin(variable, None, RANK_ENVIRONMENT, variable))
         else:
             self.report.error((*place, "api_key"), "the upstream needs a key", f"set {variable}, or api_key")
 
@@ -260,7 +260,7 @@ class _Expansion:
         origins, texts = self.layout.origins, self.layout.unexpanded
         for path in [path for path in origins if path[0] == "models" and len(path) > 1]:
             origin = origins[path]
-            origins[path] = Origin(origin.source, origin.line, origin.rank, show_path(path))
+            origins[path] = SettingOrigin(origin.source, origin.line, origin.rank, show_path(path))
         for table in (origins, texts):
             moved = {_moved(path, shift): value for path, value in table.items()}
             table.clear()
@@ -271,14 +271,14 @@ class _Expansion:
     def _rank(self, key: str) -> int:
         return self.layout.rank(key)
 
-    def _origin(self, *path: str) -> Origin:
+    def _origin(self, *path: str) -> SettingOrigin:
         """Where a short-form value came from, under its own name."""
         origin = self.layout.origin(path)
         if origin is DEFAULT_ORIGIN:
             return origin
-        return Origin(origin.source, origin.line, origin.rank, origin.key or ".".join(path))
+        return SettingOrigin(origin.source, origin.line, origin.rank, origin.key or ".".join(path))
 
-    def _provider_origin(self, key: str) -> Origin:
+    def _provider_origin(self, key: str) -> SettingOrigin:
         """Of the provider object in the rule that a key made."""
         own = key.partition("_")[0] + "_provider"
         return self._origin(own if own in self.given else "default_provider")

@@ -29,7 +29,7 @@ from athena.shells.own_files import UnsafePlace, check_directory, others_may_wri
 _RECORD_BYTES = 64 * 1024
 
 
-class Standing(Enum):
+class TrustStanding(Enum):
     """Why a configuration file is used, or why not."""
 
     EXPLICIT = "named by --config or ATHENA_CONFIG"
@@ -104,7 +104,7 @@ class FoundFile(msgspec.Struct, frozen=True):
     """A configuration file that is there, and what is made of it."""
 
     file: FilePath
-    standing: Standing
+    standing: TrustStanding
     notice: ConfigProblem | None = None
     """What to say about a file that is not used."""
 
@@ -119,9 +119,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def not_used(file: FilePath, label: str, standing: Standing, *, fatal: bool = False) -> ConfigProblem:
+def not_used(file: FilePath, label: str, standing: TrustStanding, *, fatal: bool = False) -> ConfigProblem:
     """The one line about a file that is not used, with the command that changes it."""
-    reason = "it changed since it was trusted" if standing is Standing.CHANGED else "it is not trusted"
+    reason = "it changed since it was trusted" if standing is TrustStanding.CHANGED else "it is not trusted"
     return ConfigProblem(f"not used, because {reason}", "", label, None, f"to use it: {trust_command(file)}", fatal)
 
 

@@ -46,7 +46,7 @@ from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 from athena.serving.weight import READING
 from athena.shells import machine
-from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
+from athena.shells.config import Config, Limits, Preflight, Router, WebAccess, WebRefusal, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -281,7 +281,7 @@ class Gateway:
         """Did the client only ask what it may send? Then it is answered. Raises where its host name or web page is refused."""
         methods = door.methods if door is not None else ()
         verdict = self._web_access.judge(client.method, client.headers, methods)
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, WebRefusal):
             LOG.info("request refused: %s", verdict.message)
             raise ClientError(verdict.message, kind=verdict.kind, code=verdict.code, status=verdict.status)
         if isinstance(verdict, Preflight):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from athena.errors import UpstreamError
 from athena.serving.holding import RETRY_AFTER_S
-from athena.serving.lane import Lane, Turn
+from athena.serving.lane import Entry, Lane
 from athena.shells.config import Config, Upstream
 
 _Waiting = asyncio.Future[None]
@@ -74,7 +74,7 @@ class Lanes:
         lane = self.of(upstream)
         if not lane.begin():
             turn: _Waiting = asyncio.get_running_loop().create_future()
-            if lane.enter(caller, turn) is Turn.REFUSED:
+            if lane.enter(caller, turn) is Entry.REFUSED:
                 raise self._full(upstream, lane)
             await self._wait(lane, upstream, caller, turn)
         return Place(lane)
