@@ -62,7 +62,7 @@ class Feature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: str = ""
     """The same without the feature, where the base body does not say it."""
     free: bool = False
-    """It means nothing to the answer: a target that has no such thing may leave it out without a word."""
+    """It means nothing to the answer: a target that has no such thing may leave it out silently."""
     note: str = ""
 
 

@@ -216,7 +216,7 @@ class AnswerPath:
         return self._write(self._read(self._decoder.close()))
 
     def fail(self, error: Error) -> tuple[list[Event], bytes]:
-        """The upstream broke off: whatever is open stays open, and the client is told."""
+        """The upstream ended early: open parts stay open, and the client gets an error."""
         if self._ended:
             return [], b""
         if self._decoder.finished:

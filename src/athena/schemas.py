@@ -368,7 +368,7 @@ def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
 
 
 def _into_description(walk: _Walk, schema: Schema, gone: Iterable[str], path: str) -> Schema:
-    """The schema without those keywords; their values are told in words."""
+    """The schema without those keywords; their values move into the description."""
     names = dict.fromkeys(gone)
     if not names:
         return schema

@@ -49,7 +49,7 @@ def searches_web(tool: Tool) -> bool:
 
 
 class AnswerLosses:
-    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, told once each.
+    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, reported once each.
 
     Only what stands in few places is looked for. Nothing is searched in the pieces of text and arguments that streams are made
     of.
@@ -88,7 +88,7 @@ class AnswerLosses:
 
 
 class DecodeContext(msgspec.Struct, frozen=True):
-    """What a decoder of answers is told about the exchange."""
+    """What a decoder of answers needs to know about the exchange."""
 
     profile: Profile = Profile()
     limits: Limits = DEFAULT_LIMITS
@@ -108,7 +108,7 @@ class DecodeContext(msgspec.Struct, frozen=True):
 
 
 class EncodeContext(msgspec.Struct, frozen=True):
-    """What an encoder of answers is told about the exchange."""
+    """What an encoder of answers needs to know about the exchange."""
 
     request: Request
     """The client's own request, before any rewriting: model name, include_usage and echoed fields come from it."""

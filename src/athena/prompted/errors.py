@@ -49,9 +49,9 @@ class ToolProcessingError(FormatError):
 
 
 class ToolSystemError(AthenaError):
-    """The work was ended from outside, by the caller's `cancelled`.
+    """The caller's `cancelled` ended the work.
 
-    Nothing: it is what was asked for.
+    Nothing has to be done.
     """
 
     kind: ErrorKind = "cancelled"

@@ -140,7 +140,7 @@ def _prompt(
     results: Sequence[ToolResult],
     losses: list[Loss],
 ) -> str:
-    """Everything the model is told, as one text; empty when there is nothing to say."""
+    """All instructions for the model as one text; empty when there are none."""
     pieces: list[str] = []
     if plan is not None:
         pieces.append(tool_text(tools, options, style, losses))

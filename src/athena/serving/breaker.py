@@ -47,7 +47,7 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Breaker:
-    """The breaker of one upstream. `on_change` is told of every new state."""
+    """The breaker of one upstream. `on_change` is called with every new state."""
 
     def __init__(
         self, settings: Health, clock: Callable[[], float], on_change: Callable[[State, str], None] = lambda state, why: None

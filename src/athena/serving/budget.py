@@ -1,9 +1,9 @@
 """Bytes that everything in one process may hold together: request bodies, what they become, answers, unsent output.
 
-Pure: values in, decisions out, the clock is handed in. Whoever is about to hold bytes asks first (`Lease.resize`) and is
-refused where they do not fit; whoever finds that it holds bytes already (`Lease.hold`) is only counted, and others are refused
-meanwhile. Requests may take all but an eighth of the limit. The rest is for the answers to those requests that were let in: it
-is better to refuse a new request than to break an answer off.
+Pure: values in, decisions out, the clock is handed in. Code that is about to hold bytes asks first (`Lease.resize`) and is
+refused where they do not fit; code that finds that it holds bytes already (`Lease.hold`) is only counted, and others are
+refused meanwhile. Requests may take all but an eighth of the limit. The rest is for the answers to those requests that were let
+in: it is better to refuse a new request than to break an answer off.
 """
 
 from __future__ import annotations

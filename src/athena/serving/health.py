@@ -34,7 +34,7 @@ class Visit:
             self._pass = None
 
     def abandoned(self) -> None:
-        """The request is over without a word about the upstream, unless that is known already."""
+        """The request is over and says nothing about the upstream's health, unless that is known already."""
         if self._pass is not None:
             self._breaker.abandoned(self._pass)
             self._pass = None

@@ -16,7 +16,7 @@ from athena.serving.budget import Budget
 from athena.serving.weight import READING, Weight
 
 RETRY_AFTER_S = 2.0
-"""What a client that is refused for want of room is told to wait."""
+"""The delay in the answer to a client that is refused for lack of memory."""
 _REQUEST = 32 * 1024
 """What a request takes besides its body: its task, its objects, the buffers of two connections."""
 _FREE = 64 * 1024

@@ -110,7 +110,7 @@ Action = Build | Send | Pause | Tell
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An attempt that failed before the client had seen anything, and what the client is told if it was the last one."""
+    """An attempt that failed before the client had seen anything, and the error for the client if it was the last one."""
 
     exchange: Exchange | None
     step: Step
@@ -454,7 +454,7 @@ class Serving:
         self._visit = None
 
     def _abandon(self) -> None:
-        """The attempt ends without a word about the upstream."""
+        """The attempt ends and says nothing about the upstream's health."""
         if self._visit is not None:
             self._visit.abandoned()
             self._visit = None
@@ -540,7 +540,7 @@ class Serving:
         return step
 
     def close(self, now: float) -> None:
-        """The request is over, however it ended: everything that watches is told."""
+        """The request is over, however it ended: every tap is called."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED

@@ -229,7 +229,7 @@ def log_of_run(state_dir: str) -> Path:
 def started_gateway(
     wish: Wish, log: Path, tell: Callable[[str], None] = lambda text: None, requests: Path | None = None
 ) -> Iterator[Up]:
-    """A gateway of our own on a free loopback port. What went wrong in it is told at the end.
+    """A gateway of our own on a free loopback port. What went wrong in it is printed at the end.
 
     It writes to `log` what it says, and its requests to the file `requests` if its configuration names one.
     """

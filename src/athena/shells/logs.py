@@ -45,7 +45,7 @@ _QUERY_KEY = re.compile(r"([?&](?:key|api_key|token)=)[^&\s\"']+")
 
 
 class Redactor:
-    """Masks secrets in text: those it was told, and what looks like one."""
+    """Masks secrets in text: those it knows, and what looks like one."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
@@ -386,7 +386,7 @@ class LinesHandler(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines lost since the last one that told so."""
+        """Lines that were dropped since the last report of it."""
         return self._dropped
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -69,7 +69,7 @@ class _Body:
 
 
 class _SyncBody(_Body):
-    """The SDK's bytes, made as the upstream's come. Whoever iterates again goes on where the last one stopped."""
+    """The SDK's bytes, made as the upstream's come. A second iteration continues where the first one stopped."""
 
     def __init__(self, serving: Serving, answer: Any) -> None:
         super().__init__(serving, answer)

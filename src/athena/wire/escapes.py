@@ -1,6 +1,6 @@
 """Text as it reads once the escapes around it are undone: JSON strings, HTML entities, Markdown, invisible characters.
 
-Escapes say the same thing in other letters. Whoever looks for a text inside text of unknown origin has to look behind them,
+Escapes say the same thing in other letters. A search for a text inside text of unknown origin has to decode them,
 because a reader (a person, or a model) does. Nothing here validates: what is no escape stays as it is.
 """
 

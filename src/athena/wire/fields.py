@@ -1,7 +1,7 @@
 """Typed reading of JSON objects: a wrong field is an `InvalidRequest` that names its path, an unknown one is kept.
 
 Null means absent, as every dialect's clients use it. `rest()` returns the fields that no getter asked for, so unknown fields
-survive; `unread()` names what is left over in nested objects, so that nothing goes without a word.
+survive; `unread()` names what is left over in nested objects, so that nothing is lost silently.
 """
 
 from __future__ import annotations

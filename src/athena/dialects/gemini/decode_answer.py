@@ -482,7 +482,7 @@ class AnswerReader:
             out.append(Extra(fields, index))
 
     def _finish_message(self, raw: msgspec.Raw, choice: _Choice) -> None:
-        """What the upstream says about the finish: it is told where the finish is an error."""
+        """What the upstream says about the finish: it is shown where the finish is an error."""
         losses = None if self._context.keep_extras else self._context.losses
         if _kind(choice) == "malformed":
             message = msgspec.json.decode(raw)

@@ -73,7 +73,7 @@ _REASONS: dict[FinishKind, str] = {
     "malformed": "MALFORMED_FUNCTION_CALL",
 }
 DECLINED = "The model declined to answer."
-"""Shown where a refusal came without a word: clients ask again and again for an answer without text."""
+"""Shown where a refusal came without text: clients ask again and again for an answer without text."""
 
 _SEPARATORS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 
@@ -174,7 +174,7 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
 
 
 def _declined(finish: Finish) -> str:
-    """What to show for a refusal without a word: its explanation, where the upstream gave one."""
+    """What to show for a refusal without text: its explanation, where the upstream gave one."""
     told = finish.details.get("explanation") if isinstance(finish.details, dict) else None
     return told if isinstance(told, str) and told else DECLINED
 

@@ -364,7 +364,7 @@ def _result(fields: Fields, *, custom: bool) -> ToolResult:
 
 
 def _agent_message(fields: Fields) -> tuple[Part, ...]:
-    """What another agent told this one: input like a user's message, some of it perhaps encrypted."""
+    """A message of another agent: input like a user's message, some of it perhaps encrypted."""
     content = fields.any("content")
     if isinstance(content, str):
         return (Text(text=content),)

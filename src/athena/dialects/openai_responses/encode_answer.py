@@ -372,7 +372,7 @@ class OutputWriter:
         return item, self._open_content(item, kind)
 
     def _refuse(self, finish: Finish) -> None:
-        """A refusal that was not told as one: clients look for the part."""
+        """A refusal that came without a refusal part: clients look for that part."""
         details = finish.details
         told = details.get("explanation") if isinstance(details, dict) else None
         if not self._spoke:

@@ -62,7 +62,7 @@ class ItemEncoder:
         self._request = request
         self._marks = target.profile.cache_marks == "breakpoint"
         self._typed_ids = target.profile.typed_item_ids
-        # Only the last few breakpoints count; the earlier ones are dropped without a word.
+        # Only the last few breakpoints count; the earlier ones are dropped silently.
         self._skip_marks = max(0, _count_marks(request) - _MARK_LIMIT)
 
     def system(self) -> list[Item]:

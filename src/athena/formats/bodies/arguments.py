@@ -24,7 +24,7 @@ class Pipe(Protocol):
     done: bool
     stuck: bool
     quote: str
-    """Of the open string, in which plain text of JSON's strings passes as it is if it is a double one."""
+    """The quote character of the open string. In a double-quoted one, text that JSON allows passes unchanged."""
 
     def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
         """Read from `at`, write to `out`; the answer is where the unread text begins."""

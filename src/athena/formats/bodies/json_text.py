@@ -80,7 +80,7 @@ class JsonPipe:
         self._stack: list[str] = []
         self._state = TOP
         self.quote = ""
-        """Of the open string."""
+        """The quote character of the open string; empty outside of strings."""
         self._after = AFTER_TOP
         """Where the end of the open string leads."""
         self._comma = ""

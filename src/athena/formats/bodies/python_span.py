@@ -30,7 +30,7 @@ class PythonSpan:
         self.done = False
         self.stuck = False
         self.quote = ""
-        """Of the open string: one or three."""
+        """The quotes that close the open string, one or three; empty outside of strings."""
         self._bracketed = bracketed
         self._open = 0
 

@@ -18,7 +18,7 @@ _READ_AGAIN = 4096
 
 
 class CallReading:
-    """The reader that has the word, and those that may have it next."""
+    """The active reader and the remaining candidates."""
 
     __slots__ = (
         "_calls_before", "_candidates", "_commits_before", "_cut_head", "_longest", "_marker", "_scanner", "_speech", "_writer",

@@ -191,7 +191,7 @@ class Scanner:
         self.work = 0
         """Characters copied so far: what tests of linear work count."""
         self.straight: Straight | None = None
-        """Set by a reader before it waits, taken away by whoever lets the reader go on."""
+        """Set by a reader before it waits, taken away when the reader continues."""
         self._held_limit = held_limit
         self._from = -1
         """Where in `text` that begins which is recorded; -1: nothing is."""

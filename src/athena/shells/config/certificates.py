@@ -1,4 +1,4 @@
-"""The certificate and key of the listener: read, checked against each other, and every fault told with the setting it is in."""
+"""The certificate and key of the listener: read, checked against each other, and every fault reported with its setting."""
 
 from __future__ import annotations
 

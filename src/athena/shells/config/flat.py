@@ -137,7 +137,7 @@ class _Expansion:
             self._set_aside()
         upstreams = self.layout.tree.setdefault("upstreams", {})
         if not isinstance(upstreams, dict):
-            return  # the full form is at fault and will be told so
+            return  # the problem of the full form is reported there
         if FLAT_UPSTREAM in upstreams:
             self.report.error(
                 ("upstreams", FLAT_UPSTREAM),
@@ -171,7 +171,7 @@ class _Expansion:
             try:
                 host = known_host(clean_base_url(base_url))
             except ConfigError:
-                return  # a bad address; told where upstreams are checked
+                return  # a bad address; reported where upstreams are checked
             if host is None or host.key_env != variable:
                 return
         place = ("upstreams", FLAT_UPSTREAM)

@@ -72,7 +72,7 @@ def complete(
 def _placed(upstream: Upstream, path: Path, report: Report) -> Upstream:
     """The upstream with a clean address, its dialect and its profile."""
     if not upstream.base_url:
-        return upstream  # told already
+        return upstream  # reported already
     written = "dialect" in _keys_at(path, report)
     try:
         base_url = clean_base_url(upstream.base_url)
@@ -103,7 +103,7 @@ def _host(base_url: str) -> KnownHost | None:
     try:
         return known_host(base_url)
     except ConfigError:
-        return None  # a bad address, told already
+        return None  # a bad address, reported already
 
 
 def _keys_at(path: Path, report: Report) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
 
 
 def _check_reached(config: Config, path: Path, report: Report) -> None:
-    """A rule behind one that takes everything. Rules of the short form are made to be what is left over: no word on them."""
+    """Warn about a rule that an earlier rule hides. The catch-all rules of the short form are meant to be hidden."""
     label = report.layout.origin(path).key
     if label and not label.startswith("models["):
         return
@@ -252,7 +252,7 @@ def _check_reached(config: Config, path: Path, report: Report) -> None:
 
 def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
     if not use:
-        return  # told already
+        return  # reported already
     upstream, model = split_use(use)
     names = _keys_at(("upstreams",), report)
     if upstream not in names:
@@ -265,7 +265,7 @@ def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
 
 
 class _FormatFiles:
-    """Formats that are not shipped: their files are read here, so that what is wrong with them is told with the rest."""
+    """Formats that are not shipped: their files are read here, so that their problems are reported with all others."""
 
     def __init__(self, home: FilePath, report: Report) -> None:
         self.files: list[FilePath] = []
@@ -311,7 +311,7 @@ def format_ids() -> tuple[str, ...]:
 
 def _check_format(name: str, path: Path, report: Report, *, prompt: bool = False) -> None:
     if not name:
-        return  # told already
+        return  # reported already
     known = format_ids()
     extra = ("prompt", "prompted") if prompt else ()
     if name not in known and name not in extra:

@@ -137,7 +137,7 @@ class Driver:
                     self._show(step)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        """Whoever ends the request meanwhile waits for the thread: nothing else may touch what it works on."""
+        """Code that ends the request meanwhile waits for the thread: nothing else may touch what it works on."""
         working = self._loop.run_in_executor(None, work)
         try:
             await asyncio.shield(working)

@@ -1,8 +1,8 @@
 """Counters, gauges and histograms in memory that several serving processes share, and their text for Prometheus.
 
 The parent makes one area of memory for the place of each process, before it forks. A process writes to the area of its place
-only, and whoever is asked reads all of them and adds them up. A process that dies loses nothing: its area stays, and the next
-process in that place counts on from there.
+only, and the process that is asked reads all of them and adds them up. A process that dies loses nothing: its area stays, and
+the next process in that place counts on from there.
 
 An area is a row of records: what the series is called, then its values. Records are only ever appended, and the length in
 front is moved last, so a reader never sees half of one. Values are aligned and eight bytes long, so none is seen half written.

@@ -74,7 +74,7 @@ class Passage:
         self._stop: Stop = ""
         self._targets: tuple[Target, ...] = ()
         self._is_stream = False
-        """The answer is a stream of events, in which an error can be told."""
+        """The answer is a stream of events, in which an error frame can be sent."""
         self._over = False
 
     def stop(self, reason: Stop) -> None:

@@ -36,7 +36,7 @@ FRAMING = (b"content-length", b"transfer-encoding")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """May come before any answer: a client of HTTP/1.1 passes over it, whether it asked for it or not."""
 REFUSED_S = 2.0
-"""Seconds in which a client that finds no room may send the head of its request, to be told so."""
+"""Seconds in which a client that finds no room may send the head of its request, so that it can be answered."""
 _ALL = Places(connections=1 << 20, per_address=0, refused=8)
 _SILENCE_S = 60.0
 
@@ -180,7 +180,7 @@ class Front:
 
 
 def too_many_connections() -> AthenaError:
-    """What a client is told for whose connection there is no room."""
+    """The answer to a client for whose connection there is no room."""
     return AthenaError(
         "the gateway has as many connections as it may (limits.connections); ask again in a moment",
         kind="overloaded",

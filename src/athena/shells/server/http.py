@@ -53,7 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_read = 0
         """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
-        """A head is told to a new parser; it has been acted on before."""
+        """A head is being repeated for a new parser; it was handled before."""
         self._receiving: HttpRequest | None = None
         """The request whose body is coming in."""
         self._running: HttpRequest | None = None
@@ -133,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
         if self._running is not None:
             self._running.blocked = True
         else:
-            self._next()  # told behind the last bytes of an answer: the time to take them runs
+            self._next()  # after the last bytes of an answer: the time to read them runs
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -183,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
                 self._stay_plain()
 
     def _stay_plain(self) -> None:
-        """An unsupported upgrade: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. A new parser gets the head without the upgrade."""
         self._parser = httptools.HttpRequestParser(self)
         framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
         if framing:

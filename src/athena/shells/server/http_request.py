@@ -108,7 +108,7 @@ class HttpRequest:
         return data, self._body_complete
 
     async def more_body(self, enough: int) -> None:
-        """Wait for the rest of the body, or for more than `enough` of it, or for much."""
+        """Wait until the body is complete or more than `enough` bytes of it (at most 256 KiB) are buffered."""
         self._enough = min(enough, _BODY_WAITING)
         if self._body_bytes > self._enough or self._body_complete or self.gone:
             return

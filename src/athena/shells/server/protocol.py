@@ -85,7 +85,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._discarding = False
         """Further bytes are read and dropped."""
         self._repeating = False
-        """A head is told to a new parser; it has been acted on before."""
+        """A head is being repeated for a new parser; it was handled before."""
         self._refusal: tuple[int, str, str] | None = None
         self._running: RequestResponseCycle | None = None
         self._extension: dict[str, Callable[[], None]] = {}
@@ -174,7 +174,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _stay_plain(self) -> None:
-        """An unsupported upgrade: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. A new parser gets the head without the upgrade."""
         self.parser = httptools.HttpRequestParser(self)
         framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in FRAMING]
         if framing:

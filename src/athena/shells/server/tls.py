@@ -22,7 +22,7 @@ class ListenerTls:
         self._newest = listener_context(tls)
 
     def server_arguments(self, timeouts: Timeouts) -> dict[str, Any]:
-        """What `create_server` is to be told. In the time for the shutdown the rest of an answer is still delivered."""
+        """Arguments for `create_server`. In the time for the shutdown the rest of an answer is still delivered."""
         return {
             "ssl": self._listening,
             "ssl_handshake_timeout": timeouts.client_headers_s,

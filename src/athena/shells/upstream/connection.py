@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def shut_down(self) -> None:
-        """The client closes: a response under way is told."""
+        """The client closes: a response under way ends with an error."""
         response, self._response = self._response, None
         self.abort()
         if response is not None:

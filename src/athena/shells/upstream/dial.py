@@ -18,7 +18,7 @@ from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.proxy import open_tunnel
 from athena.shells.upstream.tls import TlsContexts
 
-# A peer that vanished without a word is noticed after about two minutes, also where no limit of ours is running.
+# A peer that vanished silently is noticed after about two minutes, also where no limit of ours is running.
 _KEEP_ALIVE_OPTIONS = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
