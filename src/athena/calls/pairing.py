@@ -64,7 +64,7 @@ class _Pairs:
         calls: list[ToolCall] = []
         for position, turn in enumerate(speaking):
             if calls:
-                self._repaired(len(paired) - 1, "joined with the assistant turn behind it")
+                self._repaired(len(paired) - 1, "joined with the next assistant turn")
                 paired[-1] = changed(paired[-1], parts=paired[-1].parts + turn.parts)
             else:
                 paired.append(turn)
@@ -117,7 +117,7 @@ class _Pairs:
     def _late_or_orphan(self, part: ToolResult, position: int) -> list[Part]:
         if part.call_id in self._pending:
             self._pending.discard(part.call_id)
-            self._repaired(position, f"result {part.call_id} came behind later turns; kept as text")
+            self._repaired(position, f"result {part.call_id} came after later turns; kept as text")
         elif self._pairing == "strict":
             raise InvalidRequest(
                 f"turns[{position}]: tool result {part.call_id!r} has no matching tool call in the turn before it",

@@ -157,7 +157,7 @@ class _Shape:
 
     def _headed(self, spans: list[tuple[Spot, bool]]) -> _Form:
         if any(encoded for _, encoded in spans):
-            raise CannotLearn("it writes arguments as a JSON string behind the name")
+            raise CannotLearn("it writes arguments as a JSON string after the name")
         heads = [self._head(call, 0 if not number else spans[number - 1][0].end, spans[number][0].start)
                  for number, call in enumerate(self._calls)]  # fmt: skip
         spots = [Spot(head.start, span.end) for head, (span, _) in zip(heads, spans, strict=True)]
@@ -199,7 +199,7 @@ class _Shape:
         places = [text.find(key) for key in keys]
         values = [text.find(STRINGS[key]) for key in keys]
         if sorted((*places, *values)) != [at for pair in zip(places, values, strict=True) for at in pair]:
-            raise CannotLearn("the parameters of a call do not stand one behind the other, each key before its value")
+            raise CannotLearn("the parameters of a call do not follow each other, each key before its value")
         if any(f"</{key}>" in text for key in keys):
             return self._elements()
         mids = {text[place + len(key) : value] for key, place, value in zip(keys, places, values, strict=True)}
@@ -381,7 +381,7 @@ class _Shape:
                 between = between[len(end) : len(between) - len(begin)]
                 if between.strip() and not (begin or end):
                     raise CannotLearn(
-                        f"what stands between two calls is {_shown(between)!r}, and neither before nor behind them"
+                        f"what stands between two calls is {_shown(between)!r}, and neither before nor after them"
                     )
         else:
             begin, before = before, ""

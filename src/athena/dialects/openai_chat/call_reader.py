@@ -179,7 +179,7 @@ class CallReader:
         if self._waiting is not None and piece.key != self._waiting:
             self._held_chars += len(piece.arguments)
             if self._held_chars > self._limits.argument_chars:
-                raise LimitExceeded("too many arguments behind a call without a name", code="arguments_too_large")
+                raise LimitExceeded("too many arguments for a call without a name", code="arguments_too_large")
             self._held.append(piece)
         elif self._write(piece, out):
             self._waiting = None

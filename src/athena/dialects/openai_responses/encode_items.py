@@ -241,7 +241,7 @@ class ItemEncoder:
                 if item is not None:
                     items.append(item)
                 elif index + 1 == len(turn.parts):
-                    self._losses.hint(inside, "reasoning with nothing behind it is refused")
+                    self._losses.hint(inside, "reasoning with nothing after it is refused")
             else:
                 items.extend(self._model_item(part, inside))
         self._flush_said(items, texts, turn)

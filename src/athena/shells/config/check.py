@@ -108,7 +108,7 @@ def _read_mapping(kind: inspect.DictType, value: Any, path: Path, report: Report
 
 def _read_list(kind: inspect.VarTupleType, value: Any, path: Path, report: Report) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise _bad(report, path, f"must be a list, not {_name(value)}", "write [a, b] or one item per line behind -")
+        raise _bad(report, path, f"must be a list, not {_name(value)}", "write [a, b] or one item per line after -")
     found: list[Any] = []
     for index, item in enumerate(value):
         try:

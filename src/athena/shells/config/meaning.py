@@ -259,7 +259,7 @@ def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
         remedy = did_you_mean(upstream, names) if names else "add it under upstreams"
         report.error(path, f"there is no upstream {upstream!r}", remedy)
     if model == "":
-        report.error(path, "names no model behind the /", "write upstream/model, or only upstream to keep the client's name")
+        report.error(path, "names no model after the /", "write upstream/model, or only upstream to keep the client's name")
     if model.count("*") > 1 or ("*" in model and stars != {1}):
         report.error(path, "a * here stands for the only * of match", "use {model} for the client's whole model name")
 
