@@ -83,7 +83,7 @@ _PATHS_SHOWN = 3
 
 
 class Exchange:
-    """One request and its answer."""
+    """One attempt to answer a request: what goes upstream, and what becomes of the answer."""
 
     def __init__(self, request: Request, route: Route, options: Options | None = None) -> None:
         options = options or Options()

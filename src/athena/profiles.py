@@ -67,8 +67,6 @@ class _Rows(msgspec.Struct, frozen=True):
 
 
 class ProfileTable:
-    """All profiles by name."""
-
     __slots__ = ("_defaults", "_elsewhere", "_rows")
 
     def __init__(self, rows: dict[str, _Rows], defaults: dict[str, str], elsewhere: dict[str, str]) -> None:

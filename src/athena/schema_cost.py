@@ -114,7 +114,7 @@ class _Node:
 
 
 class SchemaCost:
-    """The analysis of one schema."""
+    """How many steps checking a value against one schema can take at most."""
 
     __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "engine_bytes", "refusal")
 

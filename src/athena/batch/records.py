@@ -46,7 +46,7 @@ class LineRecord(BatchRecord, gc=False):
 
 
 class FoundCall(TypedDict):
-    """One call, whole."""
+    """One complete call of a record, with its arguments decoded."""
 
     id: str
     """The call's id; made up where the model gives none."""

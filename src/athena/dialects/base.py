@@ -163,7 +163,7 @@ class HttpError(msgspec.Struct, frozen=True):
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
-    """One model a gateway offers."""
+    """One entry of the model list that a gateway shows its clients."""
 
     id: str
     created: int = 0
@@ -387,7 +387,7 @@ class StreamDecoder(ABC):
 
     @abstractmethod
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """Hook: one record."""
+        """Read one record; every dialect has its own."""
 
     def end(self, out: list[Event]) -> None:
         """Hook: the bytes ended and no record had ended the answer."""
@@ -450,7 +450,7 @@ class WholeDecoder(ABC):
 
     @abstractmethod
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """Hook: the complete body."""
+        """Read the complete body; every dialect has its own."""
 
 
 def protocol_error(message: str, payload: bytes = b"") -> Error:

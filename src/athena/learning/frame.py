@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
 
 def answer_of(text: str) -> str:
-    """What stands behind the question."""
+    """The part of a rendered conversation that follows the question."""
     at = text.rfind(USER)
     if at < 0:
         raise CannotLearn("it does not write what the user said, so the answer cannot be found in what it renders")

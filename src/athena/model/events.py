@@ -76,7 +76,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fiel
 
 
 class Start(_Event, frozen=True):
-    """The upstream began to answer."""
+    """The first event of an answer: its id and model are known."""
 
     id: str = ""
     """The answer's id, as the upstream gives it."""

@@ -61,8 +61,6 @@ class _Source(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fie
 
 
 class Base64(_Source, frozen=True):
-    """Bytes in standard base64."""
-
     mime: str
     data: str
 
@@ -81,7 +79,7 @@ class FileRef(_Source, frozen=True):
 
 
 class InlineText(_Source, frozen=True):
-    """Plain text as a document."""
+    """A document that is given as plain text."""
 
     text: str
 

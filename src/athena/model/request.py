@@ -91,7 +91,7 @@ class Reasoning(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The shape of the answer."""
+    """The shape the client wants its answer in: text, JSON, or JSON of a schema."""
 
     kind: Literal["text", "json", "schema"] = "text"
     name: str | None = None
@@ -113,7 +113,7 @@ class Cache(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One request for an answer."""
+    """A client's request in neutral form: conversation, tools, and every setting a dialect knows."""
 
     dialect: str
     model: str

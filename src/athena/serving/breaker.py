@@ -31,7 +31,7 @@ _BUCKETS = 10
 
 
 class State(Enum):
-    """Whether requests pass."""
+    """Closed: requests pass. Open: none do. Half open: some test whether the upstream is back."""
 
     CLOSED = "closed"
     OPEN = "open"

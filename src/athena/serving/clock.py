@@ -119,7 +119,7 @@ class Clock:
         self._blocked_since = 0.0
 
     def is_window_over(self, now: float) -> bool:
-        """May no more calls come?"""
+        """Whether the time in which more calls are collected has passed."""
         return now >= self._window_at
 
     def look(self, now: float, *, finished: bool, has_head: bool, waits_for_us: bool, has_unread: bool) -> Due:

@@ -41,7 +41,7 @@ class Visit:
 
 
 class UpstreamHealth:
-    """The breakers of all upstreams."""
+    """One circuit breaker for each upstream."""
 
     def __init__(
         self, settings: Health, clock: Callable[[], float], on_change: OnChange = lambda upstream, state, why: None

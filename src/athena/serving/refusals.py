@@ -41,7 +41,7 @@ _NEVER_LEFT_OUT = frozenset({
 
 
 class RefusalRule(msgspec.Struct, frozen=True):
-    """One row of the table."""
+    """One row of `refusals.toml`: words of an upstream's refusal, and what to leave out."""
 
     feature: str
     says: tuple[re.Pattern[str], ...]

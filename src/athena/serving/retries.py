@@ -35,7 +35,7 @@ def is_retryable(error: Error | None, *, request_sent: bool, after_timeout: bool
 
 
 def may_move_on(error: Error) -> bool:
-    """May another target be asked?"""
+    """Whether another target may be asked after this failure."""
     if error.status is not None:
         return error.status in _NEXT_TARGET_STATUSES
     if is_own_limit(error):

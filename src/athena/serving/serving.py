@@ -327,7 +327,7 @@ class Serving:
         return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
 
     def sending(self, now: float) -> None:
-        """The request goes out."""
+        """The driver starts to send the request: the limits of the attempt run from here."""
         self._expect(State.READY)
         self.state = State.SENDING
         self._visit = self._shared.health.visit(self.target.upstream)

@@ -159,7 +159,7 @@ class Home:
         return AthenaError(f"the state directory {self.directory} cannot be used: {error.strerror or error}", code="state_dir")
 
     def is_locked(self) -> bool:
-        """Does a background process live?"""
+        """Whether a background process holds the lock."""
         try:
             descriptor = open_own(self.lock_file, os.O_RDWR)
         except OSError:

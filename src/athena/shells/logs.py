@@ -114,8 +114,6 @@ def _trace(record: logging.LogRecord) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """One object per line."""
-
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
         self._redact = redact

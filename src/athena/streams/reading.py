@@ -317,7 +317,6 @@ class _Reader:
         return self._read(self._decoder.feed(b"data: %b\n\n" % record))
 
     def close(self) -> list[Event]:
-        """The source ended."""
         if self._ended:
             return []
         if self._decoder is None:

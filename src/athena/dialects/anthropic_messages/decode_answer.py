@@ -280,8 +280,6 @@ class BlockReader:
 
 
 class MessagesStreamDecoder(StreamDecoder):
-    """Server-sent events to neutral events."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._blocks = BlockReader(context)

@@ -138,8 +138,6 @@ def _head(start_id: str, start_model: str, context: EncodeContext) -> _Head:
 
 
 class MessagesStreamEncoder:
-    """Events to server-sent events."""
-
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._sequence = OneCallAtATime()

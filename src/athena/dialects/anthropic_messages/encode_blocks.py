@@ -15,8 +15,8 @@ from typing import Any, assert_never
 import msgspec
 
 from athena.calls.arguments import arguments_object
-from athena.dialects.anthropic_messages.report import Report
 from athena.dialects.anthropic_messages.vocabulary import BILLING, FAMILY, NAME
+from athena.dialects.losses import Losses
 from athena.model.parts import (
     Audio,
     Base64,
@@ -77,7 +77,7 @@ class Message:
 class MessageWriter:
     """Writes the turns of one request. `same`: the client speaks this dialect too."""
 
-    def __init__(self, profile: Profile, report: Report, *, same: bool) -> None:
+    def __init__(self, profile: Profile, report: Losses, *, same: bool) -> None:
         self._profile = profile
         self._report = report
         self._same = same

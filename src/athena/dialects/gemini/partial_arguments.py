@@ -52,7 +52,6 @@ class PartialArguments:
         _place(self._value, steps_of(piece.json_path), value)
 
     def text(self) -> str:
-        """The whole object as JSON."""
         return msgspec.json.encode(self._value, enc_hook=_Growing.joined).decode()
 
 

@@ -393,7 +393,7 @@ class AnswerReader:
         return not self._choices
 
     def end(self, out: list[Event]) -> None:
-        """The upstream said everything."""
+        """Close what is open and end the answer: the upstream sent everything."""
         kinds = {choice.index: _kind(choice) for choice in self._choices.values()}
         calls = [choice.calls for choice in self._choices.values()]
         self._calls.close(calls, out, cut=any(kind in CUT_KINDS for kind in kinds.values()))
@@ -509,7 +509,6 @@ class ChatStreamDecoder(StreamDecoder):
 
 class ChatWholeDecoder(WholeDecoder):
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """The complete body."""
         chunk = decode_chunk(body)
         reader = AnswerReader(self.context, whole=True)
         if not chunk.choices and not chunk.error and chunk.object != "error":

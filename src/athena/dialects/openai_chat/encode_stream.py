@@ -102,8 +102,6 @@ class _Choice:
 
 
 class ChatStreamEncoder:
-    """Writes one streamed answer."""
-
     def __init__(self, context: EncodeContext) -> None:
         request = context.request
         self._context = context

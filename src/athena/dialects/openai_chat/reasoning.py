@@ -17,7 +17,7 @@ from athena.model.parts import Opaque
 
 
 class ReasoningReader:
-    """The reasoning of one choice."""
+    """Reads the reasoning of one choice from whichever field carries it."""
 
     __slots__ = ("_choice", "_pending", "_plain", "fields", "format")
 

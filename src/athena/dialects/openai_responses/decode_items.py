@@ -46,7 +46,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 class Input(msgspec.Struct, frozen=True):
-    """What the input items say."""
+    """The turns, tools and instructions that the input items hold."""
 
     system: tuple[Part, ...] = ()
     system_hint: str | None = None
@@ -73,8 +73,6 @@ def is_instruction(item: dict[str, Any]) -> bool:
 
 
 class _Reader:
-    """Collects items into turns."""
-
     def __init__(self) -> None:
         self._system: list[Part] = []
         self._system_hint: str | None = None

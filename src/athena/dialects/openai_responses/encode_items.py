@@ -14,7 +14,7 @@ from typing import Any, assert_never
 import msgspec
 
 from athena.dialects.base import Target
-from athena.dialects.openai_responses.losses import Losses
+from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
@@ -214,7 +214,7 @@ class ItemEncoder:
             output = self._content(parts, path)
         if result.is_error:
             # There is no flag for it, and the model has to know.
-            self._losses.emulated(path, "is_error is told by a prefix of the text")
+            self._losses.emulate(path, "is_error is told by a prefix of the text")
             output = _ERROR_PREFIX + output if isinstance(output, str) else _prefixed(output)
         item: Item = {
             "type": "custom_tool_call_output" if result.kind == "custom" else "function_call_output",

@@ -161,8 +161,6 @@ def _in_home(name: str, home: FilePath) -> FilePath:
 
 
 class _KeyReader:
-    """Keys from variables and files."""
-
     def __init__(self, environment: Mapping[str, str], home: FilePath, report: Report) -> None:
         self.files: list[FilePath] = []
         self._environment = environment

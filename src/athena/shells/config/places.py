@@ -141,7 +141,7 @@ class Report:
         return tuple(problem for problem in self.problems if not problem.fatal)
 
     def stop_if_failed(self) -> None:
-        """Raise everything at once."""
+        """Raise one error with all problems, if there are any."""
         if self.failed:
             raise ConfigError.of(tuple(sorted(self.problems, key=lambda problem: (problem.source, problem.line or 0))))
 

@@ -87,7 +87,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The request may go on."""
+    """The request passes the rules for browsers."""
 
     origin: str = ""
     """What `Access-Control-Allow-Origin` of its answer says; empty: the answer has none."""
@@ -100,7 +100,7 @@ class Preflight(msgspec.Struct, frozen=True):
 
 
 class WebRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The request ends here."""
+    """The request breaks the rules for browsers and gets this answer."""
 
     status: int
     kind: ErrorKind

@@ -33,7 +33,7 @@ _WORD = 8
 
 
 class Area:
-    """The numbers of one place."""
+    """The shared memory in which one server process counts."""
 
     def __init__(self, size: int = _AREA_BYTES) -> None:
         self._memory = mmap.mmap(-1, size)
@@ -72,7 +72,7 @@ def _padded(size: int) -> int:
 
 
 class Series:
-    """One line of numbers."""
+    """One number of a metric: its labels and its place in the area."""
 
     __slots__ = ("_first", "_values")
 
@@ -187,7 +187,7 @@ class Numbers:
 
 
 class Family:
-    """All series of one name."""
+    """A metric with all its series."""
 
     width = 1
     """How many values a series has."""
@@ -211,7 +211,6 @@ class Family:
         return [left + right for left, right in zip(one, other, strict=True)]
 
     def lines(self, labels: Key, values: list[float]) -> list[str]:
-        """The text of one series."""
         return [] if math.isnan(values[0]) else [f"{self.name}{self._braces(labels)} {_number(values[0])}"]
 
     def _braces(self, labels: Key, *more: str) -> str:

@@ -83,7 +83,7 @@ class Passage:
             self._task.cancel()
 
     def use(self, targets: tuple[Target, ...]) -> None:
-        """Ask these, in their order."""
+        """Ask these targets, in their order."""
         self._targets = targets
 
     async def run(self) -> None:

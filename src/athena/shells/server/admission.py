@@ -164,7 +164,7 @@ class _Group(Generic[Connection]):
         self.fresh.pop(connection, None)
 
     def oldest(self, silent_since: float) -> Connection | None:
-        """The one to close first."""
+        """The connection that has been idle longest."""
         for connection in self.idle:
             return connection
         for connection, since in self.fresh.items():

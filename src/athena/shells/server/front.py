@@ -42,7 +42,7 @@ _SILENCE_S = 60.0
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a request's head."""
+    """The largest head of a request that is accepted."""
 
     header_bytes: int
     header_fields: int
@@ -54,7 +54,6 @@ class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def front_limits(config: Config) -> FrontLimits:
-    """The bounds a configuration sets."""
     return FrontLimits(
         header_bytes=config.limits.header_bytes,
         header_fields=config.limits.header_fields,

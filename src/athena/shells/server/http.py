@@ -37,7 +37,7 @@ LOG = logging.getLogger("athena.server")
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection."""
+    """One client connection, with its parser and the requests that wait on it."""
 
     def __init__(self, gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> None:
         self.front = front

@@ -31,7 +31,7 @@ def status_line(status: int) -> bytes:
 
 
 class HttpRequest:
-    """One request and its answer."""
+    """One request on a connection, and the way its answer is written."""
 
     __slots__ = (
         "_body",

@@ -57,7 +57,7 @@ def uvicorn_protocol(gateway: Gateway, front: Front, loop: asyncio.AbstractEvent
 
 
 class FrontProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection of uvicorn's, held to the rules of `Front`."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ _SERVER_LIFETIME = re.compile(r"\btimeout=([0-9]{1,6})\b")
 
 
 class ConnectionOwner(Protocol):
-    """Who keeps connections: the pool."""
+    """The pool, as a connection sees it."""
 
     def release(self, connection: Connection) -> None:
         """The connection is clean and free for the next request."""
