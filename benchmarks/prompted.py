@@ -16,7 +16,7 @@ from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Event, Finish, TextDelta
 from athena.model.parts import Text
 from athena.model.request import Request, Tool, Turn
-from athena.prompted import Plan, PromptedOptions, PromptedStage, render_request
+from athena.prompted import PromptedOptions, PromptedStage, PromptPlan, render_request
 from athena.prompted.scanner import JsonReader
 from benchmarks.timing import best_ns
 
@@ -29,7 +29,7 @@ PUBLISHED = {
     "answer, plain text": 0.24,
     "answer, mixed": 21.6,
 }
-"""Microseconds, as its documents claim (`requirements.md` 1.3)."""
+"""Microseconds, as its documents claim."""
 
 
 def tools(count: int) -> tuple[Tool, ...]:
@@ -46,7 +46,7 @@ def tools(count: int) -> tuple[Tool, ...]:
     return tuple(Tool(name=f"tool_{index}", description="Get the weather for a city", schema=schema) for index in range(count))
 
 
-def read(pieces: list[str], plan: Plan, options: PromptedOptions) -> list[Event]:
+def read(pieces: list[str], plan: PromptPlan, options: PromptedOptions) -> list[Event]:
     """One answer, from its first piece to its end."""
     stage = PromptedStage(options, plan, seed="s")
     events: list[Event] = []
@@ -58,7 +58,7 @@ def read(pieces: list[str], plan: Plan, options: PromptedOptions) -> list[Event]
 def main() -> None:
     """Measure and print."""
     options = PromptedOptions(policy="allow_mixed")
-    plan = Plan(tools(10))
+    plan = PromptPlan(tools(10))
     user = Turn(role="user", parts=(Text(text="What is the weather in Paris?"),))
     requests = {
         f"request, {count} tool{'s' if count > 1 else ''}": Request(

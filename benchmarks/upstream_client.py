@@ -140,7 +140,7 @@ async def with_httpx2(base: str) -> AsyncIterator[Ask]:
 
 @contextlib.asynccontextmanager
 async def with_aiohttp(base: str) -> AsyncIterator[Ask]:
-    """aiohttp, the fastest ready-made client in `perf.md`."""
+    """aiohttp, the fastest ready-made client that was measured."""
     # Not among the requirements of this checkout: measured where it happens to be.
     aiohttp: Any = importlib.import_module("aiohttp")
     async with aiohttp.ClientSession(headers=HEADERS) as session:

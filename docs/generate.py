@@ -38,17 +38,17 @@ MODELS = {
 SILENT = "LOST WITHOUT A WORD"
 """What must stand in no row."""
 SECTIONS = {
-    "3.1": "Roles and instructions",
-    "3.2": "Content",
-    "3.3": "Tool definitions",
-    "3.4": "Tool names",
-    "3.5": "Call ids",
-    "3.6": "Pairs and order",
-    "3.7": "Tool choice",
-    "3.8": "Reasoning controls",
-    "3.9": "Reasoning in the history",
-    "3.10": "Length, sampling and settings",
-    "3.15": "Bound to one provider",
+    "roles": "Roles and instructions",
+    "content": "Content",
+    "tools": "Tool definitions",
+    "names": "Tool names",
+    "ids": "Call ids",
+    "pairs": "Pairs and order",
+    "choice": "Tool choice",
+    "reasoning": "Reasoning controls",
+    "history": "Reasoning in the history",
+    "settings": "Length, sampling and settings",
+    "provider": "Bound to one provider",
 }
 
 
@@ -62,7 +62,7 @@ class Feature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: str = ""
     """The same without the feature, where the base body does not say it."""
     free: bool = False
-    """It means nothing to the answer: a target that has no such thing may leave it out without a word."""
+    """It means nothing to the answer: a target that has no such thing may leave it out silently."""
     note: str = ""
 
 
@@ -201,19 +201,19 @@ def page() -> str:
         ["ending", *(TITLES[name] for name in names)],
         [[kind, *(f"`{finish_word(name, kind)}`" for name in names)] for kind in kinds],
     )
-    lines += [f"{note.text}\n" for note in features.note if note.section == "3.11"]
+    lines += [f"{note.text}\n" for note in features.note if note.section == "endings"]
     lines += ["### Usage", "", "The fields that a count of 7 changes in an answer to a client of each dialect.", ""]
     counts = ("input_total", "output_total", "cache_read", "cache_write", "reasoning")
     rows = [[count, *(usage_fields(name, _counted(count)) for name in names)] for count in counts]
     lines += table(["count", *(TITLES[name] for name in names)], rows)
-    lines += [f"{note.text}\n" for note in features.note if note.section == "3.12"]
+    lines += [f"{note.text}\n" for note in features.note if note.section == "usage"]
     lines += ["### Errors", ""]
     errors: tuple[ErrorKind, ...] = get_args(ErrorKind)
     lines += table(
         ["error", *(TITLES[name] for name in names)],
         [[kind, *(error_words(name, kind) for name in names)] for kind in errors],
     )
-    lines += [f"{note.text}\n" for note in features.note if note.section == "3.13"]
+    lines += [f"{note.text}\n" for note in features.note if note.section == "errors"]
     lines += ["### Token counts and model lists", ""]
     rows = []
     for name in names:

@@ -35,7 +35,7 @@ PAGE = HERE / "errors.md"
 SOURCES = HERE.parent / "src" / "athena"
 
 KINDS: dict[errors.ErrorKind, tuple[str, str]] = {
-    "invalid": ("the request is malformed or asks for what the upstream can not do", "correct the field that is named"),
+    "invalid": ("the request is malformed or asks for what the upstream cannot do", "correct the field that is named"),
     "context_length": ("the conversation is too long", "shorten or compact it"),
     "content_policy": (
         "the upstream refuses the content, or the answer quotes a call and `echo: error` is set",
@@ -54,7 +54,7 @@ KINDS: dict[errors.ErrorKind, tuple[str, str]] = {
     ),
     "timeout": ("a limit of `timeouts` passed", "raise the limit that the code names"),
     "cancelled": ("the caller went away", "nothing"),
-    "upstream": ("the upstream failed, or its answer can not be used", "ask again; the code says what happened"),
+    "upstream": ("the upstream failed, or its answer cannot be used", "ask again; the code says what happened"),
     "server": ("a fault of Athena", "see its log, and report it"),
 }
 

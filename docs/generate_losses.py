@@ -62,7 +62,7 @@ def page() -> str:
         for source in dialect_names():
             lines += [f"### {title} of {TITLES[source]}", ""]
             lines += _table(source, sweep, direction)
-    lines += ["## Left out without a word", "", "Nothing of this changes what a model reads or a client gets.", ""]
+    lines += ["## Left out silently", "", "Nothing of this changes what a model reads or a client gets.", ""]
     reasons: dict[str, None] = {}
     for _, reason in (*sweep_requests.FREE, *sweep_answers.FREE):
         reasons[reason] = None

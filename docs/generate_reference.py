@@ -58,9 +58,9 @@ running gateway takes up a changed file only when it was named by `--config` or 
 its settings. `.env` files are not read.
 
 Files that Athena writes follow rules of their own. `log.file` must be a new file, an empty one or a log of Athena's;
-`log.sse_dir` and `state_dir` must be directories that belong to you and that nobody else can write to. Symbolic links are not
+`log.sse_dir` and `state_dir` must be directories that belong to you and that no other user can write to. Symbolic links are not
 followed, and everything is written with mode 600. A start or a reload that would break one of these rules is refused, with the
-command that mends it.\
+command that fixes it.\
 """.splitlines()
 
 
@@ -135,7 +135,7 @@ def formats_page() -> str:
         f"Athena reads tool calls that models write as text in {len(known)} formats. A format is found by the configuration,",
         "by the model's name (`athena detect MODEL`), or, where its markers are unmistakable, in the text itself. *reserved*:",
         "the markers are control tokens, so a well-formed call counts even when its tool was not declared; all other formats",
-        "need a declared name. Known deviations of real models are cases in `tests/cases/formats/<id>.toml`.",
+        "need a declared name. What real models do wrong is in the [format notes](reference/format-notes.md).",
         "",
         "| format | reserved | read in reasoning | streams | models |",
         "|---|---|---|---|---|",
@@ -146,7 +146,7 @@ def formats_page() -> str:
         lines.append(f"| [{one.id}](#{one.id}) | {marks[0]} | {marks[1]} | {STREAMS[one.streams]} | {models} |")
     for one in known:
         about = inspect.getdoc(import_module(f"athena.formats.{one.id}")) or ""
-        lines += ["", f"## {one.id}", "", _as_markdown(about)]
+        lines += ["", f"## {one.id}", "", _as_markdown(about), "", f"[How models deviate](reference/format-notes.md#{one.id})."]
     return "\n".join(lines) + "\n"
 
 

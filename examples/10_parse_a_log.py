@@ -1,6 +1,6 @@
 """Read the calls out of a log or a dataset, one record per answer.
 
-A record that can not be read comes out with the reason, never as an exception, so a batch of millions ends. The command line
+A record that cannot be read comes out with the reason, never as an exception, so a batch of millions ends. The command line
 does the same with all cores: `athena parse --jsonl --workers 8 log.jsonl -o calls.jsonl`.
 
     python examples/10_parse_a_log.py [LOG.jsonl]

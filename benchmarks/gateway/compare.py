@@ -24,7 +24,7 @@ SUITES = {
     "peers": "benchmarks.gateway.peers_suite",
 }
 LEAST = 0.10
-"""Smaller moves are no findings on a machine that does anything else."""
+"""Smaller differences are within the noise of a machine that does anything else."""
 
 
 class Moved(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Other gateways, measured when they are installed in `.peers`; `--install` puts them there, in the versions named here.
 
-Each has one OpenAI-compatible provider, the fake upstream, one worker, and otherwise its defaults (the settings are those of
-the team's `perf.md`). They do unequal work: LiteLLM, for one, checks keys and tracks costs.
+Each has one OpenAI-compatible provider, the fake upstream, one worker, and otherwise its defaults. They do unequal work:
+LiteLLM, for one, checks keys and tracks costs.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def add_install_option(parser: argparse.ArgumentParser) -> None:
 
 
 def install(names: list[str]) -> None:
-    """Those of these systems that are missing; one that can not be had does not keep the others out."""
+    """Those of these systems that are missing; one that cannot be had does not keep the others out."""
     for package in dict.fromkeys(PACKAGES[name.partition("-")[0]] for name in names):
         if not package.path.exists():
             try:

@@ -117,7 +117,7 @@ class Client(asyncio.Protocol):
             transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Nobody reads the answer any more."""
+        """The client has gone."""
         self.transport = None
         if (transport := self._serving()) is not None:
             transport.close()

@@ -91,7 +91,7 @@ def gateway(run: Run) -> str:
                 ["system", *cases],
                 [[name, *(shown(run.find(case, name, "cpu ratio")) for case in cases)] for name in ratios] + [targets, passing],
             ),
-            "![CPU by nginx's](performance/gateway.svg)",
+            "![CPU relative to nginx](performance/gateway.svg)",
             "CPU microseconds per request or chunk:",
             table(
                 ["system", *cases],
@@ -148,7 +148,8 @@ def _plot_ratios(run: Run, cases: list[str], systems: list[str]) -> None:
         translated = run.find(case, "athena-msg", "cpu ratio")
         if drawn:
             groups.append(Group(case, drawn, translated.at_most if translated else None))
-    picture = bars("CPU by nginx's, per request (n) or chunk (s, p)", groups, note="dashed: the target for translated traffic")
+    title = "CPU relative to nginx, per request (n) or chunk (s, p)"
+    picture = bars(title, groups, note="dashed: the target for translated traffic")
     (PLOTS / "gateway.svg").write_text(picture)
 
 

@@ -196,7 +196,7 @@ def _case_figures(case: Case, system: System, made: list[Pass], passes: Passes) 
 
 
 def target(system: System, case: Case) -> float | None:
-    """How many times nginx's CPU athena may take (`design.md` 6): fewer where nothing is translated."""
+    """How many times nginx's CPU athena may take: fewer where nothing is translated."""
     if not system.name.startswith("athena"):
         return None
     if not case.streamed:

@@ -61,17 +61,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int = 0
     stream_error_stop: bool = False
     hide_auth_errors: bool = False
-    """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client (`design.md` 3.12)."""
+    """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client."""
     array: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
     """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
     passthrough: bool = True
     pass_junk: bool = False
-    """Hand on records that are not JSON, to clients of the upstream's own dialect (requirements M25)."""
+    """Hand on records that are not JSON, to clients of the upstream's own dialect."""
     upstream: str = ""
     """The upstream's name in the configuration, for messages about it."""
     secrets: tuple[str, ...] = ()
-    """What no error may repeat, whoever wrote it."""
+    """What no error may repeat, no matter where it came from."""
     retry_after_max: float = 120.0
     """The longest wait passed on: SDKs obey it without a bound of their own."""
 
@@ -208,7 +208,7 @@ class AnswerPath:
         return self._write(self._restore.feed(events))
 
     def close(self) -> tuple[list[Event], bytes]:
-        """The upstream's body ended."""
+        """Tell the stages that the upstream's body ended, and return what they still held back."""
         if self._ended:
             return [], b""
         if self._accepted is not None:
@@ -216,11 +216,11 @@ class AnswerPath:
         return self._write(self._read(self._decoder.close()))
 
     def fail(self, error: Error) -> tuple[list[Event], bytes]:
-        """The upstream broke off: whatever is open stays open, and the client is told."""
+        """The upstream ended early: open parts stay open, and the client gets an error."""
         if self._ended:
             return [], b""
         if self._decoder.finished:
-            # Everything was said before it broke: only the end itself is missing, and nobody needs it.
+            # Everything was said before it broke: only the end itself is missing, and it is not needed.
             return self.close()
         if self._accepted is not None:
             return self._pass([error], closing=True)

@@ -14,7 +14,7 @@
     ├── FormatError                model text is at fault
     │   ├── MalformedCall          a call's arguments are not JSON
     │   ├── TruncatedCall          the text ended inside a call
-    │   └── UnknownTool            a call names a tool nobody declared
+    │   └── UnknownTool            a call names an undeclared tool
     ├── CannotLearn                a chat template shows no format that can be read back
     ├── ConfigError                the configuration is at fault
     └── UsageError                 Athena's own API is used wrongly, such as feed after close
@@ -142,7 +142,7 @@ class InvalidRequest(ClientError):
 
 
 class UnsupportedFeature(ClientError):
-    """The request is legal but can not be expressed to the chosen upstream; `path` names the field.
+    """The request is legal but cannot be expressed to the chosen upstream; `path` names the field.
 
     Leave the field out, choose an upstream that has it (see the dialects page), or, where the refusal comes from
     `strict`, turn that off to have it dropped with a warning.
@@ -223,7 +223,7 @@ class UpstreamClosed(UpstreamError):
 
 
 class FormatError(AthenaError):
-    """A tool call written by the model can not be used.
+    """A tool call written by the model cannot be used.
 
     Ask the model again; nothing of the call may be run.
     """
@@ -294,7 +294,7 @@ class ConfigProblem(NamedTuple):
 class ConfigError(AthenaError):
     """The configuration is at fault; the message names file, line and key.
 
-    Mend what the message names; `problems` holds all of them. `athena config check` shows the same.
+    Fix what the message names; `problems` holds all of them. `athena config check` shows the same.
     """
 
     code = "invalid_config"
@@ -314,7 +314,7 @@ class ConfigError(AthenaError):
 class UsageError(AthenaError):
     """Athena's own API is used wrongly, such as `feed` after `close`.
 
-    Mend the program: the message says what was expected.
+    Fix the program: the message says what was expected.
     """
 
     code = "usage_error"

@@ -1,4 +1,4 @@
-"""The whole path of one request and its answer, without IO: `design.md` 2 as code.
+"""The whole path of one request and its answer, without IO.
 
 A shell (gateway, SDK transport, replay, test) moves the bytes and calls, in this order:
 
@@ -83,7 +83,7 @@ _PATHS_SHOWN = 3
 
 
 class Exchange:
-    """One request and its answer."""
+    """One attempt to answer a request: what goes upstream, and what becomes of the answer."""
 
     def __init__(self, request: Request, route: Route, options: Options | None = None) -> None:
         options = options or Options()
@@ -186,7 +186,7 @@ class Exchange:
         return self._show(events, output)
 
     def forget_call(self) -> None:
-        """Nobody will be asked again: what was sent upstream need not be kept."""
+        """No target will be asked again: what was sent upstream need not be kept."""
         self.call = msgspec.structs.replace(self.call, body=b"")
 
     @property
@@ -276,7 +276,7 @@ class Exchange:
 
     @property
     def echo_rule(self) -> EchoRule:
-        """What becomes of them."""
+        """What happens to calls that are quoted from the request; `allow` makes them calls all the same."""
         route = self.route
         if route.prompted is not None:
             return route.prompted.echo
@@ -312,7 +312,7 @@ class Exchange:
     # -- what the client sees ----------------------------------------------------------------------------------------------
 
     def _ask_again(self, correction: Correction) -> Step:
-        """The model's answer was unusable and nobody has seen it: explain, and let it answer once more."""
+        """The model's answer was unusable and it was not shown: explain, and let it answer once more."""
         turns = (*self.prepared.request.turns, *correction_turns(correction.answer, correction.reason))
         request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
         encoded = self._upstream.encode_request(request, self._target)
@@ -366,7 +366,7 @@ class Exchange:
     def _broke(self, error: Exception) -> Step:
         """A stage raised over what the upstream sent: the client gets one failure in its dialect, whatever it has seen."""
         if isinstance(error, UNREADABLE):
-            return self._fail(self._visible(protocol_error(f"the answer can not be read: {error}")))
+            return self._fail(self._visible(protocol_error(f"the answer cannot be read: {error}")))
         self.defect = "".join(traceback.format_exception(error))
         return self._fail(Error("the gateway failed; its log says why", kind="server", code="internal_error"))
 
@@ -392,7 +392,7 @@ def _shown_error(options: Options, error: Error) -> Error:
     """What a client may know of an error: no secret, no endless wait, and whose key it was that was refused."""
     if error.status in (401, 403) and options.hide_auth_errors:
         return Error(
-            "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
+            "the upstream refused the gateway's credentials; the operator has to fix the upstream's api_key",
             kind=kind_of_status(502),
             code="upstream_auth",
             status=502,

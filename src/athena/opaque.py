@@ -1,8 +1,10 @@
-"""Reasoning state of one provider family, carried through the opaque slot of another family's dialect (`dialects.md` 2.4).
+"""Reasoning state of one provider family, carried through the opaque slot of another family's dialect.
 
 A signature or encrypted reasoning item is worth something only to its maker. When the client speaks another dialect, it is
 wrapped as `gw1.<base64url JSON>.<MAC>` and put where that client keeps such things; on the way back it is unwrapped, checked
 and handed to the family that minted it, or dropped. Nobody without the key can make one up.
+
+Wire facts: docs/reference/wire-facts.md#opaque-reasoning-state.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Parser:
             declared name. None accepts every name; an empty list means that nothing is parsed.
         starts_in_thinking: The prompt opened the reasoning, so the text begins inside it.
         channel: `reasoning` when the text came from a reasoning field.
-        repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
+        repair: How far broken arguments are repaired: `off`, `syntax` or `schema`.
         policies: What becomes of malformed calls and unknown tools; left out: the defaults.
         limits: Bounds of what is held and of what a call may be.
         seed: Goes into the ids of calls that have none: give each answer another.
@@ -71,7 +71,7 @@ class Parser:
 
     Raises:
         UsageError: There is no such format.
-        InvalidRequest: A tool can not be read.
+        InvalidRequest: A tool cannot be read.
 
     Examples:
         >>> parser = Parser(model="Qwen/Qwen2.5-7B-Instruct")
@@ -137,7 +137,7 @@ class Parser:
 
     @property
     def notes(self) -> list[Error]:
-        """What happened so far without being an event: quotations that stay text, calls of tools nobody declared."""
+        """What happened so far without being an event: quotations that stay text, calls of undeclared tools."""
         return list(self._parser.notes)
 
 
@@ -169,7 +169,7 @@ def parse(
         format: A format's id; `auto`: everything with unmistakable markers; or a format of `learn_format` or `load_format`.
         model: The model that wrote it; with `auto` its usual format is looked for first.
         tools: The declared tools, in any API's shape; None accepts every name.
-        repair: How far broken arguments are mended: `off`, `syntax` or `schema`.
+        repair: How far broken arguments are repaired: `off`, `syntax` or `schema`.
         starts_in_thinking: The prompt opened the reasoning, so the text begins inside it.
         channel: `reasoning` when the text came from a reasoning field.
         untrusted: The texts that the model was given and did not write; a call that stands in one of them is a quotation.
@@ -179,7 +179,7 @@ def parse(
 
     Raises:
         UsageError: There is no such format.
-        InvalidRequest: A tool can not be read.
+        InvalidRequest: A tool cannot be read.
 
     Examples:
         >>> parse('<tool_call>{"name": "get_time", "arguments": {"tz": "UTC"}}</tool_call>').calls[0].arguments
@@ -255,7 +255,7 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str |
 def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # noqa: A002
     """The `tools`, in any API's shape, and how to call them in that `format`, as text for a system prompt.
 
-    Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that can not be read.
+    Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that cannot be read.
 
     Examples:
         >>> "get_time" in render_tools([{"name": "get_time"}], format="hermes")

@@ -1,7 +1,7 @@
 """Upstream profiles: the rows of `profiles.toml` as `Profile` values.
 
 A row is a table `[name]` with fields of `Profile`. `inherits = "other"` starts from that row, its model rows included;
-`default = true` makes it the row for its dialect when nobody names one, and `elsewhere = "other"` beside it names the row for
+`default = true` makes it the row for its dialect when none is named, and `elsewhere = "other"` beside it names the row for
 servers that speak the dialect and are not its vendor's. `[[name.models]]` rows override fields for the models
 whose name matches `match`: one pattern or a list of them, where `*` stands for any text and `?` for one character, whatever the
 case. The longest matching pattern wins, of equally long ones the later row, and only that one row applies.
@@ -67,8 +67,6 @@ class _Rows(msgspec.Struct, frozen=True):
 
 
 class ProfileTable:
-    """All profiles by name."""
-
     __slots__ = ("_defaults", "_elsewhere", "_rows")
 
     def __init__(self, rows: dict[str, _Rows], defaults: dict[str, str], elsewhere: dict[str, str]) -> None:
@@ -77,11 +75,10 @@ class ProfileTable:
         self._elsewhere = elsewhere
 
     def names(self) -> tuple[str, ...]:
-        """Every profile's name, sorted."""
         return tuple(sorted(self._rows))
 
     def get(self, name: str, model: str = "") -> Profile:
-        """The profile for one model of an upstream. Raises ConfigError for a name nobody defined."""
+        """The profile for one model of an upstream. Raises ConfigError for an undefined name."""
         rows = self._rows.get(name)
         if rows is None:
             raise ConfigError(f"unknown profile {name!r}; known: {', '.join(self.names())}", path="profile")
@@ -93,7 +90,7 @@ class ProfileTable:
         return Profile(dialect=dialect) if name is None else self.get(name, model)
 
     def for_unknown_host(self, dialect: str, model: str = "") -> Profile:
-        """The profile for a server at an address that nobody knows.
+        """The profile for a server at an unknown address.
 
         A model that the vendor's row knows by name has the vendor's limits wherever it is served. Any other model is somebody
         else's behind an imitation of the dialect, and must not be held to the limits of the vendor's newest.
@@ -102,7 +99,7 @@ class ProfileTable:
         if name is None:
             return self.for_dialect(dialect, model)
         known = _named(self._rows[self._defaults[dialect]], model)
-        # Nobody vouches for the server's streams.
+        # The server's streams are not known to be clean.
         return self.get(name, model) if known is None else msgspec.structs.replace(known, clean=False)
 
 

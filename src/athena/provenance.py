@@ -1,4 +1,4 @@
-"""Whose words the texts of a request are: the model's own, from its earlier turns, or somebody else's.
+"""Whose words the texts of a request are: the model's own, from its earlier turns, or another author's.
 
 Everything that is not the model's own can have come from anywhere: users paste, tools fetch, documents and descriptions of
 tools are written by strangers. The order is that of the conversation, so that it can be told who wrote something first.

@@ -33,7 +33,7 @@ from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.prepare.tools import INPUT_KEY, CustomTools
 
 UNSIGNED = Opaque(family="", kind="signature", payload="")
-"""Stands for "nobody signed this": a client that replays thinking only with a signature gets this one, sealed."""
+"""Stands for "unsigned": a client that replays thinking only with a signature gets this one, sealed."""
 
 
 class Restore:

@@ -1,6 +1,6 @@
 """How much work it is to hold a value against a schema, known before the work is done.
 
-Schemas come from strangers, and the engine that checks them can not be interrupted: thirty `anyOf` pairs of references are a
+Schemas come from strangers, and the engine that checks them cannot be interrupted: thirty `anyOf` pairs of references are a
 schema of three kilobytes and a billion steps. So a schema is analysed once, in time linear in its size, and every value is
 measured before it is checked. Both count the same unit, a step: one keyword looked at for one value, some ten nanoseconds.
 
@@ -12,7 +12,7 @@ The bound is taken along the two ways in which work multiplies:
   follow from those of depth `d - 1`, so they are computed level by level, as deep as the value is. Where nothing multiplies,
   each child is measured against its own schema: a pattern for a short path says nothing about the long text beside it.
 
-What this can not bound is refused with a reason: references that lead in a circle without going down, that leave the
+What this cannot bound is refused with a reason: references that lead in a circle without going down, that leave the
 document or depend on the path taken, and regular expressions that need backtracking.
 """
 
@@ -26,11 +26,11 @@ from athena.wire.json_pointer import local_target
 __all__ = ["MANY", "MOST_BYTES", "Refusal", "SchemaCost", "pattern_states"]
 
 Refusal = Literal["", "schema_size", "reference", "pattern"]
-"""Why a schema is never given to the engine: it is too large or too deep, its references can not be followed beforehand, or a
+"""Why a schema is never given to the engine: it is too large or too deep, its references cannot be followed beforehand, or a
 pattern in it needs backtracking or too many states."""
 
 MANY = 1 << 40
-"""Stands for every number of steps that nobody would wait for; all sums end here."""
+"""Stands for more steps than any caller would wait for; all sums end here."""
 MOST_BYTES = 64 * 1024
 """A schema's JSON text."""
 _MOST_NODES = 2000
@@ -114,7 +114,7 @@ class _Node:
 
 
 class SchemaCost:
-    """The analysis of one schema."""
+    """How many steps checking a value against one schema can take at most."""
 
     __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "engine_bytes", "refusal")
 

@@ -1,12 +1,14 @@
-"""JSON Schemas of tools, made to fit what each target takes (`dialects.md` 3.3, requirements A19).
+"""JSON Schemas of tools, made to fit what each target takes.
 
 Only schema positions are touched: values inside `enum`, `const`, `default` and `examples`, and properties that happen to be
-named like a keyword, stay what they are (trap 20). Nothing is mutated, a second pass changes nothing, and every rewrite that
+named like a keyword, stay what they are. Nothing is mutated, a second pass changes nothing, and every rewrite that
 loses a constraint is written to `losses`; where the target allows text, the constraint moves into the `description`, which
 is what the vendors' own SDKs do. A part of a schema that needs no change comes out as the same object.
 
 Schemas come from strangers: every walk counts the keywords it touches and the bytes that written-out references add, and ends
 with an error that names the schema when there are too many. Paths in messages are cut, because each level would repeat them.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
 """
 
 from __future__ import annotations
@@ -366,7 +368,7 @@ def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
 
 
 def _into_description(walk: _Walk, schema: Schema, gone: Iterable[str], path: str) -> Schema:
-    """The schema without those keywords; their values are told in words."""
+    """The schema without those keywords; their values move into the description."""
     names = dict.fromkeys(gone)
     if not names:
         return schema
@@ -519,7 +521,7 @@ def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, .
     if isinstance(reference, str):
         target = None if reference in inside else walk.target(reference, path)
         if target is None:
-            walk.lose(path, f"reference {reference[:_PATH]} can not be written out")
+            walk.lose(path, f"reference {reference[:_PATH]} cannot be written out")
             return {"type": "object", "description": f"see {reference[:_PATH]}"}
         siblings = {key: value for key, value in schema.items() if not key.startswith("$") and key != "definitions"}
         return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), depth)

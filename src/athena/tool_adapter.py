@@ -39,7 +39,7 @@ from athena.prompted.errors import (
 from athena.prompted.metrics import FunctionCallDetection, MetricsEvent, Performance, Sink, ToolTransformation, report
 from athena.prompted.options import PromptedOptions, checked_options
 from athena.prompted.presets import Preset, preset
-from athena.prompted.render import Plan, correction_turns, merged_turns, taught_style, tool_text
+from athena.prompted.render import PromptPlan, correction_turns, merged_turns, taught_style, tool_text
 from athena.prompted.stage import Correction, PromptedStage
 from athena.wire.fields import decode_json_object
 
@@ -91,7 +91,7 @@ class ToolAdapter:
             fields of `athena.prompted.options.PromptedOptions`. Without any, the policy is `stop_on_first`.
 
     Raises:
-        ToolConfigurationError: Options can not work; `problems` names all of them.
+        ToolConfigurationError: Options cannot work; `problems` names all of them.
 
     Examples:
         >>> adapter = ToolAdapter(policy="collect_then_stop")
@@ -396,7 +396,7 @@ class ToolAdapter:
             untrusted: The texts that the model was given and did not write; a call that stands in one of them is a quotation,
                 and becomes what the option `echo` says.
         """
-        plan = Plan(tuple(tools), taught_style(self._options, model))
+        plan = PromptPlan(tuple(tools), taught_style(self._options, model))
         options = msgspec.structs.replace(self._options, reask=False)
         guard = text_guard(untrusted, ToolBook(plan.tools), options.repair)
         stage = PromptedStage(options, plan, seed=seed, guard=guard)

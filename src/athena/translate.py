@@ -64,7 +64,7 @@ def translate_request(
         model: Replaces the model's name. Gemini bodies hold none: give it.
         profile: The upstream's quirks by name (`openrouter`, `vllm`, ...); without one the plain dialect is assumed.
         stream: Ask for a stream or not; None: as the body says. Gemini bodies do not say it.
-        strict: Refuse what the target can not say, instead of dropping it with a warning.
+        strict: Refuse what the target cannot say, instead of dropping it with a warning.
         envelope_key: Opens reasoning state that an earlier answer sealed with this key.
 
     Raises:
@@ -237,7 +237,7 @@ class StreamEncoder:
 
     Raises:
         UsageError: There is no such dialect.
-        InvalidRequest: The request can not be read.
+        InvalidRequest: The request cannot be read.
 
     Examples:
         >>> encoder = StreamEncoder("openai_chat", model="m")
@@ -327,16 +327,16 @@ def _encoded(
     request: Request, target: str, model: str, profile: str | Profile | None, strict: bool, envelope_key: bytes | None
 ) -> tuple[Prepared, Encoded]:
     where = Target(model, _profile(profile, target, model), strict)
-    abroad = get_dialect(target)
+    upstream_dialect = get_dialect(target)
     prepared = prepare(
         request,
         where,
         get_dialect(request.dialect),
-        abroad,
+        upstream_dialect,
         envelope=Envelope(envelope_key) if envelope_key else None,
         pairing="repair",
     )
-    return prepared, abroad.encode_request(prepared.request, where)
+    return prepared, upstream_dialect.encode_request(prepared.request, where)
 
 
 def _answer_path(

@@ -1,7 +1,8 @@
 """Real coding agents, headless and offline, read a file through the gateway, however the model writes its call.
 
 Not part of the normal run: `./dev agents` installs the agents and runs this. Agents are started by `athena code`, so its rows
-are tried too. Exit codes of agents say little (`clients.md` section 1): the word from the file must stand in their output.
+are tried too. Exit codes of agents say little (docs/reference/client-facts.md#agents-in-general): the word from the file must
+stand in their output.
 """
 
 from __future__ import annotations

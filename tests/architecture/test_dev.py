@@ -149,7 +149,7 @@ def test_the_matrix_takes_the_newest_of_every_version_and_says_what_is_missing(c
     found = [line.split()[3] for line in run.stdout.splitlines() if "found" in line and "not found" not in line]
     assert found == ["3.12.11", "3.13.2", "3.15.0"]
     assert "not found: 3.14 (" in run.stdout
-    assert f"{place / 'nothing'} can not be run" in run.stderr
+    assert f"{place / 'nothing'} cannot be run" in run.stderr
     assert "pytest of 3.12.11: -m pytest" in run.stdout
     assert run.stdout.count("tests/formats/test_cases.py") == 3
     assert run.stdout.endswith("all passed: 3.12.11 3.13.2 3.15.0\n")

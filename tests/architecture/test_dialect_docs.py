@@ -39,13 +39,13 @@ def test_every_section_has_its_features(generate: ModuleType) -> None:
     assert len({(feature.section, feature.name) for feature in features.feature}) == len(features.feature)
 
 
-def test_coverage_names_tests_that_exist() -> None:
-    """Every `test_...` in docs/coverage.md is a test of that name."""
+def test_requirements_name_tests_that_exist() -> None:
+    """Every `test_...` in docs/reference/requirements.md is a test of that name."""
     import re
 
     tests = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/**/test_*.py"))
     cases = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/cases/dialects/*.toml"))
-    text = (DOCS / "coverage.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "requirements.md").read_text(encoding="utf-8")
     named = re.findall(r"`(test_\w+)`", text)
     assert len(named) > 100
     assert [name for name in named if f"def {name}(" not in tests] == []

@@ -1,7 +1,7 @@
 """Answers and errors in the Messages dialect: what the generic case runner does not ask.
 
-The judge is the official SDK, fed with our bytes through its own transport. Each fact that `dialects.md` 1.1 and 4.4 mark as
-reproduced and that concerns this dialect is one test here; so are requirements X1, X2 and M8 to M11.
+The judge is the official SDK, fed with our bytes through its own transport. Each fact about this SDK that
+docs/reference/wire-facts.md#anthropic-answers relies on is one test here.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def test_fact_events_without_names_are_skipped() -> None:
 
 
 def test_fact_message_start_must_come_first() -> None:
-    """X1 says RuntimeError; SDK 2.8 drops what comes before it without a word, which is worse."""
+    """Older SDKs raise; SDK 2.8 silently drops what comes before it, which is worse."""
     assert ask(sse(TOOL, START, END, STOP)).content == []
     assert types(write(ANSWER))[0] == "message_start"
     assert types(write([Done(Finish())]))[0] == "message_start"
@@ -627,7 +627,7 @@ def test_a_whole_answer_that_failed_is_an_error_body() -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "timeout_error")
 
 
-# -- decoding: what one case file can not say ---------------------------------------------------------------------------------
+# -- decoding: what one case file cannot say ---------------------------------------------------------------------------------
 
 
 def read(data: bytes, *, stream: bool = True, **fields: Any) -> list[Event]:

@@ -1,7 +1,7 @@
 """Requests in the Messages dialect: what reaches a model of each generation, from this dialect and from any other.
 
-The generic runner proves that an unchanged request comes home unchanged; here are the changes. Sources: `dialects.md` 1.1.1,
-1.1.4, 3.1 to 3.10, 3.15; requirements A14 to A22, M23.
+The generic runner proves that an unchanged request comes home unchanged; here are the changes. The facts:
+docs/reference/wire-facts.md#anthropic-tools-and-thinking.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def refused(request: Request, profile: Profile = BUDGET, *, strict: bool = False
     return caught.value.path
 
 
-# -- wire versions (1.1.1) ------------------------------------------------------------
+# -- wire versions ------------------------------------------------------------
 
 
 def test_versions_of_translated_requests() -> None:
@@ -127,7 +127,7 @@ def test_path_is_below_a_base_without_version() -> None:
     assert encode(foreign()).path == "/v1/messages"
 
 
-# -- thinking (3.8) ------------------------------------------------------------
+# -- thinking ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_other_settings_of_output_config_survive_a_changed_effort() -> None:
     assert sent(lowered)["output_config"] == {"effort": "high", "task_budget": {"total": 5}}
 
 
-# -- thinking in history (3.9) ------------------------------------------------------------
+# -- thinking in history ------------------------------------------------------------
 
 CALL = ToolCall(id="t1", name="a", arguments='{"p":1}')
 RESULT = ToolResult(call_id="t1", parts=(Text(text="ok"),))
@@ -271,7 +271,7 @@ def test_the_same_for_a_client_of_this_dialect_whose_thinking_was_dropped() -> N
     assert sent(msgspec.structs.replace(request, turns=turns))["thinking"] == {"type": "disabled"}
 
 
-# -- turns and blocks (3.1, 3.2, 3.6) ------------------------------------------------------------
+# -- turns and blocks ------------------------------------------------------------
 
 
 def test_turns_of_one_role_in_a_row_become_one() -> None:
@@ -392,7 +392,7 @@ def test_images_and_documents() -> None:
         Foreign(kind="compaction", dialect="openai_responses", raw={}),
     ],
 )
-def test_what_can_not_be_shown_is_refused(part: Part) -> None:
+def test_what_cannot_be_shown_is_refused(part: Part) -> None:
     assert refused(foreign(user(part))) == "turns[0].parts[0]"
 
 
@@ -426,7 +426,7 @@ def test_cache_marks_are_four_at_most_and_the_last_ones_stay() -> None:
     assert "cache_control" not in str(sent(request, Profile()))
 
 
-# -- tools (3.3, 3.6, 3.7) ------------------------------------------------------------
+# -- tools ------------------------------------------------------------
 
 
 def test_tool_definitions() -> None:
@@ -568,7 +568,7 @@ def test_a_changed_hosted_tool_is_written_from_its_settings() -> None:
                           "input_examples": [{}]}  # fmt: skip
 
 
-# -- controls and the rest (3.10, 3.15) ------------------------------------------------------------
+# -- controls and the rest ------------------------------------------------------------
 
 
 def test_sampling() -> None:

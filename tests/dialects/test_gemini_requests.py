@@ -1,4 +1,4 @@
-"""Gemini requests beyond the generic runners: what real clients send (`clients.md` 5), and what upstreams get."""
+"""Gemini requests beyond the generic runners: what real clients send, and what upstreams get."""
 
 from __future__ import annotations
 
@@ -528,7 +528,7 @@ def test_thinking_for_upstreams(reasoning: Reasoning, levels: Any, budgets: Any)
     assert "generationConfig" not in encode(request, Profile(reasoning_control="none"))[0]
 
 
-def test_thinking_that_can_not_be_switched_off() -> None:
+def test_thinking_that_cannot_be_switched_off() -> None:
     request = foreign(said("user", Text(text="Hi")), reasoning=Reasoning(mode="off"))
     pro = Profile(thinking_budget=True, thinking_off="effort", efforts=("low", "high"))
     assert encode(request, pro)[0]["generationConfig"]["thinkingConfig"] == {"thinkingBudget": 2048}

@@ -50,7 +50,7 @@ def thinking(state: Opaque) -> dict[str, Any]:
 
 
 def test_our_own_empty_envelope_is_no_loss() -> None:
-    """A client that replays thinking only with a signature holds our mark for "nobody signed this"."""
+    """A client that replays thinking only with a signature holds our mark for "unsigned"."""
     options: dict[str, Any] = {"source": "anthropic_messages", "target": "openai_chat", "envelope_key": KEY}
     profile = Profile(reasoning_replay="always")
     assert translate_request(thinking(UNSIGNED), profile=profile, **options).warnings == ()

@@ -1,4 +1,4 @@
-"""The promise, judged by outsiders: every upstream answer of every dialect, read by every official SDK.
+"""The promise, checked from outside: every upstream answer of every dialect, read by every official SDK.
 
 Each case of each upstream dialect goes through the exchange to a client of each dialect over a real socket. The SDK must hold
 exactly what the case says, or raise an error of its own. Nothing in between.

@@ -69,7 +69,7 @@ def test_system_blocks_stay_apart_or_become_one_string() -> None:
     assert sent(foreign(system=system[:1]), Profile(developer_role=True))["messages"][0]["role"] == "developer"
 
 
-def test_results_come_first_then_what_they_can_not_hold_then_the_user() -> None:
+def test_results_come_first_then_what_they_cannot_hold_then_the_user() -> None:
     image = Image(source=Base64("image/png", "AAAA"))
     results = (
         ToolResult(call_id="call_1", parts=(Text(text="a"), Text(text="b"), image)),
@@ -117,7 +117,7 @@ def test_reasoning_of_the_history_follows_the_profile() -> None:
 
     assert shown() == [None, None, None]
     assert shown(reasoning_replay="calls") == [None, "So", None]
-    # Requirements A15: once one turn carries the field, all do.
+    # Once one turn carries the field, all do.
     assert shown(reasoning_replay="always") == ["Hm", "So", ""]
     assert shown(reasoning_replay="always", reasoning_filler="") == ["Hm", "So", ""]
     assert shown(reasoning_replay="calls", reasoning_filler=" ") == [None, "So", None]
@@ -600,6 +600,6 @@ def test_results_of_the_older_role_carry_the_tools_name() -> None:
     ],
 )
 def test_error_codes_are_those_that_clients_look_for(kind: ErrorKind, given: str, shown: str | None) -> None:
-    """The names of `dialects.md` 3.13, whatever the upstream called it."""
+    """OpenAI's own names, whatever the upstream called it."""
     body = msgspec.json.decode(DIALECT.encode_error(Error("x", kind=kind, code=given)).body)
     assert body["error"]["code"] == shown

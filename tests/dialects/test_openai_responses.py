@@ -369,7 +369,7 @@ def test_the_sdk_refuses_any_less(damage: Callable[[list[dict[str, Any]]], list[
 
 
 def test_codex_needs_only_done_items_and_completed() -> None:
-    """Codex reads two kinds of event and checks their fields hard (`clients.md` 4)."""
+    """Codex reads two kinds of event and checks their fields hard."""
     payloads = frames(encode(FULL))
     for item in (payload["item"] for payload in payloads if payload["type"] == "response.output_item.done"):
         if item["type"] == "function_call":

@@ -280,7 +280,7 @@ def test_media() -> None:
         neutral(output=Output(modalities=("text", "audio"))),
     ],
 )
-def test_what_can_not_be_said_is_refused(request_: Request) -> None:
+def test_what_cannot_be_said_is_refused(request_: Request) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
         send(request_)
     assert caught.value.path

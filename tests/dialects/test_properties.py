@@ -175,7 +175,7 @@ def test_from_any_dialect_to_any_other(dialect: str, upstream: str, data: st.Dat
     check_grammar(again)
     said, told = meaning(story.events, ordered=True)[0], meaning(again, ordered=True)[0]
     if dialect in ("gemini", "openai_responses") and story.finish == "filter" and not any(item[0] == "text" for item in said):
-        # Agents retry an answer without words (5.3), and a refusal is a part with text: it gets some.
+        # Agents retry an answer without words, and a refusal is a part with text: it gets some.
         told = [item for item in told if item[0] != "text"]
     assert told == said
 

@@ -1,5 +1,5 @@
-"""Requirements A14 to A43 and B5 to B20 as far as they are the core's: what goes up and what comes down between an Anthropic
-client and a Chat upstream, and between a Chat client and a Chat upstream. One test per requirement, named after it.
+"""What goes up and what comes down between an Anthropic client and a Chat upstream, and between a Chat client and a Chat
+upstream: one test per promise of docs/reference/requirements.md.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "a", "arguments
 # -- requests --------------------------------------------------------------------------------------------------------------
 
 
-def test_a13_exchanges_share_nothing() -> None:
+def test_exchanges_share_nothing() -> None:
     one, two = begin({"stream": True}), begin({"stream": True})
     for exchange in (one, two):
         exchange.upstream_head(200, {"content-type": "text/event-stream"})
@@ -108,7 +108,7 @@ def test_a13_exchanges_share_nothing() -> None:
     assert b"two" in outputs[1]
 
 
-def test_a14_system() -> None:
+def test_system_prompts() -> None:
     assert sent({"system": "S"})["messages"][0] == {"role": "system", "content": "S"}
     marked = [text("A"), {**text("B"), "cache_control": {"type": "ephemeral"}}]
     kept = sent({"system": marked}, profile=OPENROUTER)["messages"][0]
@@ -118,7 +118,7 @@ def test_a14_system() -> None:
     assert "cache_control" not in str(sent({"system": [text("A"), text("B")]}, profile=OPENROUTER))
 
 
-def test_a15_assistant_turns() -> None:
+def test_assistant_turns() -> None:
     spoken = {"role": "assistant", "content": [text("one"), text("two"), use("a", "toolu_1", x=1)]}
     message = messages(user(text("Hi")), spoken, user(result(content="ok")))[1]
     assert message["content"] == "one\ntwo"
@@ -126,8 +126,8 @@ def test_a15_assistant_turns() -> None:
     assert messages(*CALLED, user(result(content="ok")))[1]["content"] is None
 
 
-def test_a16_results_first_then_the_user() -> None:
-    """Also trap 18: text of the turn never stands between call and result."""
+def test_results_first_then_the_user() -> None:
+    """Text of the turn never stands between call and result."""
     spoken = {"role": "assistant", "content": [use("a", "toolu_1"), use("a", "toolu_2")]}
     turn = user(text("Now?"), result("toolu_2", content="two"), result("toolu_1", content="one"), text("Go."))
     found = messages(user(text("Hi")), spoken, turn)[2:]
@@ -143,7 +143,7 @@ def test_a16_results_first_then_the_user() -> None:
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 
 
-def test_a17_results() -> None:
+def test_tool_results() -> None:
     def shown(**fields: Any) -> list[Any]:
         found: list[Any] = messages(*CALLED, user(result(**fields)))[2:]
         return found
@@ -159,7 +159,7 @@ def test_a17_results() -> None:
     assert "toolu_1" in behind["content"][0]["text"]
 
 
-def test_a18_images_and_documents() -> None:
+def test_images_and_documents() -> None:
     url = {"type": "image", "source": {"type": "url", "url": "https://x.test/i.png"}}
     content = messages(user(text("a"), IMAGE, text("b"), url))[0]["content"]
     assert [part.get("text") or part["image_url"]["url"] for part in content] == [
@@ -171,8 +171,8 @@ def test_a18_images_and_documents() -> None:
         messages(user({"type": "document", "source": {"type": "file", "file_id": "f"}}))
 
 
-def test_a19_tools() -> None:
-    """Also trap 20."""
+def test_tools_and_schemas() -> None:
+    """A value `format: uri` inside a schema's data stays."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -204,20 +204,20 @@ def test_a19_tools() -> None:
         ({"type": "none"}, "none"),
     ],
 )
-def test_a20_tool_choice(choice: dict[str, Any], expected: Any) -> None:
+def test_tool_choices(choice: dict[str, Any], expected: Any) -> None:
     body = sent({"tools": [TOOL], "tool_choice": choice})
     assert body["tool_choice"] == expected
     assert "parallel_tool_calls" not in body
 
 
-def test_a20_parallel() -> None:
+def test_parallel_switch() -> None:
     body = sent({"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}})
     assert body["parallel_tool_calls"] is False
     assert "tool_choice" not in sent({"tool_choice": {"type": "any"}})
 
 
-def test_a21_settings() -> None:
-    """Also trap 17: none of these may be lost."""
+def test_settings() -> None:
+    """None of these may be lost."""
     body = sent(
         {"max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "stop_sequences": ["X"], "stream": True,
          "metadata": {"user_id": "u"}, "thinking": {"type": "enabled", "budget_tokens": 2048}},
@@ -228,11 +228,11 @@ def test_a21_settings() -> None:
     assert body["stream_options"] == {"include_usage": True}
     assert body["reasoning"]["max_tokens"] == 2048
     assert "reasoning_effort" not in body
-    assert sent({}).get("stream", False) is False, "absent is false (trap 23)"
+    assert sent({}).get("stream", False) is False, "absent is false"
     assert "stream_options" not in sent({})
 
 
-def test_a22_pairs() -> None:
+def test_pairs() -> None:
     with pytest.raises(InvalidRequest) as caught:
         messages(user(text("Hi")), {"role": "assistant", "content": "Yo"}, user(result(content="x")))
     assert caught.value.code == "orphan_tool_result"
@@ -244,8 +244,8 @@ def test_a22_pairs() -> None:
 # -- answers ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a33_shape() -> None:
-    """Also trap 23: a whole request gets a whole Anthropic body."""
+def test_shape_of_a_whole_answer() -> None:
+    """A whole request gets a whole Anthropic body."""
     usage = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 3}}
     status, headers, output = answer(begin({}), whole({"content": "T", "tool_calls": [CALL]}, "tool_calls", usage=usage))
     body = json.loads(output)
@@ -278,7 +278,7 @@ def test_a33_shape() -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_a34_stop_reasons(finish: str, calls: bool, expected: str, stream: bool) -> None:
+def test_stop_reasons(finish: str, calls: bool, expected: str, stream: bool) -> None:
     if stream:
         deltas: list[dict[str, Any]] = [{"content": "T"}, *([{"tool_calls": [{"index": 0, **CALL}]}] if calls else [])]
         output = answer(begin({"stream": True}), chunks(*deltas, finish=finish))[2]
@@ -289,8 +289,8 @@ def test_a34_stop_reasons(finish: str, calls: bool, expected: str, stream: bool)
         assert json.loads(answer(begin({}), whole(body, finish))[2])["stop_reason"] == expected
 
 
-def test_a36_to_a39_stream_order() -> None:
-    """Also traps 16, 17, 22: typed message_stop, indexes from 0, one block open at a time, one message_delta with usage."""
+def test_order_of_a_messages_stream() -> None:
+    """A typed message_stop, indexes from 0, one block open at a time, one message_delta with usage."""
     deltas: list[dict[str, Any]] = [
         {"role": "assistant", "content": ""},
         {"reasoning_content": "Hm"},
@@ -337,7 +337,7 @@ def test_a36_to_a39_stream_order() -> None:
     assert json_of == {2: '{"x":1}', 3: '{"y":2}'}
 
 
-def test_a40_text_is_not_held() -> None:
+def test_text_is_not_held() -> None:
     exchange = begin({"stream": True})
     exchange.upstream_head(200, {"content-type": "text/event-stream"})
     for word in ("one", "two"):
@@ -361,7 +361,7 @@ def test_a40_text_is_not_held() -> None:
         (504, 504, "timeout_error"),
     ],
 )
-def test_a41_errors_for_anthropic_clients(status: int, client_status: int, kind: str) -> None:
+def test_errors_for_anthropic_clients(status: int, client_status: int, kind: str) -> None:
     error = json.dumps({"error": {"message": "told", "type": "x", "code": None}}).encode()
     got, headers, output = answer(begin({"stream": True}), error, status, **{"retry-after": "7"})
     body = json.loads(output)
@@ -371,8 +371,8 @@ def test_a41_errors_for_anthropic_clients(status: int, client_status: int, kind:
 
 
 @pytest.mark.parametrize(("status", "client_status"), [(401, 401), (429, 429), (404, 404), (400, 400), (500, 500)])
-def test_b18_errors_for_chat_clients(status: int, client_status: int) -> None:
-    """Also X5: no 5xx for a client's mistake, and retry-after passed on."""
+def test_errors_for_chat_clients(status: int, client_status: int) -> None:
+    """No 5xx for a client's mistake, and retry-after passed on."""
     error = json.dumps({"error": {"message": "told", "type": "x", "param": "p", "code": "c"}}).encode()
     got, headers, output = answer(begin({"stream": True}, dialect="openai_chat"), error, status, **{"retry-after": "7"})
     body = json.loads(output)
@@ -382,7 +382,7 @@ def test_b18_errors_for_chat_clients(status: int, client_status: int) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_chat", "openai_responses"])
-def test_a42_an_error_inside_a_200(dialect: str) -> None:
+def test_an_error_inside_a_200(dialect: str) -> None:
     error = json.dumps({"error": {"message": "no credit", "code": 402}}).encode()
     body = {"input": "Hi"} if dialect == "openai_responses" else {}
     assert answer(begin(body, dialect=dialect), error)[0] == 402
@@ -390,8 +390,8 @@ def test_a42_an_error_inside_a_200(dialect: str) -> None:
     assert answer(begin({**body, "stream": True}, dialect=dialect), streamed)[0] == 402, "early enough for an honest status"
 
 
-def test_a42_an_error_in_mid_stream() -> None:
-    """Also trap 16 and M8: a known type, no message_delta, nothing behind it."""
+def test_an_error_in_mid_stream() -> None:
+    """A known type, no message_delta, nothing behind it."""
 
     def after_text(then: bytes) -> list[dict[str, Any]]:
         exchange = begin({"stream": True})
@@ -406,7 +406,7 @@ def test_a42_an_error_in_mid_stream() -> None:
     assert after_text(chunks(finish="error", done=False))[-1]["type"] == "error"
 
 
-def test_a43_ends() -> None:
+def test_ends() -> None:
     cut = events(answer(begin({"stream": True}), chunks({"content": "T"}, finish=None, done=False))[2])
     assert cut[-1]["type"] == "error"
     done = events(answer(begin({"stream": True}), chunks({"content": "T"}, finish=None))[2])
@@ -421,7 +421,7 @@ def chat_stream(body: bytes, **fields: Any) -> list[dict[str, Any]]:
     return events(answer(exchange, body)[2])
 
 
-def test_b5_b6_shape_of_calls() -> None:
+def test_shape_of_calls() -> None:
     parts: list[dict[str, Any]] = [
         {"role": "assistant", "content": ""},
         {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "a", "arguments": "{}"}}]},
@@ -437,7 +437,7 @@ def test_b5_b6_shape_of_calls() -> None:
     assert sum("role" in delta for delta in deltas) == 1
 
 
-def test_b7_base_fields_survive() -> None:
+def test_base_fields_survive() -> None:
     head = {
         "id": "gen-9",
         "object": "chat.completion.chunk",
@@ -461,8 +461,8 @@ def test_b7_base_fields_survive() -> None:
     assert '"logprobs": {"content": []}' in text_of
 
 
-def test_b8_finish() -> None:
-    """Also trap 22: stop becomes tool_calls, length stays, one finish chunk, usage behind it."""
+def test_finish() -> None:
+    """`stop` becomes tool_calls, length stays, one finish chunk, usage behind it."""
     called = {"tool_calls": [{"index": 0, **CALL}]}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     for given, expected in (("stop", "tool_calls"), ("length", "length")):
@@ -473,7 +473,7 @@ def test_b8_finish() -> None:
         assert told[-1]["usage"]["total_tokens"] == 2
 
 
-def test_b9_text_finish_and_usage_in_one_chunk() -> None:
+def test_text_finish_and_usage_in_one_chunk() -> None:
     choice = {"index": 0, "delta": {"role": "assistant", "content": "T"}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     record = {"id": "g", "object": "chat.completion.chunk", "created": 1, "model": "u", "choices": [choice], "usage": usage}
@@ -483,7 +483,7 @@ def test_b9_text_finish_and_usage_in_one_chunk() -> None:
     assert told[-1]["usage"]["total_tokens"] == 2
 
 
-def test_b10_choices_apart() -> None:
+def test_choices_apart() -> None:
     head = {"id": "g", "object": "chat.completion.chunk", "created": 1, "model": "u"}
     records = [
         {**head, "choices": [{"index": index, "delta": {"content": word}, "finish_reason": None}]}
@@ -498,13 +498,13 @@ def test_b10_choices_apart() -> None:
         assert [choice["finish_reason"] for choice in own if choice["finish_reason"]] == ["stop"]
 
 
-def test_b13_what_is_not_json_is_dropped() -> None:
+def test_what_is_not_json_is_dropped() -> None:
     body = b"data: {nope\n\n" + chunks({"content": "T"}) + b"data: more\n\n"
     assert b"nope" not in json.dumps(chat_stream(body)).encode()
 
 
 @pytest.mark.parametrize("fields", [("reasoning",), ("reasoning_content",), ("reasoning", "reasoning_content")])
-def test_b20_reasoning_keeps_its_fields(fields: tuple[str, ...]) -> None:
+def test_reasoning_keeps_its_fields(fields: tuple[str, ...]) -> None:
     parts = [dict.fromkeys(fields, piece) for piece in ("one ", "two")]
     told = chat_stream(chunks({"role": "assistant"}, *parts, {"content": "T"}))
     for field in ("reasoning", "reasoning_content"):
@@ -512,10 +512,10 @@ def test_b20_reasoning_keeps_its_fields(fields: tuple[str, ...]) -> None:
         assert joined == ("one two" if field in fields else "")
 
 
-# -- traps -----------------------------------------------------------------------------------------------------------------
+# -- what must never happen -------------------------------------------------------------------------------------------------
 
 
-def test_trap_34_a_broken_call_never_runs() -> None:
+def test_a_broken_call_never_runs() -> None:
     """No `{}` and no null in place of arguments that do not parse: an error, whole and streamed, for every client."""
     broken = {**CALL, "function": {"name": "a", "arguments": '{"x": nope'}}
     for dialect in ("anthropic_messages", "openai_chat", "openai_responses"):
@@ -533,7 +533,7 @@ def test_trap_34_a_broken_call_never_runs() -> None:
         assert b"response.completed" not in told
 
 
-def test_trap_35_arguments_are_the_models_own_text() -> None:
+def test_arguments_are_the_models_own_text() -> None:
     """Number forms, key order, duplicate keys and escapes survive into history and answers."""
     own = '{"b":1.0,"a":1e3,"a":12345678901234567890,"u":"\\u00e9"}'
     call: dict[str, Any] = {**CALL, "function": {"name": "a", "arguments": own}}
@@ -545,14 +545,14 @@ def test_trap_35_arguments_are_the_models_own_text() -> None:
     assert "".join(item["delta"].get("partial_json", "") for item in told if item["type"] == "content_block_delta") == own
 
 
-def test_trap_29_made_ids_are_short_enough() -> None:
+def test_made_ids_are_short_enough() -> None:
     call = {"index": 0, "type": "function", "function": {"name": "a", "arguments": "{}"}}
     told = events(answer(begin({"stream": True}), chunks({"tool_calls": [call]}))[2])
     (block,) = [item["content_block"] for item in told if item["type"] == "content_block_start"]
     assert 8 < len(block["id"]) <= 40
 
 
-def test_trap_12_ids_do_not_come_from_the_clock() -> None:
+def test_ids_do_not_come_from_the_clock() -> None:
     call = {"index": 0, "type": "function", "function": {"name": "a", "arguments": "{}"}}
     outputs = {answer(begin({"stream": True}), chunks({"tool_calls": [call]}))[2] for _ in range(2)}
     assert len(outputs) == 1

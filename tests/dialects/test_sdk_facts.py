@@ -1,4 +1,4 @@
-"""Facts about OpenAI's accumulators that shape what we write, each with proof that we keep to it (`dialects.md`, [R])."""
+"""Facts about OpenAI's accumulators that shape what we write, each with proof that we keep to it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ TWO_CALLS: list[Event] = [
 
 
 def test_fact_repeated_strings_are_joined() -> None:
-    """0.3 rule 5, X4: role, id and name must come once."""
+    """Role, id and name must come once."""
     told = chat(
         chunk({"role": "assistant", "content": "x"}),
         chunk({"role": "assistant"}),
@@ -119,13 +119,13 @@ def test_our_chat_stream_repeats_none_of_them() -> None:
 
 
 def test_fact_a_gap_in_call_indexes_breaks_the_accumulator() -> None:
-    """4.5, X4."""
+    """Calls are a list that is indexed."""
     with pytest.raises(IndexError):
         chat(chunk({"role": "assistant"}), chunk(call(1, **FIRST)), chunk(call(1, **REST)), chunk({}, "tool_calls"))
 
 
 def test_fact_lists_without_index_break_at_the_second_chunk() -> None:
-    """4.5: so annotations go out once, and details carry an index."""
+    """So annotations go out once, and details carry an index."""
     note = {"reasoning_details": [{"type": "reasoning.text", "text": "x"}]}
     with pytest.raises(RuntimeError):
         chat(chunk({"role": "assistant"}), chunk(note), chunk(note), chunk({}, "stop"))
@@ -134,14 +134,14 @@ def test_fact_lists_without_index_break_at_the_second_chunk() -> None:
 
 
 def test_fact_a_null_delta_breaks_the_accumulator() -> None:
-    """4.5: `delta` is an object, always."""
+    """`delta` is an object, always."""
     with pytest.raises((AttributeError, TypeError, AssertionError)):
         chat(chunk({"role": "assistant"}), chunk(None, "stop"))
     assert b'"delta":null' not in written("openai_chat", TWO_CALLS)
 
 
 def test_fact_usage_is_what_the_last_chunk_says() -> None:
-    """4.5: nothing may follow the usage chunk."""
+    """Nothing may follow the usage chunk."""
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     told = chat(
         chunk({"role": "assistant", "content": "x"}), chunk({}, "stop"), {**HEAD, "choices": [], "usage": usage},
@@ -155,7 +155,7 @@ def test_fact_usage_is_what_the_last_chunk_says() -> None:
 
 
 def test_fact_comments_are_skipped_and_errors_raise() -> None:
-    """4.1 keep-alive, X3, X6."""
+    """Comments are keep-alives."""
     assert chat(": OPENROUTER PROCESSING", chunk({"role": "assistant", "content": "x"}), ": ping", chunk({}, "stop")).choices
     with pytest.raises(openai.APIError):
         chat(chunk({"role": "assistant", "content": "x"}), {"error": {"message": "no", "code": 502}}, chunk({}, "stop"))
@@ -163,7 +163,7 @@ def test_fact_comments_are_skipped_and_errors_raise() -> None:
 
 
 def test_fact_what_is_not_json_breaks_the_reader_and_what_follows_done_is_not_read() -> None:
-    """X3, M25."""
+    """So a record that is not JSON is dropped before it reaches a client."""
     with pytest.raises(json.JSONDecodeError):
         chat(chunk({"role": "assistant", "content": "x"}), "data: {nope", chunk({}, "stop"))
     body = frames(chunk({"role": "assistant", "content": "x"}), chunk({}, "stop")) + b"data: {nope\n\n"
@@ -187,7 +187,7 @@ def test_fact_a_nested_error_payload_raises_and_ours_is_flat() -> None:
 
 
 def test_fact_interleaved_items_are_fine() -> None:
-    """4.6: items are independent."""
+    """Items are independent."""
     held = responses(written("openai_responses", TWO_CALLS))
     calls = [item for item in held.output if item.type == "function_call"]
     assert [(item.call_id, item.arguments) for item in calls] == [("call_1", "{}"), ("call_2", '{"x":1}')]

@@ -39,9 +39,9 @@ REFUSED = {
     "response_modalities[]": "an answer that the target does not give",
     "n": "more answers than the target gives",
     "candidate_count": "more answers than the target gives",
-    "tool_choice<": "a call that the target can not make",
+    "tool_choice<": "a call that the target cannot make",
 }
-"""What may be refused, by the end of its path or a piece of it, and why it can not just be left out."""
+"""What may be refused, by the end of its path or a piece of it, and why it cannot just be left out."""
 
 
 def is_meant(path: str) -> bool:

@@ -188,7 +188,7 @@ def open_model(loopback: Loopback, name: str, profile: Profile, ids: tuple[str, 
 @MODES
 @pytest.mark.parametrize("client", dialect_names())
 def test_kimi_gets_its_own_ids_and_its_reasoning_back(client: str, stream: bool, loopback: Loopback) -> None:
-    """Requirements A27, M6 and A15: ids renumbered over the conversation, reasoning on the turn that called."""
+    """Ids are renumbered over the conversation, reasoning on the turn that called."""
     name = f"kimi-{client}-{stream}"
     profile = default_profiles().get("moonshot", "kimi-k2-thinking")
     script = open_model(loopback, name, profile, ("call_00_x", "call_01_x"), stream)
@@ -270,7 +270,7 @@ def test_a_reasoner_never_gets_its_reasoning_back(client: str, loopback: Loopbac
 
 @pytest.mark.parametrize("client", dialect_names())
 def test_once_one_turn_thinks_all_carry_the_field(client: str, loopback: Loopback) -> None:
-    """Requirements A15, for an upstream that takes reasoning on all turns: empty on those without any."""
+    """For an upstream that takes reasoning on all turns: empty on those without any."""
     name = f"thinks-{client}"
     script = open_model(loopback, name, default_profiles().get("vllm", "Qwen/Qwen3-32B"), ("call_1", "call_2"), True)
     talk = converse(client, loopback.url, stream=True)
@@ -284,7 +284,7 @@ def test_once_one_turn_thinks_all_carry_the_field(client: str, loopback: Loopbac
 
 
 def test_upstream_ids_that_a_client_takes_are_kept(loopback: Loopback) -> None:
-    """`design.md` 3.7: keep the upstream's id where the client's dialect allows it."""
+    """The upstream's id is kept where the client's dialect allows it."""
     for client in dialect_names():
         for upstream in dialect_names():
             name = f"kept-{client}-{upstream}"

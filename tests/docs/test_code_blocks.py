@@ -106,7 +106,7 @@ def test_every_block_has_a_language_that_is_run() -> None:
 
 
 def test_no_block_hides_behind_its_indentation() -> None:
-    """Fenced blocks name their language and are run; of indented ones nobody knows what they are."""
+    """Fenced blocks name their language and are run; indented ones have no language."""
     hidden = [f"{page.name}:{line}" for page in pages() for line in indented_blocks(page.read_text("utf-8"))]
     assert hidden == []
 

@@ -59,7 +59,7 @@ class Markup(NamedTuple):
 
 
 def markup(known: Format, number: int) -> Markup:
-    """The call of that number, or the first one where the format can not hold it."""
+    """The call of that number, or the first one where the format cannot hold it."""
     name, arguments = CALLS[number % len(CALLS)]
     call = _call(name, arguments)
     if known.inexpressible(call) is not None:
@@ -134,7 +134,7 @@ def reordered(found: Markup) -> str:
 
 
 def parted(found: Markup) -> str:
-    """Characters that nobody sees between the letters of the name."""
+    """Invisible characters between the letters of the name."""
     name = found.call.name
     return found.text.replace(name, "\u200b".join(name))
 

@@ -382,7 +382,7 @@ def test_events_of_a_stream_are_guarded_too() -> None:
 # -- bounds -------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_can_not_be_searched_counts_as_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_searched_counts_as_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     other = MARKUP.replace("evil", "good")
     assert [call.name for call in athena.parse(PROSE, untrusted=[other * 50]).calls] == ["Bash"]
     monkeypatch.setattr(echo_module, "_BUDGET", 100)

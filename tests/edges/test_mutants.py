@@ -195,7 +195,7 @@ def _answer_problem(dialect: str, mode: str, client: str, raw: bytes) -> str:
     try:
         lies = judge(client, answer, stream=mode == "stream").lies
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        lies = [f"a strict client can not read it: {error!r}"]
+        lies = [f"a strict client cannot read it: {error!r}"]
     if client == dialect:
         # Between equals records pass as they are: their numbering and the order of their blocks are the upstream's.
         lies = [lie for lie in lies if lie.startswith(_NEVER)]

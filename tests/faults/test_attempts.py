@@ -53,7 +53,7 @@ def test_attempts_are_exactly_those_allowed(retrying: GatewayThread, upstream: F
     [
         ("400", 1), ("401-echo-key", 1), ("403", 1), ("404", 1), ("413", 1), ("422", 1), ("402", 1), ("redirect", 1),
         ("429-final", 1),
-        # Sent, and perhaps paid: one resend where not a byte came back (row 3), and that is all.
+        # Sent, and perhaps paid: one resend where not a byte came back, and that is all.
         ("close-before-headers", 2), ("bad-chunk-size", 1), ("200-html", 1), ("empty-200", 1), ("truncated-clean", 1),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows 3 to 46 of the fault catalogue: every client dialect, streamed and whole, judged by its SDK and by its raw bytes.
+"""Rows 3 to 46 of the fault catalogue: every client dialect, streamed and whole, checked with its SDK and by its raw bytes.
 
 0 silent wrong answers: what counts as an answer must equal the expected one in both judges' eyes. 0 hangs: everything is
 bounded. The expectations are data: tests/cases/faults.toml.

@@ -140,7 +140,7 @@ def test_clients_that_do_not_read(client: str, upstream: FaultyUpstream, tmp_pat
         sizes = [gateway.memory()]
         for turn in range(3):
             models = [f"flood.{client}-{turn}-{number}" for number in range(STALLED)]
-            clients = [_deaf_client(gateway.port, client, f"chat/{model}") for model in models]
+            clients = [_client_that_never_reads(gateway.port, client, f"chat/{model}") for model in models]
             assert upstream.wait_for(lambda: all(upstream.of(model) for model in models))  # noqa: B023 - waited for right here
             assert _settles(lambda: sum(upstream.of(model)[0].taken for model in models))  # noqa: B023
             taken = [upstream.of(model)[0].taken for model in models]
@@ -187,7 +187,7 @@ def test_answers_that_nobody_reads_are_not_piled_up(upstream: FaultyUpstream, tm
             assert gateway.memory() - before <= 16 * 1024 * 1024
             assert given_up or _is_reset(sock), "the client was never given up"
     finally:
-        # A connection that nobody reads holds up no stop.
+        # A connection that is not read does not delay a stop.
         gateway.stop()
 
 
@@ -209,7 +209,7 @@ def test_the_last_bytes_of_an_answer_wait_no_longer_than_others(upstream: Faulty
         gateway.stop()
 
 
-def _deaf_client(port: int, client: str, model: str) -> socket.socket:
+def _client_that_never_reads(port: int, client: str, model: str) -> socket.socket:
     """It asks and never reads; its own kernel takes little for it."""
     path, body = request_body(client, model, stream=True)
     sock = socket.socket()
@@ -254,7 +254,7 @@ def test_a_slow_reader_gets_everything(upstream: FaultyUpstream, tmp_path: Path)
     config = fault_config(upstream.url, timeouts={"idle_s": 10, "first_byte_s": 10})
     with (
         running_gateway(config, tmp_path, clock) as gateway,
-        _deaf_client(gateway.port, "openai_chat", "chat/tool-huge-args.slow") as sock,
+        _client_that_never_reads(gateway.port, "openai_chat", "chat/tool-huge-args.slow") as sock,
     ):
         assert upstream.wait_for(lambda: bool(upstream.of("tool-huge-args.slow")))
         assert _settles(lambda: upstream.of("tool-huge-args.slow")[0].taken)

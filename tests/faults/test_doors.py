@@ -214,7 +214,7 @@ def test_too_many_tools(client: str, closed: GatewayThread) -> None:
 # -- what is dropped is said ---------------------------------------------------------------------------------------------------
 
 
-def test_warnings_can_not_split_the_header(gateway: GatewayProcess) -> None:
+def test_warnings_cannot_split_the_header(gateway: GatewayProcess) -> None:
     path, body = request_body("openai_chat", "anthropic/control", stream=True)
     body["evil\r\nset-cookie: a=b\r\n\x00é"] = 1
     with send(gateway.port, request_bytes(path, body)) as sock:

@@ -120,13 +120,14 @@ def test_no_client_leaves_a_cycle(client: str, running: GatewayThread, upstream:
                 model = f"{fault}.leaves-{client}-{stream}"
                 with send(running.port, request_bytes(*request_body(client, f"chat/{model}", stream=stream))):
                     assert upstream.wait_for(lambda: bool(upstream.of(model)))  # noqa: B023 - waited for right here
-        with _deaf(running.port, request_bytes(*request_body(client, f"chat/flood.left-{client}", stream=True))):
+        flood = request_body(client, f"chat/flood.left-{client}", stream=True)
+        with _client_that_never_reads(running.port, request_bytes(*flood)):
             _settle(running)  # until it is given up
         _settle(running)
     assert left == []
 
 
-def _deaf(port: int, data: bytes) -> socket.socket:
+def _client_that_never_reads(port: int, data: bytes) -> socket.socket:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
     sock.connect(("127.0.0.1", port))

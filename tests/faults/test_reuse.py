@@ -1,7 +1,8 @@
-"""Rows 47 and 52: many rounds, pipelined, answered in order, broken off anywhere. Nobody gets the answer to another request.
+"""Rows 47 and 52 of docs/reference/faults.md: many rounds, pipelined, answered in order, broken off anywhere. No request
+gets the answer to another one.
 
-Every request carries a name of its own, which the upstream repeats in its answer. `./dev soak` runs the counts of
-`reliability.md` (1,000 rounds, 10,000 leaves), CI a part of them.
+Every request carries a name of its own, which the upstream repeats in its answer. `./dev soak` runs the full
+counts (1,000 rounds, 10,000 leaves), CI a part of them.
 """
 
 from __future__ import annotations

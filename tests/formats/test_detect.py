@@ -1,4 +1,4 @@
-"""Formats from model ids: the cases of requirement A12, and the longest-pattern rule of formats.md section 3."""
+"""Formats from model ids: a table of ids, and the rule that the longest pattern wins."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from formats.strategies import BITS, own_markers
 from support.examples import examples
 
 _TAIL = "\n" + "words that end whatever was open, " * 20
-"""A reader that waits can not tell what would have followed; so nothing ends in the middle."""
+"""A reader that waits cannot tell what would have followed; so nothing ends in the middle."""
 
 
 @cache

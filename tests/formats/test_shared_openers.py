@@ -1,4 +1,5 @@
-"""Markers that several formats share: what follows them decides whose they are (formats.md section 3)."""
+"""Markers that several formats share: what follows them decides whose they are
+(docs/reference/format-notes.md#openers-that-formats-share)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tagged text typed by schema: the rules of formats.md 1.5, one row each."""
+"""Tagged text typed by schema: the rules of docs/reference/format-notes.md#tagged-values, one row each."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_wrong_file_is_refused_by_name(change: tuple[str, str], reason: str | 
 def test_a_file_that_is_too_large_or_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="longer than"):
         read_description("#" * 100_000)
-    with pytest.raises(UsageError, match="can not be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         athena.load_format(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
@@ -165,7 +165,7 @@ def test_a_rule_names_a_template(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("{file: /none.toml}", "format.file: /none.toml can not be read"),
+        ("{file: /none.toml}", "format.file: /none.toml cannot be read"),
         ("{file: /dev/null, template: /dev/null}", "names both file and template"),
         ("{}", "names neither file nor template"),
         ("{template: SHIPPED}", "does not write the calls"),

@@ -57,7 +57,7 @@ def test_a_learnt_format_reads_what_it_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses_what_can_not_be_learnt_and_says_why(name: str, tmp_path: Path) -> None:
+def test_refuses_what_cannot_be_learnt_and_says_why(name: str, tmp_path: Path) -> None:
     template, reason = REFUSED[name]
     file = tmp_path / "chat.jinja"
     file.write_text(template)
@@ -110,7 +110,7 @@ def test_names_the_extra_when_jinja2_is_missing(monkeypatch: pytest.MonkeyPatch,
         learn_format(file)
 
 
-def test_what_a_template_says_can_not_draw_on_a_terminal(tmp_path: Path) -> None:
+def test_what_a_template_says_cannot_draw_on_a_terminal(tmp_path: Path) -> None:
     file = tmp_path / "chat.jinja"
     file.write_text("{{ raise_exception('a\x1b[2Jb\nc') }}")
     with pytest.raises(CannotLearn) as refusal:

@@ -174,7 +174,7 @@ def test_takes_reasoning_and_answers_from_the_declaration() -> None:
         ({"type": "object", "properties": {}}, "x-regex-iterator"),
     ],
 )
-def test_refuses_what_it_can_not_read(declared: dict[str, Any], reason: str) -> None:
+def test_refuses_what_it_cannot_read(declared: dict[str, Any], reason: str) -> None:
     with pytest.raises(CannotLearn, match=reason):
         declared_response(declared, "acme")
 

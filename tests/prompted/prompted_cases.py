@@ -12,7 +12,7 @@ import msgspec
 
 from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete, Usage
 from athena.model.request import Tool
-from athena.prompted import Plan, PromptedOptions, PromptedStage
+from athena.prompted import PromptedOptions, PromptedStage, PromptPlan
 from support.grammar import check_grammar
 
 CASES = Path(__file__).parent.parent / "cases" / "prompted"
@@ -48,7 +48,7 @@ def load_cases() -> Iterator[tuple[str, dict[str, Any]]]:
 def outcome(
     pieces: Sequence[str],
     options: PromptedOptions,
-    plan: Plan,
+    plan: PromptPlan,
     *,
     finish: Any = "stop",
     seed: str = "s",

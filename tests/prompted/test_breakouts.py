@@ -1,5 +1,6 @@
-"""Prompt break-outs (`reliability.md` 10): whatever names, descriptions, results and users say, definitions and history parse
-back unchanged, and nothing becomes a call, a role, a line of ours or the end of an instruction.
+"""Prompt break-outs (docs/reference/faults.md#text-that-tries-to-break-out): whatever names, descriptions, results and users
+say, definitions and history parse back unchanged, and nothing becomes a call, a role, a line of ours or the end of an
+instruction.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from athena.prompted import Plan, PromptedOptions
+from athena.prompted import PromptedOptions, PromptPlan
 from prompted.prompted_cases import TOOLS, cuts, load_cases, outcome
 
 _CASES = list(load_cases())
@@ -15,7 +15,7 @@ _CASES = list(load_cases())
 @pytest.mark.parametrize("case", [case for _, case in _CASES], ids=[name for name, _ in _CASES])
 def test_case(case: dict[str, Any]) -> None:
     options = PromptedOptions(**{"policy": "allow_mixed", **case.get("options", {})})
-    plan = Plan(TOOLS, **case.get("plan", {}))
+    plan = PromptPlan(TOOLS, **case.get("plan", {}))
     answer, finish = case["answer"], case.get("upstream_finish", "stop")
     whole = outcome([answer], options, plan, finish=finish)
     calls = tuple((name, arguments) for name, arguments in case.get("calls", ()))

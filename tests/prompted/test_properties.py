@@ -16,7 +16,7 @@ from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Event, Finish, FinishKind, TextDelta, ToolCallComplete, ToolCallStart
 from athena.model.parts import Text
 from athena.model.request import Request, Tool, Turn
-from athena.prompted import POLICIES, Plan, PromptedOptions, PromptedStage, render_request
+from athena.prompted import POLICIES, PromptedOptions, PromptedStage, PromptPlan, render_request
 from athena.prompted.render import parsed_lines
 from athena.prompted.scanner import JsonReader
 from prompted.prompted_cases import TOOLS, cuts, outcome
@@ -50,7 +50,7 @@ FINISHES = st.sampled_from(["stop", "length", "tool", "filter"])
 @examples(50)
 @given(TEXTS, OPTIONS, FINISHES, st.booleans(), st.integers(0, 1 << 30))
 def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishKind, required: bool, seed: int) -> None:
-    plan = Plan(TOOLS, required=required)
+    plan = PromptPlan(TOOLS, required=required)
     whole = outcome([text], options, plan, finish=finish)
     assert outcome(list(text), options, plan, finish=finish) == whole
     assert outcome(cuts(text, seed), options, plan, finish=finish) == whole
@@ -59,7 +59,7 @@ def test_cuts_do_not_matter(text: str, options: PromptedOptions, finish: FinishK
 @examples(40)
 @given(TEXTS, OPTIONS)
 def test_without_a_call_the_text_is_exact(text: str, options: PromptedOptions) -> None:
-    result = outcome(cuts(text, 7), options, Plan(TOOLS))
+    result = outcome(cuts(text, 7), options, PromptPlan(TOOLS))
     if not result.calls and not result.error:
         assert result.text == text
         assert result.finish == "stop"
@@ -77,7 +77,7 @@ JSON = st.recursive(
 def test_other_json_is_never_a_call(value: Any, fenced: bool) -> None:
     text = json.dumps(value, indent=2 if fenced else None)
     text = f"```json\n{text}\n```" if fenced else f"Here: {text}."
-    result = outcome([text], PromptedOptions(policy="drain_all"), Plan(TOOLS))
+    result = outcome([text], PromptedOptions(policy="drain_all"), PromptPlan(TOOLS))
     assert result.calls == ()
     assert result.text == text
 
@@ -115,7 +115,7 @@ def test_a_model_that_follows_the_prompt_is_understood(
 @examples(40)
 @given(st.lists(st.tuples(st.integers(0, 3), PIECES), max_size=40), OPTIONS)
 def test_choices_are_read_on_their_own(parts: list[tuple[int, str]], options: PromptedOptions) -> None:
-    stage = PromptedStage(options, Plan(TOOLS), choices=4, seed="s")
+    stage = PromptedStage(options, PromptPlan(TOOLS), choices=4, seed="s")
     events: list[Event] = []
     for choice, text in parts:
         events += stage.feed([TextDelta(text, choice)])
@@ -125,13 +125,13 @@ def test_choices_are_read_on_their_own(parts: list[tuple[int, str]], options: Pr
     if options.invalid == "error" and any(note.code == "schema_mismatch" for note in stage.notes):
         return
     for choice in range(4):
-        alone = outcome(["".join(text for index, text in parts if index == choice)], options, Plan(TOOLS))
+        alone = outcome(["".join(text for index, text in parts if index == choice)], options, PromptPlan(TOOLS))
         mine = [event for event in events if isinstance(event, ToolCallComplete) and event.choice == choice]
         assert tuple((event.name, event.arguments) for event in mine) == alone.calls
 
 
 def test_a_hundred_choices_have_ids_of_their_own() -> None:
-    stage = PromptedStage(PromptedOptions(), Plan(TOOLS), choices=120, seed="s")
+    stage = PromptedStage(PromptedOptions(), PromptPlan(TOOLS), choices=120, seed="s")
     events: list[Event] = []
     for choice in range(120):
         events += stage.feed([TextDelta(f"[{CALL}]", choice)])
@@ -160,9 +160,9 @@ def test_work_is_linear(unit: str) -> None:
 
 def test_a_huge_call_and_deep_parameters() -> None:
     text = json.dumps([{"name": "srv.search", "parameters": {"q": "x" * 500_000}}])
-    assert len(outcome(cuts(text, 3), PromptedOptions(), Plan(TOOLS)).calls[0][1]) > 500_000
+    assert len(outcome(cuts(text, 3), PromptedOptions(), PromptPlan(TOOLS)).calls[0][1]) > 500_000
     deep = '{"name": "f", "parameters": ' + '{"a":' * 600 + "1" + "}" * 601
-    result = outcome([deep], PromptedOptions(), Plan(TOOLS))
+    result = outcome([deep], PromptedOptions(), PromptPlan(TOOLS))
     assert result.calls == ()
     assert result.text == deep
 
@@ -171,8 +171,8 @@ def test_tools_of_any_name_are_matched_exactly() -> None:
     names = ["a", "A", "a-b", "a_b", "a.b", "x" * 64, "functions.x", "0", "ab", "tool"]
     tools = tuple(Tool(name=name) for name in names)
     for name in names:
-        result = outcome([json.dumps({"name": name, "parameters": {}})], PromptedOptions(), Plan(tools))
+        result = outcome([json.dumps({"name": name, "parameters": {}})], PromptedOptions(), PromptPlan(tools))
         assert result.calls == ((name, "{}"),)
     for stranger in ["b", "aa", "a b", "a ", "x" * 63, "x" * 65, "x" * 2000, "Functions.x", "é", "a\u200b", "", "\n"]:
         text = json.dumps({"name": stranger, "parameters": {}})
-        assert outcome([text], PromptedOptions(), Plan(tools)).text == text
+        assert outcome([text], PromptedOptions(), PromptPlan(tools)).text == text

@@ -1,4 +1,4 @@
-"""The request side: where instructions go, how history reads, what is refused (requirements C2 to C7, M22)."""
+"""The request side: where instructions go, how history reads, what is refused."""
 
 from __future__ import annotations
 

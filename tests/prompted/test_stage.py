@@ -10,7 +10,7 @@ import pytest
 from athena.dialects import get_dialect
 from athena.exchange import Exchange, Options, Route, Step
 from athena.model.events import Done, Error, Event, Finish, TextDelta, ThinkingDelta, ToolCallComplete, Usage
-from athena.prompted import Plan, PromptedOptions, PromptedStage
+from athena.prompted import PromptedOptions, PromptedStage, PromptPlan
 from prompted.prompted_cases import TOOLS
 from support.grammar import check_grammar
 
@@ -23,7 +23,7 @@ def calls(events: list[Event]) -> list[str]:
 
 
 def test_the_window_closes_by_the_clock() -> None:
-    stage = PromptedStage(PromptedOptions(window_ms=200), Plan(TOOLS))
+    stage = PromptedStage(PromptedOptions(window_ms=200), PromptPlan(TOOLS))
     events = stage.feed([TextDelta(CALL)], 10.0)
     assert stage.deadline == pytest.approx(10.2)
     assert stage.tick(10.1) == []
@@ -38,7 +38,7 @@ def test_the_window_closes_by_the_clock() -> None:
 
 
 def test_the_window_waits_for_a_call_that_has_begun() -> None:
-    stage = PromptedStage(PromptedOptions(window_ms=200), Plan(TOOLS))
+    stage = PromptedStage(PromptedOptions(window_ms=200), PromptPlan(TOOLS))
     events = stage.feed([TextDelta(CALL)], 10.0)
     events += stage.feed([TextDelta(' {"name": "f", ')], 10.1)
     assert stage.deadline is None
@@ -50,7 +50,7 @@ def test_the_window_waits_for_a_call_that_has_begun() -> None:
 
 
 def test_a_late_chunk_finds_the_window_closed() -> None:
-    stage = PromptedStage(PromptedOptions(window_ms=200), Plan(TOOLS))
+    stage = PromptedStage(PromptedOptions(window_ms=200), PromptPlan(TOOLS))
     events = stage.feed([TextDelta(CALL)], 10.0)
     events += stage.feed([TextDelta(OTHER)], 11.0)
     assert calls(events) == ['{"n": 1}']
@@ -59,20 +59,20 @@ def test_a_late_chunk_finds_the_window_closed() -> None:
 
 def test_no_window_without_time_or_other_policies() -> None:
     for options in (PromptedOptions(window_ms=0), PromptedOptions(policy="drain_all"), PromptedOptions(policy="allow_mixed")):
-        stage = PromptedStage(options, Plan(TOOLS))
+        stage = PromptedStage(options, PromptPlan(TOOLS))
         stage.feed([TextDelta(CALL)], 10.0)
         assert stage.deadline is None
 
 
 def test_what_is_not_text_passes() -> None:
-    stage = PromptedStage(PromptedOptions(), Plan(TOOLS))
+    stage = PromptedStage(PromptedOptions(), PromptPlan(TOOLS))
     thought = ThinkingDelta(f"maybe {CALL}")
     events = stage.feed([thought, TextDelta("hello"), Done(Finish(), usage=Usage(1, 2))])
     assert events == [thought, TextDelta("hello"), Done(Finish(), usage=Usage(1, 2))]
 
 
 def test_an_upstream_error_keeps_the_words_before_it() -> None:
-    stage = PromptedStage(PromptedOptions(policy="drain_all"), Plan(TOOLS))
+    stage = PromptedStage(PromptedOptions(policy="drain_all"), PromptPlan(TOOLS))
     events = stage.feed([TextDelta("so far "), TextDelta('{"name": "f", '), Error("gone")])
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == 'so far {"name": "f", '
     assert isinstance(events[-1], Error)
@@ -80,7 +80,7 @@ def test_an_upstream_error_keeps_the_words_before_it() -> None:
 
 
 def test_a_second_choice_goes_on_when_the_first_has_enough() -> None:
-    stage = PromptedStage(PromptedOptions(policy="stop_on_first"), Plan(TOOLS), choices=2)
+    stage = PromptedStage(PromptedOptions(policy="stop_on_first"), PromptPlan(TOOLS), choices=2)
     events = stage.feed([TextDelta(CALL, 0), TextDelta("still ", 1), TextDelta("ignored", 0), TextDelta("talking", 1)])
     events += stage.feed([Done(Finish(), 0, last=False), Done(Finish(), 1, usage=Usage(3, 4))])
     check_grammar(events)
@@ -187,7 +187,7 @@ def test_nothing_is_taken_back_once_it_was_shown() -> None:
 
 def test_cancelling_ends_the_stream_properly() -> None:
     one = exchange(PromptedOptions(policy="stop_on_first"), stream=True, stream_options={"include_usage": True})
-    steps = run(one, f"{CALL} and much more text that nobody reads", stream=True)
+    steps = run(one, f"{CALL} and much more text that is left unread", stream=True)
     assert steps[-1].done
     output = b"".join(step.output for step in steps)
     assert output.endswith(b"data: [DONE]\n\n")

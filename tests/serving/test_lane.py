@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from athena.serving.lane import Lane, Turn
+from athena.serving.lane import Entry, Lane
 
 
 def test_places_then_the_queue_then_nothing() -> None:
     lane: Lane[int] = Lane(2, 1)
-    assert [lane.enter("", number) for number in range(4)] == [Turn.IN_WORK, Turn.IN_WORK, Turn.WAITING, Turn.REFUSED]
+    assert [lane.enter("", number) for number in range(4)] == [Entry.IN_WORK, Entry.IN_WORK, Entry.WAITING, Entry.REFUSED]
     assert (lane.in_work, lane.waiting) == (2, 1)
     assert lane.admit() is None
     lane.leave()
@@ -22,7 +22,7 @@ def test_callers_take_turns() -> None:
     lane: Lane[str] = Lane(1, 100)
     lane.enter("a", "first")
     for request in ("a1", "a2", "a3", "b1", "c1", "c2"):
-        assert lane.enter(request[0], request) is Turn.WAITING
+        assert lane.enter(request[0], request) is Entry.WAITING
     order = []
     for _ in range(6):
         lane.leave()
@@ -35,7 +35,7 @@ def test_nobody_passes_those_who_wait() -> None:
     lane.enter("", 0)
     lane.enter("", 1)
     lane.leave()
-    assert lane.enter("", 2) is Turn.WAITING, "a place is free, but it belongs to the one that waits"
+    assert lane.enter("", 2) is Entry.WAITING, "a place is free, but it belongs to the one that waits"
     assert lane.admit() == 1
 
 
@@ -75,7 +75,7 @@ def test_no_request_is_lost_or_served_twice() -> None:
             case 0:
                 caller_of[number] = f"{source.randrange(4)}"
                 turn = lane.enter(caller_of[number], number)
-                {Turn.IN_WORK: working, Turn.WAITING: waiting, Turn.REFUSED: done}[turn].add(number)
+                {Entry.IN_WORK: working, Entry.WAITING: waiting, Entry.REFUSED: done}[turn].add(number)
             case 1 if working:
                 done.add(gone := source.choice(sorted(working)))
                 working.discard(gone)

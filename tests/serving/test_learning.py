@@ -269,7 +269,7 @@ def test_what_one_client_sends_changes_nothing_for_another(target: Target) -> No
     assert learnt.trial(target, REQUEST, "bob").corrections == ("images",), "two clients met the same refusal"
 
 
-def test_many_clients_can_not_fill_the_memory(target: Target) -> None:
+def test_many_clients_cannot_fill_the_memory(target: Target) -> None:
     learnt = Learnt(Clock())
     for number in range(100):
         learnt.confirm(target, ("images",), f"client {number}")

@@ -151,17 +151,17 @@ def test_the_next_target_is_asked_instead_of_the_same_again() -> None:
     assert serving.record.details.attempts == [("first", False), ("third", True)]
 
 
-def test_a_fallback_that_can_not_be_asked_this_is_none() -> None:
+def test_a_fallback_that_cannot_be_asked_this_is_none() -> None:
     serving = House(CONFIG).serve(question("strict", logprobs=True, n=2))
     next_send(serving)
     refuse(serving, 503, "the true failure")
-    assert sent_to(next_send(serving)) == "third", "the second one, strict, can not say this"
+    assert sent_to(next_send(serving)) == "third", "the second one, strict, cannot say this"
     refuse(serving, 400, "the last failure")
     status, body = told(serving.next(NOW))
     assert (status, "the last failure" in body) == (400, True)
 
 
-def test_a_request_that_can_not_be_put_to_its_target_is_refused() -> None:
+def test_a_request_that_cannot_be_put_to_its_target_is_refused() -> None:
     config = {**CONFIG, "models": [{"match": "strict", "use": "second/s", "strict": True, "fallback": ["third/s"]}]}
     serving = House(config).serve(question("strict", logprobs=True, n=2))
     status, _ = told(next_send(serving))
@@ -194,7 +194,7 @@ def test_where_it_was_not_the_tools_the_first_error_is_told() -> None:
     assert serving.record.tool_mode == ""
 
 
-def test_a_model_is_asked_once_more_when_its_call_can_not_be_used() -> None:
+def test_a_model_is_asked_once_more_when_its_call_cannot_be_used() -> None:
     serving = House(CONFIG).serve(question("taught"))
     first = next_send(serving)
     assert accept(serving, '```json\n[{"name": "get_weather", "parameters": {"city": }}]\n```') == b""

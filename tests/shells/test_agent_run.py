@@ -18,12 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from athena.shells import agent_run
-from athena.shells.agent_run import CanNotRun, Gateway, fitting, log_of_run, running_gateway, started_gateway
+from athena.shells.agent_run import AgentGateway, CanNotRun, fitting, log_of_run, running_gateway, started_gateway
 from athena.shells.agents import AGENTS, Launch, OverlaidHome, launch, lay_over, read_settings
 from athena.shells.cli.code import AGENTS as OFFERED
 from athena.shells.cli.code import code
 from athena.shells.config import Sources, Window, load
-from athena.shells.daemon import Home, State
+from athena.shells.daemon import DaemonState, Home
 from athena.shells.temporary_gateway import Wish
 from support.athena_process import Serving
 from support.gateway_process import free_port
@@ -152,7 +152,7 @@ def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> Non
     home = Home(stage.home / ".athena")
     lock = home.lock()
     try:
-        home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway))
+        home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway))
         stage.install("claude")
         assert stage.run().returncode == 0
     finally:
@@ -164,7 +164,7 @@ def test_a_gateway_in_the_background_that_only_has_the_demo_is_refused(stage: St
     home = Home(stage.home / ".athena")
     lock = home.lock()
     try:
-        home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
+        home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
         stage.install("claude")
         done = stage.run()
         assert done.returncode == 1
@@ -194,7 +194,7 @@ def test_the_temporary_gateway_itself_wants_an_upstream(tmp_path: Path, monkeypa
 def test_a_state_file_left_behind_is_no_gateway(tmp_path: Path) -> None:
     home = Home(tmp_path)
     os.close(home.lock())
-    home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
+    home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
     loaded = load(Sources(directory=tmp_path, home=tmp_path, environment={"ATHENA_STATE_DIR": str(tmp_path)}))
     assert running_gateway(loaded) is None
 
@@ -425,7 +425,7 @@ def test_a_window_leaves_room_for_the_question() -> None:
 
 
 def test_a_model_that_nobody_named(gateway: str) -> None:
-    lists_none = agent_run.Gateway(gateway, ())
+    lists_none = agent_run.AgentGateway(gateway, ())
     with pytest.raises(CanNotRun, match="--model"):
         agent_run.choose_model(AGENTS["goose"], None, lists_none)
     assert agent_run.choose_model(AGENTS["codex"], None, lists_none) == ""
@@ -538,9 +538,9 @@ def test_an_upstream_that_refuses_its_key_stops_the_run(stage: Stage, upstream: 
 
 def test_one_bad_upstream_of_several_is_only_told() -> None:
     told: list[str] = []
-    agent_run.check_upstreams(Gateway("u", (), {"a": "ok", "b": "unreachable"}, "upstream b: gone"), told.append)
+    agent_run.check_upstreams(AgentGateway("u", (), {"a": "ok", "b": "unreachable"}, "upstream b: gone"), told.append)
     assert told == ["upstream b: gone"]
-    agent_run.check_upstreams(Gateway("u", (), {"a": "ok", "b": "no_list"}), told.append)
+    agent_run.check_upstreams(AgentGateway("u", (), {"a": "ok", "b": "no_list"}), told.append)
     assert len(told) == 1
 
 

@@ -190,7 +190,7 @@ def test_public_address_needs_a_key(host: str) -> None:
         ("https://g.com", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://g.com/v1beta", "/v1beta/models/m:generateContent", "https://g.com/v1beta/models/m:generateContent"),
         ("https://vault.host", "/chat/completions", "https://vault.host/v1/chat/completions"),
-        # A dated base (`dialects.md` 1.5): the version is in the query, which is part of every URL.
+        # A dated base: the version is in the query, which is part of every URL.
         (
             "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21",
             "/v1/chat/completions",
@@ -322,7 +322,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert "larger than" in str(load(sources(tmp_path)).warnings[0])
     file.unlink()
     file.mkdir()
-    assert "is no file" in str(load(sources(tmp_path)).warnings[0])
+    assert "is not a file" in str(load(sources(tmp_path)).warnings[0])
     with pytest.raises(ConfigError, match="does not exist"):
         load(sources(tmp_path, config_file=tmp_path / "nowhere.yml"))
     (tmp_path / "two").mkdir()

@@ -20,7 +20,7 @@ from msgspec import inspect
 from athena.asgi import create_app
 from athena.errors import ConfigError
 from athena.shells.cli import main
-from athena.shells.config import Config, ConfigWatcher, Sources, Standing, TrustStore, load
+from athena.shells.config import Config, ConfigWatcher, Sources, TrustStanding, TrustStore, load
 from athena.shells.config import model as model_module
 from athena.shells.config import sources as sources_module
 from athena.shells.config.check import struct_fields
@@ -68,19 +68,19 @@ def test_a_file_of_the_directory_counts_only_when_it_is_trusted(place: Place) ->
     assert loaded.files == ()
     assert [str(problem) for problem in loaded.warnings] == [IGNORED.format(place.file)]
     assert loaded.ignored == loaded.warnings
-    assert [(found.file, found.standing) for found in loaded.found] == [(place.file, Standing.UNTRUSTED)]
+    assert [(found.file, found.standing) for found in loaded.found] == [(place.file, TrustStanding.UNTRUSTED)]
 
     trust(place.file, place.home)
     loaded = load(place.sources())
     assert loaded.config.port == 2001
     assert (loaded.files, loaded.warnings) == ((place.file,), ())
-    assert loaded.found[0].standing is Standing.TRUSTED
+    assert loaded.found[0].standing is TrustStanding.TRUSTED
 
     place.file.write_text("port: 2001\n")
     loaded = load(place.sources())
     assert loaded.config == Config()
     assert [str(problem) for problem in loaded.warnings] == [CHANGED.format(place.file)]
-    assert loaded.found[0].standing is Standing.CHANGED
+    assert loaded.found[0].standing is TrustStanding.CHANGED
     place.file.write_text("port: 2001")
     assert load(place.sources()).config.port == 2001, "the approved bytes are back"
 
@@ -90,10 +90,10 @@ def test_the_users_own_files_need_no_approval(place: Place) -> None:
     place.file.write_text("port: 2001")
     loaded = load(place.sources())
     assert loaded.config.port == 2002
-    assert [found.standing for found in loaded.found] == [Standing.OWN, Standing.UNTRUSTED]
+    assert [found.standing for found in loaded.found] == [TrustStanding.OWN, TrustStanding.UNTRUSTED]
     explicit = load(place.sources(config_file=place.file))
     assert explicit.config.port == 2001
-    assert [found.standing for found in explicit.found] == [Standing.EXPLICIT]
+    assert [found.standing for found in explicit.found] == [TrustStanding.EXPLICIT]
     assert load(place.sources(directory=place.own_file.parent)).ignored == ()
 
 
@@ -452,7 +452,7 @@ def test_trust_takes_a_file_or_a_directory(place: Place, in_project: Run) -> Non
     assert "was not trusted" in gone.err
 
 
-def test_what_can_not_be_trusted(place: Place, in_project: Run) -> None:
+def test_what_cannot_be_trusted(place: Place, in_project: Run) -> None:
     for text, words in (("port: [", "not valid YAML"), (None, "does not exist")):
         if text is None:
             place.file.unlink()

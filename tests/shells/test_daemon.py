@@ -1,4 +1,4 @@
-"""The gateway in the background (requirements 1.1 A): started, found, followed, stopped."""
+"""The gateway in the background: started, found, followed, stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from athena.errors import AthenaError
-from athena.shells.daemon import Home, NotRunning, State, follow, tail
+from athena.shells.daemon import DaemonState, Home, NotRunning, follow, tail
 from support.athena_process import COMMAND, Serving, athena, environment
 from support.held_upstream import HeldUpstream
 from support.patience import PATIENCE
@@ -74,7 +74,7 @@ def test_a_whole_life(home: Path) -> None:
 def test_a_stale_state_file_is_not_running(home: Path) -> None:
     directory = Home(home / ".athena")
     os.close(directory.lock())
-    directory.write(State(pid=os.getpid(), port=1, start_time="2026-01-01T00:00:00+00:00", config_path=""))
+    directory.write(DaemonState(pid=os.getpid(), port=1, start_time="2026-01-01T00:00:00+00:00", config_path=""))
     with pytest.raises(NotRunning):
         directory.running()
     assert status(home) == {"running": False}
@@ -109,7 +109,7 @@ def test_a_failed_start_shows_the_log(home: Path) -> None:
         (("--config", "nowhere.yml"), "nowhere.yml: does not exist"),
     ],
 )
-def test_a_start_that_can_not_work_starts_nothing(home: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_a_start_that_cannot_work_starts_nothing(home: Path, arguments: tuple[str, ...], words: str) -> None:
     result = athena(home, "start", *arguments)
     assert result.code == 1
     assert words in result.err

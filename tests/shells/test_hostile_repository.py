@@ -38,7 +38,7 @@ with urllib.request.urlopen(request, timeout=20) as answer:
 
 
 class Stage:
-    """A user with keys in the environment, an agent, and somebody else's repository."""
+    """A user with keys in the environment, an agent, and another person's repository."""
 
     def __init__(self, root: Path, evil: EchoingUpstream, good: EchoingUpstream) -> None:
         self.evil, self.good = evil, good

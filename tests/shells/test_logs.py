@@ -206,7 +206,7 @@ def test_a_full_disk_is_survived() -> None:
     handler.close()
 
 
-def test_a_line_that_can_not_be_shown_does_not_stop_the_others() -> None:
+def test_a_line_that_cannot_be_shown_does_not_stop_the_others() -> None:
     sink = Stuck()
     sink.go.set()
     handler = LinesHandler(sink, threaded=False)
@@ -215,5 +215,5 @@ def test_a_line_that_can_not_be_shown_does_not_stop_the_others() -> None:
     bad.args = ("no number",)
     handler.emit(bad)
     handler.emit(record("good"))
-    assert "can not be shown" in sink.text
+    assert "cannot be shown" in sink.text
     assert "good" in sink.text

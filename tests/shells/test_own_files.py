@@ -16,7 +16,7 @@ import pytest
 from athena.errors import AthenaError
 from athena.shells import own_files
 from athena.shells.config import Config, Log
-from athena.shells.daemon import Home, State
+from athena.shells.daemon import DaemonState, Home
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.recorder import StreamRecorder, check_recordings
 from athena.shells.logs import FileSink, configure, shut_down
@@ -30,7 +30,7 @@ JSON_LINE = '{"time":"2026-01-01T10:00:00.000Z","level":"info","logger":"athena.
 
 @pytest.fixture
 def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on, everything on the disk belongs to somebody else."""
+    """From then on, everything on the disk belongs to another family."""
     return lambda: monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 4321)
 
 
@@ -322,7 +322,7 @@ def test_a_start_does_not_write_over_a_file(tmp_path: Path, command: tuple[str, 
     file.write_text("alias ls='ls -l'\n")
     result = athena(tmp_path, *command, "--log-file", str(file))
     assert result.code == 1
-    assert f"the log file can not be written: {file} is there already and is not a log of Athena" in result.err
+    assert f"the log file cannot be written: {file} is there already and is not a log of Athena" in result.err
     assert "Traceback" not in result.err
     assert file.read_text() == "alias ls='ls -l'\n"
     assert not Home(tmp_path / ".athena").is_locked()
@@ -339,7 +339,7 @@ def test_a_reload_does_not_write_over_a_file(tmp_path: Path) -> None:
 
         for log in ({"file": str(file)}, {"sse_dir": str(file)}):
             (tmp_path / "athena.yml").write_text(json.dumps({**config, "log": log}))
-            words = f"refused, the old one stays: {'log.sse_dir can not be used: ' if 'sse_dir' in log else ''}{file} is"
+            words = f"refused, the old one stays: {'log.sse_dir cannot be used: ' if 'sse_dir' in log else ''}{file} is"
             wait_for(partial(said, words))
     assert file.read_text() == "alias ls='ls -l'\n"
 
@@ -363,18 +363,18 @@ def test_recordings_go_only_where_nobody_else_writes(tmp_path: Path, caplog: pyt
     check_recordings(str(place))
     assert mode(place) == 0o700
     place.chmod(0o777)
-    with pytest.raises(AthenaError, match=r"log\.sse_dir can not be used: others can write") as caught:
+    with pytest.raises(AthenaError, match=r"log\.sse_dir cannot be used: others can write") as caught:
         check_recordings(str(place))
     assert caught.value.code == "sse_dir"
     recorder = StreamRecorder(str(place), "r")
     recorder.write(b"data: x\n\n")
     recorder.close()
-    assert "can not be recorded" in caplog.text
+    assert "cannot be recorded" in caplog.text
     assert not list(place.iterdir())
     (tmp_path / "file").touch()
     result = athena(tmp_path, "serve", "--port", "0", "--demo", ATHENA_LOG__SSE_DIR=str(tmp_path / "file"))
     assert result.code == 1
-    assert "log.sse_dir can not be used" in result.err
+    assert "log.sse_dir cannot be used" in result.err
 
 
 # -- the background process ------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_a_state_directory_that_others_can_write_is_refused(tmp_path: Path) -> N
 def test_a_state_file_of_somebody_else_is_not_believed(tmp_path: Path, another_user: Callable[[], None]) -> None:
     home = Home(tmp_path / "state")
     lock = home.lock()
-    home.write(State(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
+    home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url="http://127.0.0.1:1"))
     assert home.running().url == "http://127.0.0.1:1"
     another_user()
     with pytest.raises(AthenaError, match="another user") as caught:

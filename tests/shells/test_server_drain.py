@@ -1,4 +1,4 @@
-"""The end of a serving process and its reload, with streams open (`reliability.md` rows 56 and 63)."""
+"""The end of a serving process and its reload, with streams open."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_reload_keeps_streams(tmp_path: Path, with_signal: bool) -> None:
         assert server.wait() == 0
 
 
-def test_reload_can_not_open_a_public_port_without_a_key(tmp_path: Path) -> None:
+def test_reload_cannot_open_a_public_port_without_a_key(tmp_path: Path) -> None:
     key = "sha256:" + "1" * 64
     with HeldUpstream() as upstream:
         config = {**settings(upstream), "host": "0.0.0.0", "keys": [key]}

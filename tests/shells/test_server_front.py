@@ -1,4 +1,5 @@
-"""The HTTP front against clients that do not play by the rules, on raw sockets (`reliability.md` rows 49 to 52)."""
+"""The HTTP front against clients that do not play by the rules, on raw sockets
+(docs/reference/faults.md#clients-that-misbehave)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent where, for addresses that are not of the usual form (`dialects.md` 1.5)."""
+"""What is sent where, for addresses that are not of the usual form."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ def test_faults_name_their_setting(authority: Authority, tmp_path: Path) -> None
     text.write_text("no certificate")
     missing = str(tmp_path / "missing.pem")
     cases: list[tuple[dict[str, str], str]] = [
-        ({"cert": missing, "key": str(key)}, f"tls.cert: {missing} can not be read: No such file or directory"),
-        ({"cert": str(cert), "key": missing}, f"tls.key: {missing} can not be read: No such file or directory"),
-        ({"cert": str(tmp_path), "key": str(key)}, f"tls.cert: {tmp_path} is no file"),
+        ({"cert": missing, "key": str(key)}, f"tls.cert: {missing} cannot be read: No such file or directory"),
+        ({"cert": str(cert), "key": missing}, f"tls.key: {missing} cannot be read: No such file or directory"),
+        ({"cert": str(tmp_path), "key": str(key)}, f"tls.cert: {tmp_path} is not a file"),
         ({"cert": str(text), "key": str(key)}, f"tls.cert: {text} does not hold a certificate in PEM form"),
         ({"cert": str(key), "key": str(key)}, f"tls.cert: {key} does not hold a certificate in PEM form"),
         ({"cert": str(cert), "key": str(cert)}, f"tls.key: {cert} does not hold a private key in PEM form"),
@@ -111,7 +111,7 @@ def test_a_broken_pem_is_told_apart_from_none(authority: Authority, tmp_path: Pa
     cert, key = authority.issue(HOST, "broken")
     lines = cert.read_text().splitlines()
     cert.write_text("\n".join([lines[0], "AAAA", *lines[3:]]))
-    assert "can not be used" in fault(tmp_path, {"cert": str(cert), "key": str(key)})
+    assert "cannot be used" in fault(tmp_path, {"cert": str(cert), "key": str(key)})
 
 
 def test_a_key_that_others_can_read_is_warned_about(authority: Authority, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_flags_and_variables(authority: Authority, tmp_path: Path) -> None:
     by_flag = load(Sources(flags={"tls_cert": cert, "tls_key": key}, **here))
     by_variable = load(Sources(environment={"ATHENA_TLS__CERT": cert, "ATHENA_TLS__KEY": key}, **here))
     assert by_flag.config.tls == by_variable.config.tls == Tls(cert=cert, key=key)
-    with pytest.raises(ConfigError, match=r"--tls-key: .*can not be read"):
+    with pytest.raises(ConfigError, match=r"--tls-key: .*cannot be read"):
         load(Sources(flags={"tls_cert": cert, "tls_key": "nowhere.key"}, **here))
 
 
@@ -140,7 +140,7 @@ def test_only_turning_it_on_or_off_needs_a_restart() -> None:
 def test_a_start_with_a_bad_pair_says_so(tmp_path: Path) -> None:
     result = athena(tmp_path, "serve", "--port", "0", "--tls-cert", "nowhere.pem")
     assert result.code == 1
-    assert "--tls-cert: nowhere.pem can not be read: No such file or directory" in result.err
+    assert "--tls-cert: nowhere.pem cannot be read: No such file or directory" in result.err
     assert "Traceback" not in result.err
 
 

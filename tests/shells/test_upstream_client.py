@@ -264,7 +264,7 @@ def test_a_stray_response_never_reaches_the_next_request(run: Run, body: list[by
 
 @both_loops
 def test_forty_of_forty_requests_after_a_stray_response_are_unharmed(run: Run) -> None:
-    """As measured in `reliability.md` 1: the two responses in one write."""
+    """The two responses come in one write."""
     smuggle: list[Step] = [Request(), answer(b"right") + STRAY, Hold()]
     with RawServer(smuggle) as server:
 

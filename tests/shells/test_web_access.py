@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from athena.errors import ConfigError
-from athena.shells.config import Admitted, Config, GatewayKey, Preflight, Refusal, WebAccess
+from athena.shells.config import Admitted, Config, GatewayKey, Preflight, WebAccess, WebRefusal
 from athena.shells.config.web_access import clean_host, clean_origin
 
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "web_access.toml").read_text("utf-8"))
@@ -67,7 +67,7 @@ def said(verdict: object) -> str:
             return f"pass: {origin}"
         case Preflight():
             return "preflight"
-        case Refusal(status=status, code=code):
+        case WebRefusal(status=status, code=code):
             return f"{status} {code}"
     raise AssertionError(verdict)
 
@@ -80,22 +80,22 @@ def test_verdict(case: Case, headers: dict[str, str]) -> None:
 
 def test_a_refusal_names_what_was_refused_and_the_setting() -> None:
     host = access("own").judge("GET", {"host": "attacker.example:12377"})
-    assert isinstance(host, Refusal)
+    assert isinstance(host, WebRefusal)
     assert "'attacker.example:12377'" in host.message
     assert "allow_hosts" in host.message
     origin = access("own").judge("GET", {"host": "localhost", "origin": "https://evil.example"})
-    assert isinstance(origin, Refusal)
+    assert isinstance(origin, WebRefusal)
     assert "'https://evil.example'" in origin.message
     assert "allow_origins" in origin.message
     site = access("own").judge("GET", {"host": "localhost", "sec-fetch-site": "cross-site"})
-    assert isinstance(site, Refusal)
+    assert isinstance(site, WebRefusal)
     assert "allow_origins" in site.message
 
 
 def test_a_refusal_repeats_only_so_much() -> None:
     for headers in ({"host": "a" * 60_000}, {"host": "localhost", "origin": "a" * 60_000}):
         refusal = access("own").judge("GET", headers)
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, WebRefusal)
         assert len(refusal.message) < 400
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_origin(written: str) -> None:
         clean_origin(written)
 
 
-def test_a_program_that_builds_its_own_configuration_can_not_let_every_page_in_without_keys() -> None:
+def test_a_program_that_builds_its_own_configuration_cannot_let_every_page_in_without_keys() -> None:
     with pytest.raises(ConfigError, match="no key"):
         WebAccess.of(Config(allow_origins=("*",)), None)
     keys: tuple[Any, ...] = (GatewayKey(hash="sha256:" + "0" * 64),)

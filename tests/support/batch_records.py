@@ -1,4 +1,4 @@
-"""Records of a log as it is in life: many formats, several calls, cut and broken ones, and some that can not be read at all.
+"""Records of a log as it is in life: many formats, several calls, cut and broken ones, and some that cannot be read at all.
 
 The same records as JSON lines, as Python values and as an Arrow table, and Arrow results as JSON lines again, to compare.
 """
@@ -26,7 +26,7 @@ _KINDS: tuple[dict[str, Any], ...] = (
     {"text": f"<|tool_calls_section_begin|>{_KIMI[:60]}", "model": "moonshotai/kimi-k2"},
     {"text": 'So <tool_call>{"name": "write_file", "arguments": {"path": </tool_call>', "tools": _TOOLS},
     {"text": "Let me think.</think>Done.", "starts_in_thinking": True},
-    {"text": f"A name nobody declared: {_CALL}", "tools": _OTHER_TOOLS},
+    {"text": f"An undeclared name: {_CALL}", "tools": _OTHER_TOOLS},
     {"text": f"{_CALL}", "format": "hermes", "channel": None},
 )
 _UNREADABLE: tuple[dict[str, Any], ...] = (
@@ -38,7 +38,7 @@ _UNREADABLE: tuple[dict[str, Any], ...] = (
 
 
 def records(count: int, *, unreadable_every: int = 0) -> Iterator[dict[str, Any]]:
-    """`count` records with their number as id; one in `unreadable_every` can not be read."""
+    """`count` records with their number as id; one in `unreadable_every` cannot be read."""
     for number in range(count):
         if unreadable_every and number % unreadable_every == unreadable_every - 1:
             kind = _UNREADABLE[number // unreadable_every % len(_UNREADABLE)]

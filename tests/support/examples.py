@@ -2,7 +2,7 @@
 
 The gate draws the same examples in every run, on every machine: they follow from the test's own source text, and nothing is
 remembered from one run to the next. New ones are drawn by `./dev fuzz`, which remembers its finds under `.hypothesis` until
-they are mended; a find becomes an `@example` of its test or a case, so that the gate has it too.
+they are fixed; a find becomes an `@example` of its test or a case, so that the gate has it too.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _judge_chat(records: list[tuple[str, Any]]) -> Verdict:
     done = failed = False
     for _, value in records:
         if failed and value == "[DONE]":
-            # Clients of this dialect wait for it, and no SDK reads past the error (`dialects.md` 4.3).
+            # Clients of this dialect wait for it, and no SDK reads past the error.
             continue
         if done or failed:
             lies.append(f"something after the end: {value!r}"[:200])

@@ -1,4 +1,4 @@
-"""The faults, by the names `reliability.md` 6 gives them. Each answers one request; what it leaves out is the fault."""
+"""The faults, by the names docs/reference/faults.md gives them. Each answers one request; what it leaves out is the fault."""
 
 from __future__ import annotations
 
@@ -661,7 +661,7 @@ async def _proto_arguments(talk: Talk) -> None:
 
 @fault("second-choice")
 async def _second_choice(talk: Talk) -> None:
-    """A choice nobody asked for, between the pieces of the one that was."""
+    """An unsolicited choice between the pieces of the one that was."""
     other = frame({"id": "chatcmpl-1", "choices": [{"index": 1, "delta": {"content": "OTHER"}, "finish_reason": None}]})
     ended = frame({"id": "chatcmpl-1", "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]})
     frames = list(talk.speech.frames)

@@ -1,4 +1,4 @@
-"""The faulty upstream: a raw asyncio server whose behaviour the model name selects (`reliability.md` 6, "FU").
+"""The faulty upstream: a raw asyncio server whose behaviour the model name selects (docs/reference/faults.md).
 
 It speaks all four dialects; the path says which. A model is `<fault>` or `<fault>.<tag>`: the tag keeps the counts of one test
 apart from those of others. Nothing here is polite: every byte is written by `fault_scripts`.

@@ -213,7 +213,7 @@ _WRAPPERS = (typing_extensions.Required, typing_extensions.NotRequired, typing_e
 
 
 def _alias(hint: Any) -> str | None:
-    """The wire's name of a field that Python can not call so."""
+    """The wire's name of a field that Python cannot call so."""
     for note in getattr(hint, "__metadata__", ()):
         found = getattr(note, "alias", None)
         if isinstance(found, str):

@@ -29,7 +29,7 @@ SDK_ERRORS: dict[str, tuple[type[Exception], ...]] = {
 def is_sdk_error(dialect: str, error: Exception) -> bool:
     """Did the SDK itself refuse the answer?
 
-    Anthropic's accumulator reads arguments as they come and raises a ValueError of its own on what is no JSON (X1); whether
+    Anthropic's accumulator reads arguments as they come and raises a ValueError of its own on what is not JSON; whether
     that or our error frame is seen first depends on how the bytes are cut.
     """
     if dialect == "anthropic_messages" and isinstance(error, ValueError) and "tool parameter JSON" in str(error):

@@ -24,7 +24,7 @@ from athena.model.events import (
 from athena.model.parts import Base64, Image, Opaque, Part, Text, Thinking, ToolCall, ToolResult
 from athena.model.request import Reasoning, Request, Tool, ToolChoice, Turn
 
-# Half characters can not be encoded and are replaced by all encoders alike; they have a test of their own.
+# Half characters cannot be encoded and are replaced by all encoders alike; they have a test of their own.
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 """Any text, control characters and emoji included."""
 

@@ -1,7 +1,7 @@
 """What a healthy upstream says in each dialect: the control answer of the fault tests, frame by frame, and its error forms.
 
-Written by hand from `dialects.md`, not by our own encoders: the judge must not share the accused's mistakes. The answer is
-always the same: a text, then one call; `TEXT` and `ARGUMENTS` say what.
+Written by hand from docs/reference/wire-facts.md, not by our own encoders: the judge must not share the accused's mistakes. The
+answer is always the same: a text, then one call; `TEXT` and `ARGUMENTS` say what.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ async def mends_its_call(talk: Talk) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_prompted_model_is_asked_once_more(stream: bool, upstream: FaultyUpstream) -> None:
-    name = f"mends-{stream}"
+    name = f"fixes-{stream}"
     upstream.scripts[name] = mends_its_call
     settings = routed(upstream, {"use": f"openai_chat/{name}", "tools": "prompted"})
     settings["tool_adapter"] = {"reask": True}

@@ -156,7 +156,7 @@ def test_bad_lines_keep_their_id_and_number() -> None:
     assert block.records == 5
     assert [line.number for line in block.bad] == [13, 14, 16]
     assert [line.message for line in block.bad] == [outcome["errors"][0]["message"] for outcome in outcomes[1:4]]
-    assert block.bad[1].message.startswith("line 14: the record can not be read: JSON is malformed")
+    assert block.bad[1].message.startswith("line 14: the record cannot be read: JSON is malformed")
 
 
 def test_a_line_too_long_is_refused_and_the_next_one_read(monkeypatch: pytest.MonkeyPatch) -> None:

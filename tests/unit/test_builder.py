@@ -1,4 +1,4 @@
-"""Events folded into an answer: the same whatever the cuts and batches (D8), and never a call that did not complete."""
+"""Events folded into an answer: the same whatever the cuts and batches, and never a call that did not complete."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_late_result_is_told_where_it_arrives() -> None:
     after, losses = pair_results((*early[:3], says(result("a", "42"))))
     assert shape(after)[:3] == shape(before)[:3] == ["a: call a", "u: result a missing", "u: go on"]
     assert shape(after)[3:] == ["a: ok", "u: [result of tool call a]\n42"]
-    assert ["came behind later turns" in loss.reason for loss in losses] == [False, True]
+    assert ["came after later turns" in loss.reason for loss in losses] == [False, True]
     with pytest.raises(InvalidRequest, match="no matching tool call"):
         pair_results((*early[:3], says(result("a"), result("a"))))
 

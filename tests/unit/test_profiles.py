@@ -28,11 +28,11 @@ _CLEAN = {"openai", "openai_responses", "azure", "anthropic", "gemini"}
 def test_shipped_profile(case: dict[str, Any]) -> None:
     profile = msgspec.to_builtins(default_profiles().get(case["profile"], case["model"]))
     told = {key: list(profile[key]) if isinstance(profile[key], tuple) else profile[key] for key in case.get("expect", {})}
-    assert told == case.get("expect", {}), case["section"]
+    assert told == case.get("expect", {}), case["fact"]
     for key, values in case.get("contains", {}).items():
-        assert set(values) <= set(profile[key]), case["section"]
+        assert set(values) <= set(profile[key]), case["fact"]
     for key, values in case.get("lacks", {}).items():
-        assert not set(values) & set(profile[key]), case["section"]
+        assert not set(values) & set(profile[key]), case["fact"]
 
 
 @pytest.mark.parametrize("case", _DATA["error"], ids=lambda case: case["text"].replace("\n", "; "))

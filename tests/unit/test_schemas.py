@@ -18,7 +18,7 @@ from support.examples import examples
 Schema = dict[str, Any]
 
 URI = {"type": "string", "format": "uri"}
-A19: Schema = {
+URIS: Schema = {
     "type": "object",
     "properties": {
         "address": URI,
@@ -32,7 +32,7 @@ A19: Schema = {
 
 def test_uri_format_goes_in_schema_positions_only() -> None:
     losses: list[Loss] = []
-    result = for_openai(A19, strict=False, drops=("format:uri",), losses=losses)["properties"]
+    result = for_openai(URIS, strict=False, drops=("format:uri",), losses=losses)["properties"]
     assert result["address"] == {"type": "string"}
     assert result["format"] == {"type": "string", "enum": ["uri"], "default": {"format": "uri"}}
     assert result["nested"]["items"]["anyOf"] == [

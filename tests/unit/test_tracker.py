@@ -1,4 +1,4 @@
-"""`ToolCallTracker`: requirements D2 to D5, the scenarios of the source system, and any order in which pieces may come."""
+"""`ToolCallTracker`: basic scenarios, and any order in which pieces may come."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def error(event: object) -> Error:
     return event
 
 
-# -- the scenarios of the source system (requirements 1.4) --------------------------------------------------------------------
+# -- basic scenarios --------------------------------------------------------------------
 
 
 def test_basic_flow() -> None:

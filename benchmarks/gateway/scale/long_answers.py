@@ -1,6 +1,6 @@
 """Long answers: sixteen mebibytes against one, in text, in a call's arguments, in text that looks like calls, and whole.
 
-Linear cost is 16x; 18x is the most that is allowed (`reliability.md` 8).
+Linear cost is 16x; 18x is the most that is allowed (docs/reference/faults.md#the-machine-and-the-process).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Many model texts at once: datasets, logs, `athena parse --jsonl`, and workers of Ray, Spark or Dask.
 
-One record in, one record out, in order, whatever is wrong with it: a record that can not be read comes out with the reason in
+One record in, one record out, in order, whatever is wrong with it: a record that cannot be read comes out with the reason in
 its `errors`. Nothing is shared between records but caches, so any tool that maps functions over batches can run this.
 
 Record in: `{"id"?, "format"?, "model"?, "tools"?, "text" | "chunks": [...], "channel"?, "starts_in_thinking"?}`.

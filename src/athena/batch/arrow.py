@@ -59,7 +59,7 @@ def map_batches(
     (best, because Arrow lists every field of any tool in all of them) or nested values, whose empty fields count as absent.
 
     The result has the columns of `athena.batch.outcome_schema`: `id` is the given column, unchanged, and null where there is
-    none; a data frame also keeps its index, and has Arrow types. A row that can not be read has one error with the code
+    none; a data frame also keeps its index, and has Arrow types. A row that cannot be read has one error with the code
     `bad_record`, and the others are done.
 
     Args:
@@ -68,7 +68,7 @@ def map_batches(
         format: The format to look for in rows that do not say, or `auto`.
         model: The model of rows that do not say: its usual format is looked for first.
         tools: The tools of rows that do not say, in any API's shape.
-        repair: Mending of broken arguments: `off`, `syntax` or `schema`.
+        repair: Repair of broken arguments: `off`, `syntax` or `schema`.
         echo: What becomes of calls that are quoted from `untrusted`: they stay `text`, are an `error`, or are calls (`allow`).
 
     Returns:
@@ -76,7 +76,7 @@ def map_batches(
 
     Raises:
         UsageError: The batch is of another kind, a column is not there, or `format` is unknown.
-        InvalidRequest: `tools` can not be used.
+        InvalidRequest: `tools` cannot be used.
         ImportError: pyarrow is not installed.
 
     Examples:
@@ -207,7 +207,6 @@ class _Mapper:
         return [self._parser.mapping(dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
 
     def _arrays(self, outcomes: list[Outcome]) -> dict[str, pyarrow.Array[Any]]:
-        """All columns but the id."""
         rows = [cast("dict[str, Any]", outcome) for outcome in outcomes]
         return {field.name: self._array([row[field.name] for row in rows], field.type) for field in list(outcome_schema())[1:]}
 

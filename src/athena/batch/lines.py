@@ -117,7 +117,7 @@ class LineParser:
         try:
             record = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return bad_record(_id_of(line), f"{place}the record can not be read: {error}")
+            return bad_record(_id_of(line), f"{place}the record cannot be read: {error}")
         return self._parser.events(record, place) if self._writes_events else self._parser.outcome(record, place)
 
 

@@ -1,6 +1,6 @@
 """One record to one outcome: what a record may hold, what comes out, and what holds for records that do not say.
 
-The contract is `athena parse --jsonl` of `design.md` 4; JSON lines, Python mappings and Arrow rows all go through
+The contract is that of `athena parse --jsonl`; JSON lines, Python mappings and Arrow rows all go through
 `RecordParser`, so they all come out the same.
 """
 
@@ -25,7 +25,7 @@ BAD_RECORD = "bad_record"
 """The code of the one error of a record that could not be read."""
 
 
-class Record(msgspec.Struct, gc=False):
+class BatchRecord(msgspec.Struct, gc=False):
     """One text to be parsed. Unknown fields are ignored; null is the same as absent, as data frames write it."""
 
     id: Any = None
@@ -39,14 +39,14 @@ class Record(msgspec.Struct, gc=False):
     untrusted: list[str] | None = None
 
 
-class LineRecord(Record, gc=False):
+class LineRecord(BatchRecord, gc=False):
     """A record out of a line of JSON: its tools stay text until they turn out to be new."""
 
     tools: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class FoundCall(TypedDict):
-    """One call, whole."""
+    """One complete call of a record, with its arguments decoded."""
 
     id: str
     """The call's id; made up where the model gives none."""
@@ -66,7 +66,7 @@ class Problem(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What one record says."""
+    """What parsing one record gave: its calls, its text, or its error."""
 
     id: Any
     """The record's own, whatever it is."""
@@ -101,7 +101,7 @@ def parse_batch(
     `starts_in_thinking` (the prompt opened the reasoning) and `untrusted` (a list of the texts that the model was given and did
     not write: calls that stand in them are quotations). Nothing is kept, so the input may be endless.
 
-    A record that can not be read does not stop the others: its outcome has one error with the code `bad_record` and a message
+    A record that cannot be read does not stop the others: its outcome has one error with the code `bad_record` and a message
     that begins with the record's number, counted from 1.
 
     Args:
@@ -109,7 +109,7 @@ def parse_batch(
         format: The format to look for in records that do not say, or `auto`.
         model: The model of records that do not say: its usual format is looked for first.
         tools: The tools of records that do not say, in any API's shape.
-        repair: Mending of broken arguments, in all records: `off`, `syntax` or `schema`.
+        repair: Repair of broken arguments, in all records: `off`, `syntax` or `schema`.
         echo: What becomes of quotations, in all records: they stay `text`, are an `error`, or are calls (`allow`).
         seed: Goes, with each record's text, into the ids of calls that have none.
 
@@ -118,7 +118,7 @@ def parse_batch(
 
     Raises:
         UsageError: `format` is unknown.
-        InvalidRequest: `tools` can not be used.
+        InvalidRequest: `tools` cannot be used.
 
     Examples:
         >>> outcomes = parse_batch([
@@ -157,31 +157,31 @@ class RecordParser:
         self._echo: EchoRule = echo
 
     def mapping(self, value: object, place: str = "") -> Outcome:
-        """The outcome of a record as Python values; `place` begins the message if it can not be read."""
+        """The outcome of a record as Python values; `place` begins the message if it cannot be read."""
         try:
-            record = msgspec.convert(value, Record)
+            record = msgspec.convert(value, BatchRecord)
         except (msgspec.ValidationError, RecursionError) as error:
             given = value.get("id") if isinstance(value, Mapping) else None
-            return bad_record(given, f"{place}the record can not be read: {error}")
+            return bad_record(given, f"{place}the record cannot be read: {error}")
         return self.outcome(record, place)
 
-    def outcome(self, record: Record, place: str = "") -> Outcome:
-        """What the record says."""
+    def outcome(self, record: BatchRecord, place: str = "") -> Outcome:
+        """Parse one record; a bad record gives an outcome with an error and never raises."""
         try:
             parser, events = self._read(record)
         except AthenaError as error:
             return bad_record(record.id, f"{place}{error.message}")
         return _folded(record.id, parser.format, [*events, *quotations(parser.notes)])
 
-    def events(self, record: Record, place: str = "") -> dict[str, Any]:
-        """The id and the events of the record, or, if it can not be read, its outcome."""
+    def events(self, record: BatchRecord, place: str = "") -> dict[str, Any]:
+        """The id and the events of the record, or, if it cannot be read, its outcome."""
         try:
             parser, events = self._read(record)
             return {"id": record.id, "events": [*events, *quotations(parser.notes)]}
         except AthenaError as error:
             return {**bad_record(record.id, f"{place}{error.message}")}
 
-    def _read(self, record: Record) -> tuple[Parser, list[Event]]:
+    def _read(self, record: BatchRecord) -> tuple[Parser, list[Event]]:
         if record.chunks is None and record.text is None:
             raise AthenaError('there is neither "text" nor "chunks"')
         tools = tool_book(record.tools)
@@ -215,7 +215,7 @@ def is_bad(outcome: Mapping[str, Any]) -> bool:
 
 
 def _folded(record_id: Any, found_format: str, events: list[Event]) -> Outcome:
-    """What `parsing.parse` folds out of the same events, without the parts of an answer that a text can not have."""
+    """What `parsing.parse` folds out of the same events, without the parts of an answer that a text cannot have."""
     text: list[str] = []
     thinking: list[str] = []
     calls: dict[int, FoundCall | None] = {}

@@ -1,7 +1,9 @@
-"""Arguments between the dialects that write them as text and those that write them as an object (`dialects.md` 3.6, 10).
+"""Arguments between the dialects that write them as text and those that write them as an object.
 
-An object dialect can not hold arguments that are not an object: they are wrapped under a key of ours and unwrapped on the way
+An object dialect cannot hold arguments that are not an object: they are wrapped under a key of ours and unwrapped on the way
 back, so a broken call in a history stays exactly what the model wrote.
+
+Wire facts: docs/reference/wire-facts.md#pairing-and-order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events folded into a whole answer, so that streamed and whole answers share every line of code before this one (D8)."""
+"""Events folded into a whole answer, so that streamed and whole answers share every line of code before this one."""
 
 from __future__ import annotations
 

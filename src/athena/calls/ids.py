@@ -1,5 +1,5 @@
 """Call ids: made from what is known, never from a clock or a counter of ours, so that every turn of a conversation gets the
-same bytes again. Limits per target: `dialects.md` 3.5, requirements M6 and trap 29.
+same bytes again. Limits per target: docs/reference/wire-facts.md#tool-ids.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def fitting_id(call_id: str, style: IdStyle) -> str:
 
 
 def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """Make call ids unique over a conversation: servers that restart at call_0 each turn repeat them (`dialects.md` 3.5).
+    """Make call ids unique over a conversation: servers that restart at call_0 each turn repeat them.
 
     The second and later uses of an id get the ordinal of their turn as a suffix. Results follow the latest turn that used the
     id; calls of one turn with the same id get their results in order.

@@ -30,7 +30,7 @@ class Likeness(msgspec.Struct, frozen=True):
 
 
 def likeness(arguments: str) -> Likeness:
-    """The likeness of a call's arguments; of what is no JSON, the text itself."""
+    """The likeness of a call's arguments; of text that is not JSON, the text itself."""
     value = _decoded(arguments)
     try:
         return Likeness(_spelled(value, 0, first_line=False), _spelled(value, 0, first_line=True))

@@ -1,8 +1,10 @@
-"""Tool names that fit the target and come back as the client wrote them (`dialects.md` 3.4).
+"""Tool names that fit the target and come back as the client wrote them.
 
 Stateless: the map is computed from the request's own names, so every turn of a conversation gets the same spelling. The valid
 names of declared tools are reserved first, then each invalid one is cleaned, cut and given eight hex digits of its own hash.
 Names that only the history calls follow in its order: what a later turn calls changes no name of an earlier one.
+
+Wire facts: docs/reference/wire-facts.md#tool-names.
 """
 
 from __future__ import annotations
@@ -74,7 +76,6 @@ class NameMap:
         self._back = {target: key for key, target in self._forth.items() if key != (None, target)}
 
     def __bool__(self) -> bool:
-        """Does any name change?"""
         return bool(self._back)
 
     def target(self, name: str, namespace: str | None = None) -> str:

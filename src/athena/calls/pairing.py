@@ -1,5 +1,4 @@
-"""Calls and results side by side: every foreign target wants all results of a turn together, first, in call order
-(`dialects.md` 3.6).
+"""Calls and results side by side: every foreign target wants all results of a turn together, first, in call order.
 
 Runs on every request that goes to another dialect. A history that is already in order comes out as the same objects, so its raw
 JSON survives. Idempotent.
@@ -7,6 +6,8 @@ JSON survives. Idempotent.
 A result may come late: functions that run in the background answer behind later turns of the model. Where its call stood, the
 target gets a result that says there is none yet; the late result is told as text where it arrived. What stands there before it
 arrives is the same as afterwards, so prompt caches hold.
+
+Wire facts: docs/reference/wire-facts.md#pairing-and-order.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class _Pairs:
         calls: list[ToolCall] = []
         for position, turn in enumerate(speaking):
             if calls:
-                self._repaired(len(paired) - 1, "joined with the assistant turn behind it")
+                self._repaired(len(paired) - 1, "joined with the next assistant turn")
                 paired[-1] = changed(paired[-1], parts=paired[-1].parts + turn.parts)
             else:
                 paired.append(turn)
@@ -116,7 +117,7 @@ class _Pairs:
     def _late_or_orphan(self, part: ToolResult, position: int) -> list[Part]:
         if part.call_id in self._pending:
             self._pending.discard(part.call_id)
-            self._repaired(position, f"result {part.call_id} came behind later turns; kept as text")
+            self._repaired(position, f"result {part.call_id} came after later turns; kept as text")
         elif self._pairing == "strict":
             raise InvalidRequest(
                 f"turns[{position}]: tool result {part.call_id!r} has no matching tool call in the turn before it",

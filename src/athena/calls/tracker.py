@@ -89,7 +89,7 @@ class ToolCallTracker:
         self._early: dict[Hashable, list[str]] = {}
         self._early_size = 0
         self.warnings: list[str] = []
-        """What was odd about the calls and could be mended: missing or repeated ids, arguments after the end."""
+        """What was odd about the calls and could be repaired: missing or repeated ids, arguments after the end."""
 
     def start_call(
         self,
@@ -142,14 +142,14 @@ class ToolCallTracker:
         if call.started or not call.name:
             return None
         if not call.id and (call_id is not None or call.arguments):
-            # The id is late or will never come: a call whose arguments already run can not wait for it.
+            # The id is late or will never come: a call whose arguments already run cannot wait for it.
             self._name_it(call)
         if not call.id:
             return None
         return self._begin(call)
 
     def append_args(self, id: Hashable, delta: str) -> ToolCallDelta | None:  # noqa: A002 - the name of the source system
-        """Add a piece of arguments, `delta`; `id` is the call's id or the upstream's key. None when it can not be shown (yet).
+        """Add a piece of arguments, `delta`; `id` is the call's id or the upstream's key. None when it cannot be shown (yet).
 
         Raises `LimitExceeded` when the arguments grow too large.
         """
@@ -213,7 +213,7 @@ class ToolCallTracker:
         return len(self._calls)
 
     def is_empty(self) -> bool:
-        """Is no call known?"""
+        """Whether no call has started yet."""
         return not self._calls
 
     # -- for decoders: the same steps, written to a list of events ---------------------------------------------------------
@@ -265,7 +265,7 @@ class ToolCallTracker:
                 self._name_it(call)
                 self.open(out, self._begin(call))
             if cut and (call.kind == "custom" or not is_json_object("".join(call.arguments))):
-                # A call cut before its first argument is cut too: nobody knows that it was to have none.
+                # A call cut before its first argument is cut too: that it was to have none is not known.
                 out.append(_fail(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
                 continue
             self._write_end(out, call)
@@ -378,7 +378,7 @@ def _is_whole(call: _Call) -> bool:
 
 
 def _fail(call: _Call, message: str, code: str, *, fatal: bool) -> Error:
-    """End a call badly. A call nobody has seen the start of has no number to name."""
+    """End a call badly. A call whose start was not shown has no number to name."""
     call.complete = call.failed = True
     return Error(
         message=message, kind="upstream", code=code, fatal=fatal, call=call.number if call.started else None,

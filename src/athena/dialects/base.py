@@ -25,12 +25,12 @@ from athena.wire.surrogates import without_lone_surrogates
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a request goes."""
+    """The upstream, model and profile that a request is written for."""
 
     model: str
     profile: Profile = Profile()
     strict: bool = False
-    """Refuse what can not be represented instead of dropping it with a warning."""
+    """Refuse what cannot be represented instead of dropping it with a warning."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def searches_web(tool: Tool) -> bool:
 
 
 class AnswerLosses:
-    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, told once each.
+    """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, reported once each.
 
     Only what stands in few places is looked for. Nothing is searched in the pieces of text and arguments that streams are made
     of.
@@ -63,7 +63,7 @@ class AnswerLosses:
         self._found: dict[tuple[str, str], Loss] = {}
 
     def drop(self, path: str, reason: str, *, minor: bool = False) -> None:
-        """Something is left out."""
+        """Report a part of the answer that the client's dialect cannot hold."""
         self._note(Loss(f"answer.{path}", reason, minor=minor))
 
     def emulate(self, path: str, reason: str) -> None:
@@ -71,7 +71,7 @@ class AnswerLosses:
         self._note(Loss(f"answer.{path}", reason, "emulated"))
 
     def unknown(self, value: object, known: Collection[str], path: str = "") -> None:
-        """The fields of an object that nobody reads. They mean something to the upstream's own clients only."""
+        """The unread fields of an object. They mean something to the upstream's own clients only."""
         if isinstance(value, dict):
             for key, item in value.items():
                 if key not in known and item not in (None, [], {}, ""):
@@ -88,7 +88,7 @@ class AnswerLosses:
 
 
 class DecodeContext(msgspec.Struct, frozen=True):
-    """What a decoder of answers is told about the exchange."""
+    """What a decoder of answers needs to know about the exchange."""
 
     profile: Profile = Profile()
     limits: Limits = DEFAULT_LIMITS
@@ -108,7 +108,7 @@ class DecodeContext(msgspec.Struct, frozen=True):
 
 
 class EncodeContext(msgspec.Struct, frozen=True):
-    """What an encoder of answers is told about the exchange."""
+    """What an encoder of answers needs to know about the exchange."""
 
     request: Request
     """The client's own request, before any rewriting: model name, include_usage and echoed fields come from it."""
@@ -163,7 +163,7 @@ class HttpError(msgspec.Struct, frozen=True):
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
-    """One model a gateway offers."""
+    """One entry of the model list that a gateway shows its clients."""
 
     id: str
     created: int = 0
@@ -275,7 +275,7 @@ UNREADABLE = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, Recurs
 class StreamDecoder(ABC):
     """The loop of a decoder of server-sent events: one subclass hook per record, one for the end.
 
-    Records that are not JSON are dropped (requirements M25: both SDKs would crash on them) and counted in `bad_records`; one
+    Records that are not JSON are dropped (both SDKs would crash on them) and counted in `bad_records`; one
     that began as JSON and is broken was part of the answer, which is then not whole.
     """
 
@@ -288,7 +288,6 @@ class StreamDecoder(ABC):
         self._event_bytes = context.limits.event_bytes
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` brought."""
         out: list[Event] = []
         if self.ended:
             return out
@@ -345,7 +344,7 @@ class StreamDecoder(ABC):
         return False
 
     def _unread(self, name: str, payload: bytes, error: Exception, out: list[Event]) -> None:
-        """A record that did not decode: with what UTF-8 can not hold replaced, it may."""
+        """A record that did not decode: with what UTF-8 cannot hold replaced, it may."""
         mended = mended_json(payload)
         if mended != payload:
             try:
@@ -383,13 +382,12 @@ class StreamDecoder(ABC):
         self.ended = True
 
     def finish(self, out: list[Event], *dones: Done) -> None:
-        """End the answer well."""
         out.extend(dones)
         self.ended = True
 
     @abstractmethod
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """Hook: one record."""
+        """Read one record; every dialect has its own."""
 
     def end(self, out: list[Event]) -> None:
         """Hook: the bytes ended and no record had ended the answer."""
@@ -420,7 +418,6 @@ class WholeDecoder(ABC):
         return [self._failed]
 
     def close(self) -> list[Event]:
-        """All events of the answer."""
         if self._closed:
             return []
         self._closed = True
@@ -453,11 +450,11 @@ class WholeDecoder(ABC):
 
     @abstractmethod
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """Hook: the complete body."""
+        """Read the complete body; every dialect has its own."""
 
 
 def protocol_error(message: str, payload: bytes = b"") -> Error:
-    """The upstream broke its dialect."""
+    """The error for an upstream that sent what its dialect does not allow."""
     return Error(message, kind="upstream", code="upstream_protocol", raw=payload[:2000].decode("utf-8", "replace"))
 
 
@@ -495,7 +492,7 @@ def token_count(value: object) -> int:
 
 
 def closed_error() -> Error:
-    """The upstream ended without finishing: never a success (requirements A43)."""
+    """The upstream ended without finishing: never a success."""
     return Error("the upstream ended the answer before it was finished", kind="upstream", code="upstream_closed")
 
 
@@ -519,7 +516,7 @@ STATUS_OF: dict[ErrorKind, int] = {
 
 
 def kind_of_status(status: int) -> ErrorKind:
-    """The row of the error table for an HTTP status nobody explained better."""
+    """The row of the error table for an HTTP status without a better explanation."""
     if status in (401, 402, 403, 404, 409, 413, 429):
         return _KIND_OF_STATUS[status]
     if status in (503, 529):
@@ -607,7 +604,7 @@ _OVERFLOWS_OF_AGENTS = (
 
 
 def is_context_overflow(message: str, code: str) -> bool:
-    """Agents start to compact their history on this error, so it must keep its meaning (`clients.md` 2)."""
+    """Agents start to compact their history on this error, so it must keep its meaning."""
     if code in ("context_length_exceeded", "request_too_large", "exceed_context_size_error"):
         return code != "request_too_large"
     lowered = message.lower()
@@ -643,7 +640,7 @@ def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "")
 
 
 def _seconds(text: str) -> float | None:
-    """A number of seconds somebody can wait for: finite, not negative."""
+    """A usable number of seconds: finite, not negative."""
     try:
         value = float(text)
     except ValueError:

@@ -3,7 +3,7 @@
     <|tools_prefix|>[{"get_weather": {"city": "Paris"}}, {"get_time": {}}]<|tools_suffix|>
 
 Origin: the template of Apertus-8B-Instruct-2509, vLLM's apertus_tool_parser, SGLang's apertus2509_detector. Results follow in
-the same turn as a list. Deviations: `formats.md` 2.39.
+the same turn as a list.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _declaration(tool: Tool) -> str:
 
 
 def inexpressible(call: ToolCall) -> str | None:
-    """A tool called like a field of a call can not be told from one."""
+    """A tool called like a field of a call cannot be told from one."""
     return "a key of that name means something else" if call.name in _KEYS else None
 
 

@@ -8,7 +8,7 @@
 
 The prompt ends with `<|start|>assistant`, so an answer begins with its recipient: `self` is reasoning, `user` or none the
 answer, anything else a tool. Only messages to tools are read for calls; the same tags in reasoning or an answer are words.
-Origin: the muse-glimmer template, vLLM's muse_glimmer_tool_parser. Deviations: `formats.md` 2.43.
+Origin: the muse-glimmer template, vLLM's muse_glimmer_tool_parser.
 """
 
 from __future__ import annotations

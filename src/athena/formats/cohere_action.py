@@ -6,7 +6,7 @@
 
 Ids are decimal and count over the conversation. Answers stand in `<|START_RESPONSE|>` or, since Command 4, `<|START_TEXT|>`;
 citations inside them (`<co>word</co: 0:[1]>`) are left as they are. Origin: the templates of Command R7B and Cohere2 MoE,
-cohere-melody, SGLang's cohere_command4_detector. Deviations: `formats.md` 2.25.
+cohere-melody, SGLang's cohere_command4_detector.
 """
 
 from __future__ import annotations

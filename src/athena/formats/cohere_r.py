@@ -10,7 +10,7 @@
     ]```
 
 `directly-answer` in the list says that no tool is needed. Origin: the tool-use template of Command R+. Everything is ordinary
-text, so it is read only where the format is named. Deviations: `formats.md` 2.26.
+text, so it is read only where the format is named.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     </｜DSML｜tool_calls>
 
 The wrapper is `function_calls` in V3.2, `tool_calls` in V4, ` calls` in V4.1. Values are verbatim; `string` tells strings
-from JSON. Origin: the V3.2 and V4 templates and SGLang's reference encoders. Deviations: `formats.md` 2.8.
+from JSON. Origin: the V3.2 and V4 templates and SGLang's reference encoders.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     {"city": "Paris"}
     ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
-Origin: the template of DeepSeek-R1-Distill and vLLM's templates for V3 and R1. Deviations: `formats.md` 2.6.
+Origin: the template of DeepSeek-R1-Distill and vLLM's templates for V3 and R1.
 """
 
 from __future__ import annotations

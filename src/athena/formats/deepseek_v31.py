@@ -2,7 +2,7 @@
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{"tz": "UTC"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
-Origin: the template of DeepSeek-V3.1. Deviations: `formats.md` 2.7.
+Origin: the template of DeepSeek-V3.1.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     </dots_function_call>
 
 Origin: vLLM's dots_tool_parser and SGLang's dots_detector; how results are written is not known from a template, so they go
-in tags like those of its kin. Quotes around names are optional. Deviations: `formats.md` 2.46.
+in tags like those of its kin. Quotes around names are optional.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Any markup may look like this, so it is read only where the format is named, for declared tools, and when the first child is a
 declared parameter. Attributes count as arguments; in the variant with YAML the body is `key: value` lines. Origin: the
-morph-xml and yaml-xml protocols of minpeter/ai-sdk-tool-call-middleware. Deviations: `formats.md` 2.54.
+morph-xml and yaml-xml protocols of minpeter/ai-sdk-tool-call-middleware.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@
     </tool_call>
 
 Some servers leave the byte token of a line break (`<0x0A>`) in the text; around calls and at the end it is dropped. Origin:
-vLLM's ernie45_tool_parser and its tests; how the template writes results is not known, so ours follow Hermes. Deviations:
-`formats.md` 2.33 and 2.3.
+vLLM's ernie45_tool_parser and its tests; how the template writes results is not known, so ours follow Hermes.
 """
 
 from __future__ import annotations

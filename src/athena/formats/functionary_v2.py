@@ -8,7 +8,7 @@
     {"tz": "UTC"}<|eot_id|>
 
 The prompt of 2 to 2.4 ends with `<|recipient|>`, so an answer begins with a recipient. `all` is visible text. Origin: MeetKai's
-jinja_templates v2 and v2.llama3 and their tests. Deviations: `formats.md` 2.20.
+jinja_templates v2 and v2.llama3 and their tests.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The prompt ends with `>>>`, so an answer begins with a recipient. `all` is visible text; anything else is a tool, with JSON, or
 with code where it is an interpreter. `>>>` is ordinary text: it counts before `all` or a declared name at the end of a line.
-Origin: llama.cpp's template of functionary v3.2, MeetKai's prompt_template. Deviations: `formats.md` 2.19.
+Origin: llama.cpp's template of functionary v3.2, MeetKai's prompt_template.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Google's page on the model quotes strings only; templates in use quote every value with Python's spelling, so a quoted argument
 is typed by the schema. Origin: Google's "FunctionGemma formatting and best practices", vLLM's functiongemma parser and
-template, Ollama's parser. Deviations: `formats.md` 2.34.
+template, Ollama's parser.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <|tool_call>call:f{city:<|"|>Tokyo<|"|>,n:3,tags:[<|"|>a<|"|>]}<tool_call|>
 
 Values are typed by their syntax. Reasoning is a channel whose end is often missing before a call. Origin: the
-google-gemma-4-31B-it template, vLLM's gemma4 parser, SGLang's gemma4_detector. Deviations: `formats.md` 2.35.
+google-gemma-4-31B-it template, vLLM's gemma4 parser, SGLang's gemma4_detector.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     <|function_call|>{"name": "f", "arguments": {"a": 1}}
 
 A turn holds one call; a second one is read all the same. Origin: the GigaChat3 templates, vLLM's gigachat3_tool_parser.
-GigaChat 3.5 writes DSML (`deepseek_dsml`). Deviations: `formats.md` 2.41.
+GigaChat 3.5 writes DSML (`deepseek_dsml`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     {"city": "Paris"}
 
 Everything is ordinary text, so it counts only where the answer begins (or behind `<|assistant|>`, which separates the calls of
-0414), with a declared name and an object below it. Origin: gorilla's glm handler, vLLM's tool_chat_template_glm4. Deviations:
-`formats.md` 2.10.
+0414), with a declared name and an object below it. Origin: gorilla's glm handler, vLLM's tool_chat_template_glm4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <tool_call>get_weather<arg_key>city</arg_key><arg_value>北京</arg_value></tool_call>
 
 4.5 and 4.6 put each tag on its own line, 4.7 and 5 write everything in one; both are read. Origin: the templates of GLM-4.6,
-GLM-4.7-Flash and Laguna. Values are verbatim, nothing is trimmed. Deviations: `formats.md` 2.9.
+GLM-4.7-Flash and Laguna. Values are verbatim, nothing is trimmed.
 """
 
 from __future__ import annotations

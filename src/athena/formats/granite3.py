@@ -4,7 +4,7 @@
 
 The marker is a token in 3.0 and 3.3, the text `<tool_call>` in 3.1 and 3.2; the end of the turn is the end. Reasoning stands
 between sentences (3.2, 3.3) or tags, then the answer may stand in `<response>`. Origin: vLLM's granite_tool_parser and
-template, the template of Granite 3.3, gorilla's granite_3. Deviations: `formats.md` 2.22.
+template, the template of Granite 3.3, gorilla's granite_3.
 """
 
 from __future__ import annotations

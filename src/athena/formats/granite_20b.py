@@ -2,8 +2,7 @@
 
     <function_call> {"name": "f", "arguments": {}}
 
-`no_function` as the name says that nothing is called. Origin: vLLM's granite_20b_fc_tool_parser and template. Deviations:
-`formats.md` 2.23.
+`no_function` as the name says that nothing is called. Origin: vLLM's granite_20b_fc_tool_parser and template.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 `analysis` without a recipient is reasoning, `commentary` without one is a visible preamble, `final` is the answer. Headers
 come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand.
-Origin: openai/harmony docs/format.md and its tests, the gpt-oss template. Deviations: `formats.md` 2.21.
+Origin: openai/harmony docs/format.md and its tests, the gpt-oss template.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | Non
         if marker == MESSAGE:
             break
     if not _CHANNEL_WORD.search(rest) and not _RECIPIENT.search(role + rest) and opener != START:
-        # A channel nobody knows: the model's own words, not for the reader.
+        # An unknown channel: the model's own words, not for the reader.
         return Header(None, thinking=True)
     return _meaning(calls, role, rest)
 

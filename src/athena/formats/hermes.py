@@ -5,7 +5,7 @@
     </tool_call>
 
 Origin: the chat templates of Qwen2.5, Qwen3, QwQ, Hermes 2 Pro and Granite 4; Qwen-Agent's nous prompt (which does not read
-calls inside reasoning). Deviations: `formats.md` 2.3.
+calls inside reasoning).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     </tool_calls>
 
 The suffix (`<tool_calls:opensource>`) is the same on all tags of a checkpoint. Values are verbatim. Origin: the tencent-Hy3
-template, vLLM's hy_v3 and hy_v4 parsers, SGLang's hunyuan_detector. Deviations: `formats.md` 2.30.
+template, vLLM's hy_v3 and hy_v4 parsers, SGLang's hunyuan_detector.
 """
 
 from __future__ import annotations

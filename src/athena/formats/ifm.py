@@ -3,7 +3,7 @@
     <ifm|tool_calls><ifm|tool_call>f<ifm|arg_key>a</ifm|arg_key><ifm|arg_type>integer</ifm|arg_type><ifm|arg_value>1</ifm|arg_value></ifm|tool_call></ifm|tool_calls>
 
 The wrapper is optional. A type in the markup comes before the schema. Origin: vllm 0.32.0 k2_horizon_tool_parser and sglang
-0.5.23 k2_v3_detector; how the template writes results is not known. `formats.md` 2.47.
+0.5.23 k2_v3_detector; how the template writes results is not known.
 """
 
 from __future__ import annotations

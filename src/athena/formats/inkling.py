@@ -4,7 +4,7 @@
 
 The prompt ends with `<|message_model|>`, so an answer may begin with a header or a kind. The header's name does not count, the
 payload's does. Origin: vLLM's parser/inkling and SGLang's inkling_detector. Tool messages as text
-(`<|content_invoke_tool_text|>`) are words. Deviations: `formats.md` 2.44.
+(`<|content_invoke_tool_text|>`) are words.
 """
 
 from __future__ import annotations

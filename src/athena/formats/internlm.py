@@ -5,7 +5,6 @@
 
 Behind `<|interpreter|>` stands code instead, a call only where the request declares a tool that runs it. Origin: vLLM's
 internlm2_tool_parser and template, SGLang's internlm_detector. Without the tokens a line of JSON with a declared name counts.
-Deviations: `formats.md` 2.28.
 """
 
 from __future__ import annotations

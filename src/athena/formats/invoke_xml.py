@@ -8,7 +8,7 @@
 
 The tags may carry a namespace; the last one may be cut off by a stop sequence. Not real XML: text is raw and spaces are data.
 Origin: the vendor's page on legacy tool use, and the prompts of DeepSeek V3.2 and Muse, which use the same shape. The older
-form with elements in place of attributes is `invoke_xml_legacy`. Deviations: `formats.md` 2.52.
+form with elements in place of attributes is `invoke_xml_legacy`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
     </invoke>
     </function_calls>
 
-Origin: the vendor's page on legacy tool use; parts of it only from public pages. Deviations: `formats.md` 2.53.
+Origin: the vendor's page on legacy tool use; parts of it only from public pages.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 JSON is also what answers are made of, so the guard is tight: a declared name, an arguments key, and no key that calls do not
 have; the first that does not fit makes it text again. Read only where the format is named. Origin: llama.cpp
-docs/function-calling.md (its generic wrappers), smolagents, SMG's json parser. Deviations: `formats.md` 2.51.
+docs/function-calling.md (its generic wrappers), smolagents, SMG's json parser.
 """
 
 from __future__ import annotations

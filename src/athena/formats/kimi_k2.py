@@ -2,8 +2,8 @@
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Tokyo"}<|tool_call_end|><|tool_calls_section_end|>
 
-Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; deviations (a) to (o) of `formats.md` 2.1
-come from recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the
+Origin: MoonshotAI/Kimi-K2 docs/tool_call_guidance.md and the model's chat template; its deviations come from
+recorded answers. The tokens can be replaced by configuration (`tokens`), also to serve later versions of the
 format.
 """  # noqa: E501 - the sample is one line for the model
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from athena.errors import ConfigError
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.formats.machine.writer import CallWriter
@@ -36,23 +36,23 @@ _FOREIGN = re.compile(r"(?:call_|chatcmpl-|toolu_|tooluse_|fc_|id_)")
 _GLUED = re.compile(r"(?:functions)?\.?(.*?)_?(\d+)", re.DOTALL)
 
 
-def read_id(text: str, calls: CallWriter) -> Head:
-    """The name inside an id: between `functions.` and the last `:digits`; damaged ids by what is declared (A25)."""
+def read_id(text: str, calls: CallWriter) -> CallHead:
+    """The name inside an id: between `functions.` and the last `:digits`; damaged ids by what is declared."""
     book = calls.book
     indexed = _INDEXED.fullmatch(text)
     bare = (indexed.group(1) if indexed else text).strip()
     name = bare.removeprefix(PREFIX)
     for known in (bare, name, text):
         if book.declared(known):
-            return Head(known, text if indexed or text.startswith(PREFIX) else "")
+            return CallHead(known, text if indexed or text.startswith(PREFIX) else "")
     glued = _GLUED.fullmatch(bare)
     if glued is not None and not indexed and book.declared(glued.group(1)):
-        return Head(glued.group(1))
+        return CallHead(glued.group(1))
     if not text or text.isdigit() or name.isdigit() or _FOREIGN.match(text):
-        return Head(None)
+        return CallHead(None)
     if indexed or text.startswith(PREFIX) or book.open:
-        return Head(name, text)
-    return Head(None)
+        return CallHead(name, text)
+    return CallHead(None)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:

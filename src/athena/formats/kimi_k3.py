@@ -4,7 +4,7 @@
 
 A turn is reasoning, a response and tools, each in such a tag; the prompt opens the first one, so its opening tag is not in the
 text. Attributes escape `&` and `"`, nothing else is escaped. Origin: the Kimi-K3 template, vLLM's kimi_k3_tool_parser,
-xgrammar's structural tags. Deviations: `formats.md` 2.2.
+xgrammar's structural tags.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The template writes strings in single quotes without escaping what is in them, dictionaries as JSON and lists as Python, so a
 quote ends a string only where a value may end. Origin: the LFM2 templates, vLLM's lfm2_tool_parser and its tests, SGLang's
-lfm2_detector. Deviations: `formats.md` 2.38.
+lfm2_detector.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _drop_echo(scan: Scanner, calls: CallWriter) -> Steps[None]:
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
-    """One list with all calls; strings escaped, unlike the template's, because it can not be read back otherwise."""
+    """One list with all calls; strings escaped, unlike the template's, because it cannot be read back otherwise."""
     return f"{BEGIN}[{', '.join(_call(call) for call in calls)}]{END}"
 
 

@@ -5,7 +5,7 @@
 The template writes one call without the token; models write several, with any separator. Built-in tools are written
 `<|python_tag|>NAME.call(key="value")`, code for an interpreter stands bare behind the token. Origin: the templates of Llama
 3.1, 3.2 and 3.3, vLLM's llama_tool_parser, SGLang's llama32_detector. Without the token only declared names count, at the
-start of a line. Deviations: `formats.md` 2.16.
+start of a line.
 """
 
 from __future__ import annotations

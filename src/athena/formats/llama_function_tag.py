@@ -3,7 +3,7 @@
     <function=get_time>{"tz": "UTC"}</function>
 
 Llama-3-Groq-Tool-Use writes Hermes blocks instead, which are read here too. Origin: the template of Functionary medium 3.1.
-The tags are ordinary text and shared with Qwen3-Coder: what follows the name decides. Deviations: `formats.md` 2.18.
+The tags are ordinary text and shared with Qwen3-Coder: what follows the name decides.
 """
 
 from __future__ import annotations

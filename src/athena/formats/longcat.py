@@ -6,7 +6,7 @@
     </longcat_tool_call>
 
 Origin: vLLM's longcat_tool_parser, mlx-lm's longcat parser and client code in public repositories, which show both bodies; how
-the template writes results is not known. Deviations: `formats.md` 2.40.
+the template writes results is not known.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <function name="f"><param name="t"><![CDATA[a<b]]></param></function>
 
 There is no wrapper. What is not a string was written by Python's `str`. Origin: the openbmb-MiniCPM5-1B template, vLLM's
-minicpm5xml_tool_parser and its tests, SGLang's minicpm5_detector. Deviations: `formats.md` 2.42.
+minicpm5xml_tool_parser and its tests, SGLang's minicpm5_detector.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     {"name": "f", "arguments": {"x": 1}}
     </tool_calls>
 
-Origin: the MiniMax-M1 template. `tool_calls_array` shares the tags; see there. Deviations: `formats.md` 2.11.
+Origin: the MiniMax-M1 template. `tool_calls_array` shares the tags; see there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     </minimax:tool_call>
 
 Origin: MiniMax-AI/MiniMax-M2 docs/tool_calling_guide.md and the model's template. Values are verbatim, nothing is trimmed; the
-wrapper may be missing. Deviations: `formats.md` 2.12.
+wrapper may be missing.
 """
 
 from __future__ import annotations

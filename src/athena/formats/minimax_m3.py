@@ -5,7 +5,7 @@
     ]<]minimax[>[</tool_call>
 
 Because of the token a value may hold any tag of its own. Origin: the MiniMax-M3 template, vLLM's minimax_m3 parser, SGLang's
-detector. Quantised models forget the opening tag of the first argument. Deviations: `formats.md` 2.13.
+detector. Quantised models forget the opening tag of the first argument.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 
 def inexpressible(call: ToolCall) -> str | None:
-    """The token can not be written in a value, and what stands in lists and objects carries no types."""
+    """The token cannot be written in a value, and what stands in lists and objects carries no types."""
     if set(call.name) & set('"\n<>') or not call.name:
         return "the name does not fit into an attribute"
     for key, value in arguments_of(call).items():

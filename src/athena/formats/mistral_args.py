@@ -3,7 +3,7 @@
     [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]get_time[ARGS]{}
 
 There is no closing token: the balanced brace ends a call. Small 3.2 puts `[CALL_ID]` and nine characters before `[ARGS]`.
-Origin: the templates of Ministral 3, Small 3.2 and Devstral. Deviations: `formats.md` 2.15.
+Origin: the templates of Ministral 3, Small 3.2 and Devstral.
 """
 
 from __future__ import annotations

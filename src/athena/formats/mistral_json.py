@@ -3,8 +3,8 @@
     [TOOL_CALLS] [{"name": "get_time", "arguments": {"tz": "UTC"}}]
 
 There is no closing token: the end of the turn is the end. History carries an `id` of nine letters and digits per call; models
-leave it out. Origin: the templates of Mistral Nemo and 7B v0.3, vLLM's mistral templates and parser. Deviations: `formats.md`
-2.14; the later form of the family (`mistral_args`) is read too.
+leave it out. Origin: the templates of Mistral Nemo and 7B v0.3, vLLM's mistral templates and parser. The later
+form of the family (`mistral_args`) is read too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     <TOOLCALL>[{"name": "f", "arguments": {"a": 1}}]</TOOLCALL>
 
-Origin: the Nemotron Nano 2 template, Dynamo's nemotron_deci fixtures. Deviations: `formats.md` 2.36.
+Origin: the Nemotron Nano 2 template, Dynamo's nemotron_deci fixtures.
 """
 
 from __future__ import annotations

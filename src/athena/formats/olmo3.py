@@ -5,7 +5,6 @@
 
 The tags are those of Claude's prompt style; what follows them decides (`invoke_xml` wants a tag, this format a name and a
 bracket). Literals are JSON or Python. Origin: vLLM's olmo3_tool_parser, Ollama's olmo3 renderer, allenai/open-instruct.
-Deviations: `formats.md` 2.37.
 """
 
 from __future__ import annotations

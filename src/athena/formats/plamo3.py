@@ -3,14 +3,14 @@
     <|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>f<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{"a": 1}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>
 
 Every marker consists of several tokens of the model's vocabulary, so it arrives in pieces. Origin: vllm 0.32.0
-parser/plamo3; how results and tools are written is not known from it. Deviations: `formats.md` 2.48.
+parser/plamo3; how results and tools are written is not known from it.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, tool_lines
 from athena.formats.machine.scanner import Scanner, Steps
@@ -32,8 +32,8 @@ CONSTRAIN, MESSAGE = "<|plamo:constrain|>json", "<|plamo:msg|>"
 TURN_END = "<|plamo:tag|>"
 
 
-def _head(text: str, calls: CallWriter) -> Head:
-    return Head(text)
+def _head(text: str, calls: CallWriter) -> CallHead:
+    return CallHead(text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:

@@ -4,7 +4,7 @@
 
 Llama 4 may put `<|python_start|>` and `<|python_end|>` around it, Gemma 3 a `tool_code` fence. Origin: vLLM's pythonic
 parsers and templates (whose rendering of history is lossy, so ours writes Python literals). The brackets are ordinary text:
-only declared names count, and the format is read only where it is named. Deviations: `formats.md` 2.17.
+only declared names count, and the format is read only where it is named.
 """
 
 from __future__ import annotations

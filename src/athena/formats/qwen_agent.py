@@ -5,8 +5,7 @@
     ✿RESULT✿
 
 Results are put into the same assistant message behind `✿RESULT✿`, and the model goes on behind `✿RETURN✿`. Both are stop
-words; what a model makes up behind `✿RESULT✿` is left out. Origin: Qwen-Agent's qwen_fncall_prompt. Deviations: `formats.md`
-2.5.
+words; what a model makes up behind `✿RESULT✿` is left out. Origin: Qwen-Agent's qwen_fncall_prompt.
 """
 
 from __future__ import annotations

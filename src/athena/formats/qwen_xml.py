@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-Origin: the templates of Qwen3-Coder, Qwen3.5, Nemotron 3 and Step 3.5; deviations of `formats.md` 2.4 from issue threads. A
+Origin: the templates of Qwen3-Coder, Qwen3.5, Nemotron 3 and Step 3.5; its deviations come from issue threads. A
 value that holds its own closing tag keeps it unless something legal follows (`bodies/tagged`).
 """
 

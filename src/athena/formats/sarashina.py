@@ -3,7 +3,7 @@
     <|tool_calls|>[{'name': 'f', 'arguments': {'a': True}}]
 
 Origin: SMG's sarashina parser. Solar Open has the same token (`solar_open`): a list is this format's, call tokens are Solar's.
-Without the token only declared names count, at the start of a line. Deviations: `formats.md` 2.49.
+Without the token only declared names count, at the start of a line.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _dictionary(scan: Scanner, calls: CallWriter) -> Steps[None]:
     name = _string(fields.get("name"))
     if not calls.is_open:
         if name is None:
-            calls.bad_head("a tool call that can not be read", text)
+            calls.bad_head("a tool call that cannot be read", text)
             return
         calls.open(name)
     if name is None or calls.book.resolve(name) != calls.name:

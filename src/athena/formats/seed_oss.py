@@ -7,7 +7,7 @@
     </seed:tool_call>
 
 Values are verbatim, without line breaks of the markup around them; what is not a string was written by Python's `str`.
-Origin: the ByteDance-Seed-OSS template and vLLM's seed_oss parser. Deviations: `formats.md` 2.31 and 2.4.
+Origin: the ByteDance-Seed-OSS template and vLLM's seed_oss parser.
 """
 
 from __future__ import annotations

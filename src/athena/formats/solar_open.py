@@ -3,7 +3,7 @@
     <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{"a": 1}<|tool_call:end|><|calls|>
 
 Reasoning is a message behind `<|think|>`, the answer one behind `<|content|>`; ids are ten lower-case letters and digits.
-Origin: the template of Solar-Open-100B. Deviations: `formats.md` 2.45.
+Origin: the template of Solar-Open-100B.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, tool_lines
@@ -30,8 +30,8 @@ _ID = re.compile(r"[a-z0-9]{10}")
 _NAME_END = Lexer((ARGUMENTS, CALL_END, CALL, CALLS_END, "{"))
 
 
-def _nameless(text: str, calls: CallWriter) -> Head:
-    return Head(None, text)
+def _nameless(text: str, calls: CallWriter) -> CallHead:
+    return CallHead(None, text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, call_id: str) -> Steps[None]:

@@ -3,7 +3,7 @@
     <｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="f"><steptml:parameter name="a">1</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>
 
 The tokens have full-width bars like DeepSeek's but plain underscores. Origin: vLLM's step3_tool_parser and SGLang's
-step3_detector; the template's results are not known, so they go in tags of the same namespace. Deviations: `formats.md` 2.32.
+step3_detector; the template's results are not known, so they go in tags of the same namespace.
 """  # noqa: E501 - the sample is one line for the model
 
 from __future__ import annotations

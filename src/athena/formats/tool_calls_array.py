@@ -6,8 +6,8 @@
 
 Hunyuan writes its answer in `<answer>`, where the call may stand, and does not call inside `<think>`. Apriel reasons up to
 `[BEGIN FINAL RESPONSE]`. Origin: vLLM's jamba and hunyuan_a13b parsers and tests, the Apriel templates. MiniMax M1 shares the
-tags (`minimax_m1`): an array is this format's, lines of objects are M1's, and each reads both where it is named. Deviations:
-`formats.md` 2.29; its YAML mode is not read.
+tags (`minimax_m1`): an array is this format's, lines of objects are M1's, and each reads both where it is named.
+Apriel's YAML mode is not read.
 """
 
 from __future__ import annotations

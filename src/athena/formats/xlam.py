@@ -4,7 +4,7 @@
 
 Prompts put it in a code fence or behind the markers of other families too. Origin: vLLM's xlam_tool_parser and templates,
 gorilla's hammer. An array is ordinary text: it needs a declared name with arguments, and the format is read only where it is
-named. `[]` (no call) stays text. Deviations: `formats.md` 2.27.
+named. `[]` (no call) stays text.
 """
 
 from __future__ import annotations

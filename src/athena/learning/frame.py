@@ -28,10 +28,10 @@ class Frame(NamedTuple):
 
 
 def answer_of(text: str) -> str:
-    """What stands behind the question."""
+    """The part of a rendered conversation that follows the question."""
     at = text.rfind(USER)
     if at < 0:
-        raise CannotLearn("it does not write what the user said, so the answer can not be found in what it renders")
+        raise CannotLearn("it does not write what the user said, so the answer cannot be found in what it renders")
     return text[at + len(USER) :]
 
 

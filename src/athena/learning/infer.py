@@ -58,13 +58,13 @@ def infer(render: Render, format_id: str) -> Learnt:
         try:
             return _infer(render, way, format_id)
         except RenderFailed as failed:
-            reasons.append(f"it can not be rendered: {failed.message}")
+            reasons.append(f"it cannot be rendered: {failed.message}")
         except CannotLearn as refused:
             reasons.append(refused.message)
         except (ValueError, msgspec.ValidationError) as refused:
             reasons.append(str(refused))
     # A template that refuses one way of passing arguments mostly says the true reason in another.
-    told = [reason for reason in reasons if not reason.startswith("it can not be rendered")]
+    told = [reason for reason in reasons if not reason.startswith("it cannot be rendered")]
     raise CannotLearn((told or reasons)[0])
 
 
@@ -157,7 +157,7 @@ class _Shape:
 
     def _headed(self, spans: list[tuple[Spot, bool]]) -> _Form:
         if any(encoded for _, encoded in spans):
-            raise CannotLearn("it writes arguments as a JSON string behind the name")
+            raise CannotLearn("it writes arguments as a JSON string after the name")
         heads = [self._head(call, 0 if not number else spans[number - 1][0].end, spans[number][0].start)
                  for number, call in enumerate(self._calls)]  # fmt: skip
         spots = [Spot(head.start, span.end) for head, (span, _) in zip(heads, spans, strict=True)]
@@ -199,7 +199,7 @@ class _Shape:
         places = [text.find(key) for key in keys]
         values = [text.find(STRINGS[key]) for key in keys]
         if sorted((*places, *values)) != [at for pair in zip(places, values, strict=True) for at in pair]:
-            raise CannotLearn("the parameters of a call do not stand one behind the other, each key before its value")
+            raise CannotLearn("the parameters of a call do not follow each other, each key before its value")
         if any(f"</{key}>" in text for key in keys):
             return self._elements()
         mids = {text[place + len(key) : value] for key, place, value in zip(keys, places, values, strict=True)}
@@ -381,7 +381,7 @@ class _Shape:
                 between = between[len(end) : len(between) - len(begin)]
                 if between.strip() and not (begin or end):
                     raise CannotLearn(
-                        f"what stands between two calls is {_shown(between)!r}, and neither before nor behind them"
+                        f"what stands between two calls is {_shown(between)!r}, and neither before nor after them"
                     )
         else:
             begin, before = before, ""
@@ -427,7 +427,7 @@ def _counted(forms: Sequence[str]) -> str:
         elif _DIGITS.fullmatch(one) and _DIGITS.fullmatch(other):
             merged.append("\0index\0")
         else:
-            raise CannotLearn(f"the heads of two calls differ in {one!r} and {other!r}, which is no number")
+            raise CannotLearn(f"the heads of two calls differ in {one!r} and {other!r}, which is not a number")
     return "".join(merged)
 
 

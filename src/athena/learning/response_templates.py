@@ -23,17 +23,17 @@ _GEMMA_QUOTE = '<|"|>'
 
 
 def declared_response(value: Any, format_id: str) -> FormatDescription:
-    """The description of a declared response. Raises CannotLearn that names what can not be read."""
+    """The description of a declared response. Raises CannotLearn that names what cannot be read."""
     if not isinstance(value, Mapping):
         raise CannotLearn("the checkpoint's declaration of its answers is no object")
     fields = value.get("fields")
     try:
         description = _from_template(fields, format_id) if isinstance(fields, Mapping) else _from_schema(value, format_id)
     except ValueError as error:
-        raise CannotLearn(f"the checkpoint's declaration of its answers can not be read: {error}") from None
+        raise CannotLearn(f"the checkpoint's declaration of its answers cannot be read: {error}") from None
     for arguments in PLAIN:
         if not own_round_trip(description, arguments):
-            raise CannotLearn(f"a call with {arguments} can not be written in the declared form and read back")
+            raise CannotLearn(f"a call with {arguments} cannot be written in the declared form and read back")
     return description
 
 

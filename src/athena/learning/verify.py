@@ -83,7 +83,7 @@ def verify(render: Render, learnt: Learnt) -> Verified:
         except (CannotLearn, RenderFailed):
             lost.append(name)
     if learnt_ids(learnt) and not _keeps_ids(render, learnt, recognizer):
-        lost.append("ids, which stand behind the arguments: a call is shown before its id is known")
+        lost.append("ids, which follow the arguments: a call is shown before its id is known")
     return Verified(texts, cuts, tuple(lost))
 
 

@@ -1,7 +1,7 @@
 """The one vocabulary between upstream decoders and client encoders.
 
 The seven events of source system D (`TextDelta` ... `Error`) are what everything speaks. `Start`, `WholePart`, `Extra` and
-`KeepAlive` carry what those seven can not.
+`KeepAlive` carry what those seven cannot.
 
 Grammar, for every stage and every dialect::
 
@@ -45,7 +45,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why an answer ended: our word for it, and the upstream's own."""
 
     kind: FinishKind = "stop"
-    """`stop`, `tool`, `length`, `refusal`, ...: the same word whoever answered."""
+    """`stop`, `tool`, `length`, `refusal`, ...: the same word for every upstream."""
     raw: str = ""
     """The upstream's own word for it."""
     stop_sequence: str | None = None
@@ -76,7 +76,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fiel
 
 
 class Start(_Event, frozen=True):
-    """The upstream began to answer."""
+    """The first event of an answer: its id and model are known."""
 
     id: str = ""
     """The answer's id, as the upstream gives it."""
@@ -174,11 +174,11 @@ class ToolCallComplete(_Event, frozen=True):
     item_id: str | None = None
     """The upstream's id of the item, beside the call's own."""
     repaired: bool = False
-    """The arguments were mended: the joined deltas may differ from them."""
+    """The arguments were repaired: the joined deltas may differ from them."""
 
 
 class Done(_Event, frozen=True):
-    """A choice ended well."""
+    """A choice ended as its upstream intended, for the reason in `finish`."""
 
     finish: Finish
     """Why it ended."""

@@ -1,4 +1,4 @@
-"""Bounds of every buffer. Crossing one is a typed error, never growth."""
+"""The largest size of every buffer. Text or bytes beyond it are a typed error; no buffer grows further."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
 Every node that comes from a client's JSON has two fields for what we do not model:
 
-- `raw`: the untouched JSON value. An encoder of the same dialect emits it as it stands. Whoever changes a node must drop it
+- `raw`: the untouched JSON value. An encoder of the same dialect emits it as it stands. Code that changes a node must drop it
   (`changed` does), because the value no longer says what the node says.
 - `extras`: the keys the decoder did not understand. They survive a change, are laid over the encoded node in the same
   dialect, and are reported as losses in every other.
 
 `Opaque` is reasoning state that only its maker can read (a signature, encrypted reasoning). It goes back to the family that
-minted it and to nobody else.
+minted it and to no other.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ class _Source(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_fie
 
 
 class Base64(_Source, frozen=True):
-    """Bytes in standard base64."""
-
     mime: str
     data: str
 
@@ -81,7 +79,7 @@ class FileRef(_Source, frozen=True):
 
 
 class InlineText(_Source, frozen=True):
-    """Plain text as a document."""
+    """A document that is given as plain text."""
 
     text: str
 

@@ -176,5 +176,5 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def state_family(self) -> str:
-        """Who reads reasoning state that this upstream minted: its family, or only itself when nobody knows its family."""
+        """Who reads reasoning state that this upstream minted: its family, or only itself when its family is unknown."""
         return self.name if self.family == "unknown" else self.family

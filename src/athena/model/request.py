@@ -91,7 +91,7 @@ class Reasoning(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The shape of the answer."""
+    """The shape the client wants its answer in: text, JSON, or JSON of a schema."""
 
     kind: Literal["text", "json", "schema"] = "text"
     name: str | None = None
@@ -113,7 +113,7 @@ class Cache(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One request for an answer."""
+    """A client's request in neutral form: conversation, tools, and every setting a dialect knows."""
 
     dialect: str
     model: str
@@ -158,5 +158,6 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     raw: dict[str, Any] | None = None
     extras: dict[str, Any] | None = None
     unread: tuple[str, ...] = ()
-    """Paths of fields inside nested objects that nobody understood: at home they go along, anywhere else they are lost."""
+    """Paths of fields inside nested objects that the decoder did not understand: at home they go along, anywhere else they are
+    lost."""
     losses: tuple[Loss, ...] = ()

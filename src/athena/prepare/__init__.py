@@ -44,7 +44,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """Prompted tools: how the answer's text is to be read."""
 
 
-# Settings and parts that live at one provider: without them the answer would be to another question (`dialects.md` 3.10).
+# Settings and parts that live at one provider: without them the answer would be to another question.
 _BOUND_SETTINGS = ("background", "prompt", "conversation", "container", "cachedContent")
 _BOUND_PARTS = ("compaction",)
 _PORTABLE_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logprobs")
@@ -67,7 +67,7 @@ def _refuse_bound_features(request: Request) -> None:
                 why = "this upstream compacts no history" if asked else "only its maker can read a compacted history"
                 raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
     if request.max_output == 0:
-        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream can not do", path="max_tokens")
+        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
 
 
 def _refuse_threads(request: Request) -> None:
@@ -109,8 +109,8 @@ def _has_state(request: Request) -> bool:
 def prepare(
     request: Request,
     target: Target,
-    home: Dialect,
-    abroad: Dialect,
+    client_dialect: Dialect,
+    upstream_dialect: Dialect,
     *,
     envelope: Envelope | None = None,
     store: OpaqueStore | None = None,
@@ -118,12 +118,12 @@ def prepare(
     pairing: Pairing = "strict",
     prompted: PromptedOptions | None = None,
 ) -> Prepared:
-    """Fit `request`, written in dialect `home`, to a target of dialect `abroad`; `prompted`: its model has no tools."""
+    """Fit a client's request to a target of another or the same dialect; `prompted`: its model has no tools."""
     profile = target.profile
-    same = home.name == abroad.name
-    abroad_or_taught = not same or prompted is not None
-    if abroad_or_taught:
-        request = home.portable(request)
+    same = client_dialect.name == upstream_dialect.name
+    foreign_or_taught = not same or prompted is not None
+    if foreign_or_taught:
+        request = client_dialect.portable(request)
     losses: list[Loss] = list(request.losses)
     if profile.family != "anthropic":
         # A server that only imitates the dialect would pass over the field and answer without the conversation.
@@ -139,10 +139,10 @@ def prepare(
             if turn.phase is not None
         ]
     turns = request.turns
-    if abroad_or_taught or profile.ids == "kimi":
+    if foreign_or_taught or profile.ids == "kimi":
         # Kimi's ids are numbers of calls: two calls that share an id would share a number.
         turns = unique_history_ids(turns)
-    if abroad_or_taught:
+    if foreign_or_taught:
         # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
         # response, a thread), and calls may be pending by design.
         turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
@@ -153,10 +153,10 @@ def prepare(
         turns = without_refused(turns, profile, losses)
     turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     request = msgspec.structs.replace(request, turns=turns)
-    request = fit_system(request, profile, inline=abroad.system_turns, same=same, losses=losses)
+    request = fit_system(request, profile, inline=upstream_dialect.system_turns, same=same, losses=losses)
     request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
-    # Only one dialect has namespaces, so a request that has them keeps them at home. A prompt has none.
-    names = fitted_names(request, OPENAI_NAMES if prompted is not None else abroad.names, flat=abroad_or_taught)
+    # Only one dialect has namespaces, so a request that has them keeps them in its own dialect. A prompt has none.
+    names = fitted_names(request, OPENAI_NAMES if prompted is not None else upstream_dialect.names, flat=foreign_or_taught)
     request = rename(request, names)
     rendered = None
     if prompted is not None:

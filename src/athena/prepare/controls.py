@@ -1,4 +1,7 @@
-"""Sampling, length, reasoning effort and stop sequences as the target takes them (`dialects.md` 3.8, 3.10)."""
+"""Sampling, length, reasoning effort and stop sequences as the target takes them.
+
+Wire facts: docs/reference/wire-facts.md#reasoning-controls.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def fit_controls(request: Request, target: Target, *, same: bool, losses: list[L
     _fit_temperature(request, profile, changes, losses)
     if request.parallel is False and not profile.parallel_switch:
         changes["parallel"] = None
-        losses.append(Loss("parallel_tool_calls", "this upstream can not switch parallel calls off"))
+        losses.append(Loss("parallel_tool_calls", "this upstream cannot switch parallel calls off"))
     reasoning = _fit_effort(request.reasoning, profile)
     if reasoning is not request.reasoning:
         changes["reasoning"] = reasoning

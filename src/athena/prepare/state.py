@@ -1,8 +1,10 @@
-"""Opaque reasoning state goes back to the family that minted it and to nobody else (`dialects.md` 2.4, 3.9).
+"""Opaque reasoning state goes back to the family that minted it and to no other.
 
-Envelopes are opened here. A part whose state belongs to somebody else loses the state and keeps its readable text; a part that
+Envelopes are opened here. A part whose state belongs to another family loses the state and keeps its readable text; a part that
 was nothing but state goes. Where a client dropped what it did not know, the store fills it in again: state for the family that
 minted it, and the text of reasoning for a model that wants it back.
+
+Wire facts: docs/reference/wire-facts.md#opaque-reasoning-state.
 """
 
 from __future__ import annotations
@@ -56,12 +58,12 @@ def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | Non
     empty = False
     if is_envelope(part.signature.payload):
         state = envelope.open(part.signature.payload) if envelope is not None else None
-        # Our own mark for "nobody signed this" holds nothing that could be lost.
+        # Our own mark for "unsigned" holds nothing that could be lost.
         empty = state is not None and not state.payload
         if state is not None and not (_reads(profile, state) and state.payload):
             state = None
     elif not _reads(profile, part.signature) and not (same and "unknown" in (part.signature.family, profile.family)):
-        # At home, with a server nobody knows, the client's own value is taken for that server's.
+        # At home, with an unknown server, the client's own value is taken for that server's.
         state = None
     if state is part.signature:
         return part, False

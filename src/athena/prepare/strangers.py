@@ -67,7 +67,7 @@ class _Known:
                 part = part if inner is part.parts else changed(part, parts=inner)
             kept.append(part)
         if gone and not kept and note:
-            kept.append(Text(text=f"[{', '.join(gone)}: can not be shown here]"))
+            kept.append(Text(text=f"[{', '.join(gone)}: cannot be shown here]"))
         return parts if not gone and all(new is old for new, old in zip(kept, parts, strict=True)) else tuple(kept)
 
     def _drop(self, part: Foreign, path: str) -> None:

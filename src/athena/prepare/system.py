@@ -1,7 +1,9 @@
-"""Instructions where the target takes them (`dialects.md` 3.1).
+"""Instructions where the target takes them.
 
 A system turn in the middle of a conversation is never hoisted to the front: that would break prompt caches and order. Where the
 target has no such turn it becomes user text in a fixed tag.
+
+Wire facts: docs/reference/wire-facts.md#roles-and-instructions.
 """
 
 from __future__ import annotations

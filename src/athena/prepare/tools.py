@@ -1,7 +1,9 @@
-"""Tools and tool choice as the target takes them (`dialects.md` 3.3, 3.7).
+"""Tools and tool choice as the target takes them.
 
 A free-form tool becomes a function with one string, `input`, and comes back as what it was. A choice the target refuses
 becomes the nearest one it takes: the tool list is narrowed, a line of instruction says the rest, and the loss is reported.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
 """
 
 from __future__ import annotations

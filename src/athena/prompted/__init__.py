@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from athena.prompted.options import PromptedOptions, checked_options
 from athena.prompted.policy import POLICIES, StreamPolicy
-from athena.prompted.render import Plan, Rendered, render_request
+from athena.prompted.render import PromptPlan, Rendered, render_request
 from athena.prompted.stage import Correction, PromptedStage
 
 __all__ = [
     "POLICIES",
     "Correction",
-    "Plan",
+    "PromptPlan",
     "PromptedOptions",
     "PromptedStage",
     "Rendered",

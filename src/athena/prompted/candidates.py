@@ -1,6 +1,6 @@
 """JSON that may be calls: `{"name": ..., "parameters": {...}}`, an array of such, and the wrappers models know from elsewhere.
 
-The rules are tight, because answers are made of JSON too (requirements C9, C10, trap 28): a name the request declared, one key
+The rules are tight, because answers are made of JSON too: a name the request declared, one key
 for the parameters, and no key besides that calls do not have. The first thing that does not fit makes all of it text. One bad
 item rejects its array. Arguments keep the model's own spelling.
 """
@@ -21,11 +21,11 @@ from athena.wire.json_span import is_json_object
 _PARAMETERS = frozenset({"parameters", "arguments"})
 _OTHERS = frozenset({"id", "type", "index"})
 _NAME_LIMIT = 512
-"""A longer name is nobody's."""
+"""Longer names are never tool names."""
 
 
 class Unusable(Declined):
-    """Meant as a call, since it names a declared tool, but nobody can use it."""
+    """Meant as a call, since it names a declared tool, but unusable."""
 
 
 class _Draft:

@@ -1,6 +1,6 @@
-"""The five classes of failure of source system C (requirement C24), each under its branch of the one tree.
+"""The five classes of failure of prompted tools, each under its branch of the one tree.
 
-ToolConfigurationError   options that can not work, found at construction            500
+ToolConfigurationError   options that cannot work, found at construction            500
 ToolValidationError      a request that breaks a limit or a rule of tools            400
 ToolProcessingError      an answer that does not give what was asked for             502
 ToolSystemError          cancelled by the caller                                     499
@@ -22,9 +22,9 @@ __all__ = [
 
 
 class ToolConfigurationError(ConfigError):
-    """The adapter's options can not work.
+    """The adapter's options cannot work.
 
-    Mend all that `problems` names.
+    Fix all that `problems` names.
     """
 
     code = "invalid_tool_options"
@@ -40,7 +40,7 @@ class ToolValidationError(InvalidRequest):
 
 
 class ToolProcessingError(FormatError):
-    """The answer does not hold the call that was required, or holds one nobody can use.
+    """The answer does not hold the call that was required, or holds an unusable one.
 
     Ask again, or let the adapter do so with `reask=True`.
     """
@@ -49,9 +49,9 @@ class ToolProcessingError(FormatError):
 
 
 class ToolSystemError(AthenaError):
-    """The work was ended from outside, by the caller's `cancelled`.
+    """The caller's `cancelled` ended the work.
 
-    Nothing: it is what was asked for.
+    Nothing has to be done.
     """
 
     kind: ErrorKind = "cancelled"

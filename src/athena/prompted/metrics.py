@@ -1,4 +1,4 @@
-"""What happened, as values for a metrics sink (requirement C21). Names and sizes only, never contents.
+"""What happened, as values for a metrics sink. Names and sizes only, never contents.
 
 Times are seconds of the clock that was handed in, 0 without one.
 """
@@ -44,7 +44,7 @@ Sink: TypeAlias = Callable[[MetricsEvent], object]
 
 
 def report(sink: Sink | None, event: MetricsEvent, on_failure: Callable[[Exception], object] | None = None) -> None:
-    """Hand an event to a sink. A sink that raises disturbs nobody; `on_failure` may log it."""
+    """Hand an event to a sink. A sink that raises has no effect on the request; `on_failure` may log it."""
     if sink is None:
         return
     try:

@@ -1,6 +1,6 @@
 """How tools are taught and read: one frozen value per route or adapter, checked whole.
 
-Zero means "no bound" for the counts, and "structure only" for the window (requirements C13, C14).
+Zero means "no bound" for the counts, and "structure only" for the window.
 """
 
 from __future__ import annotations

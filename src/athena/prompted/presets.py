@@ -1,4 +1,4 @@
-"""Settings that go together, by name (requirement C22). `log_level` and `log_format` are for whoever
+"""Settings that go together, by name. `log_level` and `log_format` are for whoever
 writes the log: the core has none."""
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name."""
     found = PRESETS.get(name)
     if found is None:
         problem = ConfigProblem(f"{name!r} is unknown", key="preset", remedy="known: " + ", ".join(PRESETS))

@@ -43,7 +43,7 @@ class CallGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trouble(msgspec.Struct, frozen=True, gc=False):
-    """Something that was meant as a call and can not be used. Its text follows as text."""
+    """Something that was meant as a call and cannot be used. Its text follows as text."""
 
     reason: str
     code: str = "malformed_call"

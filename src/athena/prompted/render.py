@@ -1,4 +1,4 @@
-"""The request side: tools and tool history as text, put where the model reads it (requirements C2 to C7, M22).
+"""The request side: tools and tool history as text, put where the model reads it.
 
 Runs on a prepared request: results are paired with their calls, names fit the target, free-form tools are functions. Tool
 definitions and results are one line of `safe_json` each, so no name, description or result can end its place and speak as
@@ -30,7 +30,7 @@ _JOINT = "\n\n"
 _LOOKALIKES = (("<", "‹"), ("[", "⁅"), ("◁", "◃"), ("✿", "❀"), ("```", "'''"))
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PromptPlan(msgspec.Struct, frozen=True):
     """What the answer is to be read for."""
 
     tools: tuple[Tool, ...]
@@ -47,7 +47,7 @@ class Rendered(msgspec.Struct, frozen=True):
     """A request without tools, and how to read its answer; `plan` None: nothing is to be looked for."""
 
     request: Request
-    plan: Plan | None = None
+    plan: PromptPlan | None = None
     losses: tuple[Loss, ...] = ()
     prompt_length: int = 0
     tool_names: tuple[str, ...] = ()
@@ -95,14 +95,16 @@ def correction_turns(answer: str, reason: str) -> tuple[Turn, ...]:
 # -- the prompt --------------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, options: PromptedOptions, style: str, losses: list[Loss]) -> tuple[Plan | None, tuple[Tool, ...]]:
+def _plan(
+    request: Request, options: PromptedOptions, style: str, losses: list[Loss]
+) -> tuple[PromptPlan | None, tuple[Tool, ...]]:
     """What to teach and what to look for; None when the client wants no calls."""
     choice = request.tool_choice or ToolChoice()
     tools: list[Tool] = []
     seen: set[str] = set()
     for index, tool in enumerate(request.tools):
         if tool.kind == "hosted":
-            losses.append(Loss(f"tools[{index}]", "runs at its provider and can not be taught in a prompt"))
+            losses.append(Loss(f"tools[{index}]", "runs at its provider and cannot be taught in a prompt"))
             continue
         if options.name_chars and len(tool.name) > options.name_chars:
             raise ToolValidationError(
@@ -124,13 +126,13 @@ def _plan(request: Request, options: PromptedOptions, style: str, losses: list[L
         if not callable_tools:
             raise ToolValidationError(f"tool_choice names {choice.names[0]!r}, which is not declared", path="tool_choice")
     required = choice.mode in ("required", "named") or (choice.mode == "allowed" and choice.required)
-    plan = Plan(tuple(callable_tools), style, required=required, single=request.parallel is False)
+    plan = PromptPlan(tuple(callable_tools), style, required=required, single=request.parallel is False)
     losses.append(Loss("tools", "taught in the prompt and read from the answer's text", "emulated"))
     return plan, tuple(tools)
 
 
 def _prompt(
-    plan: Plan | None,
+    plan: PromptPlan | None,
     tools: Sequence[Tool],
     choice: ToolChoice | None,
     options: PromptedOptions,
@@ -138,7 +140,7 @@ def _prompt(
     results: Sequence[ToolResult],
     losses: list[Loss],
 ) -> str:
-    """Everything the model is told, as one text; empty when there is nothing to say."""
+    """All instructions for the model as one text; empty when there are none."""
     pieces: list[str] = []
     if plan is not None:
         pieces.append(tool_text(tools, options, style, losses))
@@ -171,7 +173,7 @@ def _tool_fields(tool: Tool) -> dict[str, Any]:
     return fields
 
 
-def _choice_words(plan: Plan, choice: ToolChoice | None) -> list[str]:
+def _choice_words(plan: PromptPlan, choice: ToolChoice | None) -> list[str]:
     words: list[str] = []
     if choice is not None and choice.mode == "named":
         words.append(templates.MUST_CALL_NAMED.replace("{name}", safe_json(choice.names[0])))
@@ -233,7 +235,6 @@ class _Writer:
         return "[" + ", ".join(_call_json(call) for call in calls) + "]"
 
     def results(self, results: Sequence[ToolResult]) -> str:
-        """The results of one turn."""
         lines = [safe_json(_result_fields(result)) for result in results]
         if self._format is None:
             return "\n".join([templates.RESULTS_HEAD, *lines])

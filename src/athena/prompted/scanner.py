@@ -1,4 +1,4 @@
-"""Finds calls in the text of an answer that was taught JSON (requirements C8, C11, C16; traps 25, 27).
+"""Finds calls in the text of an answer that was taught JSON.
 
 Calls may stand bare in prose, in inline code, or in a code fence of any tag, which then hold nothing else. All other JSON and
 all other code passes as text: JSON that is no call is followed to its end, so nothing inside it can be taken for one, and a
@@ -72,14 +72,12 @@ class JsonReader:
         return self._plain and "{" not in text and "[" not in text and "`" not in text
 
     def feed(self, text: str) -> list[Item]:
-        """What `text` decided."""
         if text and not self._closed:
             self._scan.push(text)
             self._advance()
         return self._drain()
 
     def close(self, *, ended_well: bool = True) -> list[Item]:
-        """The text ended. Idempotent."""
         if not self._closed:
             self._closed = True
             self._ended_well = ended_well

@@ -31,7 +31,7 @@ from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.prompted.options import PromptedOptions
 from athena.prompted.policy import POLICIES, StreamPolicy
 from athena.prompted.readers import CallGroup, FormatReader, FoundCall, FoundText, Item, Reader, Trouble
-from athena.prompted.render import Plan
+from athena.prompted.render import PromptPlan
 from athena.prompted.scanner import JsonReader
 from athena.prompted.validation import ArgumentCheck
 
@@ -86,7 +86,7 @@ class PromptedStage:
     def __init__(
         self,
         options: PromptedOptions,
-        plan: Plan,
+        plan: PromptPlan,
         *,
         choices: int = 1,
         limits: Limits = DEFAULT_LIMITS,
@@ -160,11 +160,10 @@ class PromptedStage:
         return sum(getattr(choice.reader, "candidates", choice.calls) for choice in self._choices.values())
 
     def forbid_reask(self) -> None:
-        """The client has seen something: the answer can not be taken back."""
+        """The client has seen something: the answer cannot be taken back."""
         self._may_reask = False
 
     def feed(self, events: Sequence[Event], now: float = 0.0) -> list[Event]:
-        """The events to show now."""
         out: list[Event] = []
         if self.deadline is not None and now >= self.deadline:
             self._close_window(out)
@@ -309,7 +308,6 @@ class PromptedStage:
         out.append(TextDelta(text, index))
 
     def _release(self, index: int, choice: _Choice, out: list[Event]) -> None:
-        """Held text is text."""
         if choice.held:
             text = "".join(choice.held)
             choice.held.clear()
@@ -463,7 +461,7 @@ class PromptedStage:
         self.deadline = None
 
     def _estimated(self) -> Usage:
-        """The upstream is not asked to its end, so nobody else counts."""
+        """The upstream is not asked to its end, so the count is estimated here."""
         if self._counted is not None:
             return self._with_spent(self._counted)
         tokens = max(1, self.content_length // _CHARS_PER_TOKEN)
@@ -518,7 +516,7 @@ class PromptedStage:
         self._ended = event.last
 
     def _take_after_all(self, index: int, choice: _Choice, out: list[Event]) -> bool:
-        """The answer was put aside to be asked for again, and that can not be: it counts as it is. False: that was the end."""
+        """The answer was put aside to be asked for again, and that cannot be: it counts as it is. False: that was the end."""
         items, choice.aside, choice.rejected = choice.aside, [], ""
         self._may_reask = False
         self._items(index, choice, items, out)

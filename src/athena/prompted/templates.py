@@ -1,7 +1,7 @@
 """The words in which a model is taught tools. Our own text, written for small models: short sentences, one example, few rules.
 
 A template holds exactly one placeholder and is filled by plain replacement, so percent signs and braces of schemas mean
-nothing (requirements C3, trap 30). What stands in a placeholder is JSON made by `safe_json`: one line per tool, in which no
+nothing. What stands in a placeholder is JSON made by `safe_json`: one line per tool, in which no
 text can end its string, its line or its message.
 """
 

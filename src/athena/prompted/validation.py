@@ -3,7 +3,7 @@
 `jsonschema-rs` comes with the default install; the bare core checks the structure by hand: types of declared properties and
 what is required. A schema that is no schema accepts everything: it is the client's, not the model's fault.
 
-Schemas come from strangers and the library can not be interrupted, so the work is bounded before it is begun (`schema_cost`):
+Schemas come from strangers and the library cannot be interrupted, so the work is bounded before it is begun (`schema_cost`):
 what would take more steps than allowed is only looked at by hand, and the verdict says so. All checks of one answer share one
 allowance. Patterns run on the engine that never backtracks.
 """
@@ -27,7 +27,7 @@ this value would take too many steps; the arguments are too long; the answer has
 STEPS = 200_000
 """For one check: about two milliseconds."""
 LATE_STEPS = 1_000_000
-"""For one check that keeps nobody waiting."""
+"""For one check that delays no request."""
 ANSWER_STEPS = 3_000_000
 """For all checks of one answer, schemas made ready for them included."""
 _STEPS_PER_CHARACTER = 2
@@ -74,7 +74,7 @@ class ArgumentCheck:
         try:
             value = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            # Legal JSON that msgspec does not read (a lone surrogate): the structure can not be judged.
+            # Legal JSON that msgspec does not read (a lone surrogate): the structure cannot be judged.
             return Verdict()
         check = self._checks.get(name)
         if check is None:
@@ -174,7 +174,7 @@ _CHECKS: BoundedCache[bytes, SchemaCheck] = BoundedCache(_CACHE_BYTES)
 def _ready(text: bytes) -> SchemaCheck:
     found = _CHECKS.get(text)
     if found is None:
-        # Read anew: what a client's request shares between tools is not shared here, and nobody else can change it.
+        # Read anew: what a client's request shares between tools is not shared here, and nothing else can change it.
         found = SchemaCheck(msgspec.json.decode(text), analysed=True)
         _CHECKS.put(text, found, len(text) * _BYTES_PER_BYTE + found.engine_bytes)
     return found

@@ -31,7 +31,7 @@ _BUCKETS = 10
 
 
 class State(Enum):
-    """Whether requests pass."""
+    """Closed: requests pass. Open: none do. Half open: some test whether the upstream is back."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -47,7 +47,7 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Breaker:
-    """The breaker of one upstream. `on_change` is told of every new state."""
+    """The breaker of one upstream. `on_change` is called with every new state."""
 
     def __init__(
         self, settings: Health, clock: Callable[[], float], on_change: Callable[[State, str], None] = lambda state, why: None
@@ -171,6 +171,5 @@ class _Window:
         return self._total, self._failed
 
     def clear(self) -> None:
-        """Begin anew."""
         self._buckets.clear()
         self._total = self._failed = 0

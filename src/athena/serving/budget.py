@@ -1,9 +1,9 @@
 """Bytes that everything in one process may hold together: request bodies, what they become, answers, unsent output.
 
-Pure: values in, decisions out, the clock is handed in. Whoever is about to hold bytes asks first (`Lease.resize`) and is
-refused where they do not fit; whoever finds that it holds bytes already (`Lease.hold`) is only counted, and others are refused
-meanwhile. Requests may take all but an eighth of the limit. The rest is for the answers to those requests that were let in: it
-is better to refuse a new request than to break an answer off.
+Pure: values in, decisions out, the clock is handed in. Code that is about to hold bytes asks first (`Lease.resize`) and is
+refused where they do not fit; code that finds that it holds bytes already (`Lease.hold`) is only counted, and others are
+refused meanwhile. Requests may take all but an eighth of the limit. The rest is for the answers to those requests that were let
+in: it is better to refuse a new request than to break an answer off.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Budget:
         self.set_limit(limit)
         self.used = 0
         self.peak = 0
-        """The most that was used since somebody set it to 0."""
+        """The most that was used since it was reset to 0."""
         self._clock = clock
         self._on_refusal = on_refusal
         self._refused_at: float | None = None
 
     def set_limit(self, limit: int) -> None:
-        """Another limit from now on; nobody loses what it has."""
+        """Another limit from now on; existing leases keep what they have."""
         self.limit = limit
         self.for_requests = int(limit * _FOR_REQUESTS)
 
     @property
     def is_short(self) -> bool:
-        """Was somebody refused a moment ago? Then those who hold bytes without using them are to give them back."""
+        """Was a request refused a moment ago? Then those who hold bytes without using them are to give them back."""
         return self._refused_at is not None and self._clock() - self._refused_at < _SHORT_FOR_S
 
     def lease(self, *, answer: bool = False) -> Lease:
@@ -44,7 +44,7 @@ class Budget:
         return Lease(self, answer=answer)
 
     def refuse(self) -> None:
-        """Somebody was refused."""
+        """Note that a request did not fit, so that idle holders give memory back."""
         self._refused_at = self._clock()
         self._on_refusal()
 
@@ -61,7 +61,7 @@ class Lease:
 
     @property
     def most(self) -> int:
-        """The most it could ever have, if nobody else had anything."""
+        """The most it could ever have, if no other lease had anything."""
         return self._budget.limit if self._answer else self._budget.for_requests
 
     def resize(self, size: int) -> bool:
@@ -87,7 +87,6 @@ class Lease:
             budget.peak = budget.used
 
     def close(self) -> None:
-        """Give everything back."""
         if self.size:
             self._budget.used -= self.size
             self.size = 0

@@ -47,7 +47,7 @@ class CallChecks:
         return lambda: [check.verdict(call.name, call.arguments, LATE_STEPS) for call in calls]
 
     def judge(self, verdict: Verdict) -> None:
-        """Count what a check said."""
+        """Count the outcome of one check."""
         if verdict.problem:
             self._count_bad("off_schema")
         if verdict.unchecked:

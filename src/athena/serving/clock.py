@@ -42,7 +42,7 @@ class ClientLimits(msgspec.Struct, frozen=True):
 
 
 class Due(Enum):
-    """What has run out."""
+    """Which limit has run out first; a keep-alive counts as one."""
 
     NOTHING = auto()
     KEEP_ALIVE = auto()
@@ -61,8 +61,8 @@ class Clock:
     """The limits of one request. All times are those of the driver's clock."""
 
     __slots__ = (
-        "_beat_at", "_blocked_since", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at", "_timeouts",
-        "_total_at", "_window_at", "deadline",
+        "_blocked_since", "_client_due_at", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at",
+        "_timeouts", "_total_at", "_window_at", "deadline",
     )  # fmt: skip
 
     def __init__(self, limits: ClientLimits, now: float) -> None:
@@ -76,8 +76,8 @@ class Clock:
         self._far = False
         """The deadline is that of a limit, not the next look at whether the answer has ended."""
         self._total_at = self._silence_at = self._window_at = inf
-        self._beat_at = now + min(limits.hold_head, limits.keep_alive)
-        self.deadline = self._beat_at
+        self._client_due_at = now + min(limits.hold_head, limits.keep_alive)
+        self.deadline = self._client_due_at
         """When `look` is to be called."""
 
     def sending(self, now: float, timeouts: Timeouts) -> None:
@@ -87,7 +87,7 @@ class Clock:
         self._quiet_since, self._heard = now, False
 
     def reading(self, now: float) -> None:
-        """Its answer begins."""
+        """The upstream's answer begins: the first-byte limit no longer runs, the idle limit does."""
         self._sets_silence(now + _MOMENT, far=False)
 
     def read(self) -> None:
@@ -96,7 +96,6 @@ class Clock:
         self._far = False
 
     def heard(self, now: float) -> None:
-        """The upstream said something."""
         self._quiet_since, self._heard = now, True
         if self._far:
             self._sets_silence(now + _MOMENT, far=False)
@@ -107,7 +106,6 @@ class Clock:
         self.deadline = min(self.deadline, self._window_at)
 
     def shown(self, now: float) -> None:
-        """Bytes went to the client."""
         self._last_shown = now
 
     def blocked(self, now: float) -> None:
@@ -117,22 +115,22 @@ class Clock:
             self.deadline = min(self.deadline, now + self._limits.write)
 
     def drained(self) -> None:
-        """It takes them again."""
+        """The client reads again, so its write limit stops."""
         self._blocked_since = 0.0
 
     def is_window_over(self, now: float) -> bool:
-        """May no more calls come?"""
+        """Whether the time in which more calls are collected has passed."""
         return now >= self._window_at
 
     def look(self, now: float, *, finished: bool, has_head: bool, waits_for_us: bool, has_unread: bool) -> Due:
         """What has run out, if anything, and when to look again.
 
         `finished`: only the end of the answer is missing. `waits_for_us`: nothing is read from the upstream right now.
-        `has_unread`: it has sent what nobody has read yet.
+        `has_unread`: it has sent what is still unread.
         """
         due = self._look(now, finished=finished, has_head=has_head, waits_for_us=waits_for_us, has_unread=has_unread)
         blocked_until = self._blocked_since + self._limits.write if self._blocked_since else inf
-        self.deadline = min(self._beat_at, self._silence_at, self._total_at, self._window_at, blocked_until)
+        self.deadline = min(self._client_due_at, self._silence_at, self._total_at, self._window_at, blocked_until)
         return due
 
     def _look(self, now: float, *, finished: bool, has_head: bool, waits_for_us: bool, has_unread: bool) -> Due:
@@ -144,7 +142,7 @@ class Clock:
             due = self._silence(now, finished=finished, waits_for_us=waits_for_us, has_unread=has_unread)
             if due is not Due.NOTHING:
                 return due
-        return self._beat(now, has_head=has_head)
+        return self._client_due(now, has_head=has_head)
 
     def _silence(self, now: float, *, finished: bool, waits_for_us: bool, has_unread: bool) -> Due:
         if waits_for_us:
@@ -167,15 +165,15 @@ class Clock:
             return _MOMENT, Due.IDLE
         return (self._timeouts.idle, Due.IDLE) if self._heard else (self._timeouts.first_byte, Due.FIRST_BYTE)
 
-    def _beat(self, now: float, *, has_head: bool) -> Due:
-        if now < self._beat_at:
+    def _client_due(self, now: float, *, has_head: bool) -> Due:
+        if now < self._client_due_at:
             return Due.NOTHING
         limits = self._limits
         due_at = self._last_shown + (limits.keep_alive if has_head else limits.hold_head)
         if now < due_at:
-            self._beat_at = min(due_at, now + limits.keep_alive)
+            self._client_due_at = min(due_at, now + limits.keep_alive)
             return Due.NOTHING
-        self._beat_at = now + limits.keep_alive
+        self._client_due_at = now + limits.keep_alive
         return Due.NOTHING if self._blocked_since else Due.KEEP_ALIVE
 
     def _sets_silence(self, when: float, *, far: bool) -> None:

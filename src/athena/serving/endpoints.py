@@ -108,7 +108,7 @@ def _plain_spelling(path: str) -> str | None:
 
 
 def unknown_path(path: str) -> ClientError:
-    """The error for a path that nobody serves, with the nearest ones that are."""
+    """The error for an unknown path, with the nearest ones that are."""
     known = [*_FIXED, *_PASSED, "/v1/models", "/v1beta/models"]
     near = difflib.get_close_matches(path[:200].rstrip("/"), known, n=2, cutoff=0.6)
     hint = f"; nearest: {', '.join(near)}" if near else ""

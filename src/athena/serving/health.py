@@ -34,14 +34,14 @@ class Visit:
             self._pass = None
 
     def abandoned(self) -> None:
-        """The request is over without a word about the upstream, unless that is known already."""
+        """The request is over and says nothing about the upstream's health, unless that is known already."""
         if self._pass is not None:
             self._breaker.abandoned(self._pass)
             self._pass = None
 
 
 class UpstreamHealth:
-    """The breakers of all upstreams."""
+    """One circuit breaker for each upstream."""
 
     def __init__(
         self, settings: Health, clock: Callable[[], float], on_change: OnChange = lambda upstream, state, why: None
@@ -52,7 +52,6 @@ class UpstreamHealth:
         self._breakers: dict[str, Breaker] = {}
 
     def breaker(self, upstream: str) -> Breaker:
-        """The breaker of an upstream."""
         known = self._breakers.get(upstream)
         if known is None:
 
@@ -67,7 +66,6 @@ class UpstreamHealth:
         return self.breaker(upstream).is_up
 
     def visit(self, upstream: str) -> Visit:
-        """A request goes there."""
         return Visit(self.breaker(upstream))
 
     def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
@@ -105,7 +103,7 @@ class RetryBudget:
         self._tokens = self._RESERVE
 
     def request(self) -> None:
-        """A first attempt was made."""
+        """Count a first attempt; retries are a share of these."""
         self._tokens = min(self._tokens + self._share, 100 * self._RESERVE)
 
     def take(self) -> bool:

@@ -6,7 +6,7 @@ that inflates, or whose text turns out to be wide or full of tiny values, asks f
     announce / growing     the body is coming in, or being inflated
     weighed                it is whole: room to decode it and to make the upstream's request of it
     decoded, built         the body is gone; the decoded request and the upstream's request stay
-    answering              the upstream answers and nobody else will be asked: its request is gone too
+    answering              the upstream answers and no other target will be asked: its request is gone too
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from athena.serving.budget import Budget
 from athena.serving.weight import READING, Weight
 
 RETRY_AFTER_S = 2.0
-"""What a client that is refused for want of room is told to wait."""
+"""The delay in the answer to a client that is refused for lack of memory."""
 _REQUEST = 32 * 1024
 """What a request takes besides its body: its task, its objects, the buffers of two connections."""
 _FREE = 64 * 1024
@@ -75,7 +75,6 @@ class RequestMemory:
         self._weight = weight
 
     def built(self) -> None:
-        """The upstream's request is made."""
         self._lease.hold(_REQUEST + self._weight.text + self._weight.call)
 
     def answering(self) -> None:
@@ -83,7 +82,6 @@ class RequestMemory:
         self._lease.hold(_REQUEST + self._weight.text)
 
     def close(self) -> None:
-        """The request is over."""
         self._lease.close()
 
     def _need(self, size: int) -> None:

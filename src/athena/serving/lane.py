@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 Request = TypeVar("Request")
 
 
-class Turn(Enum):
-    """What came of entering."""
+class Entry(Enum):
+    """What a request gets when it enters a lane: a place, a wait, or a refusal."""
 
     IN_WORK = "in_work"
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class Turn(Enum):
 
 
 class Lane(Generic[Request]):
-    """The places of one upstream."""
+    """The limited places for requests that one upstream handles at a time."""
 
     def __init__(self, places: int, queue: int) -> None:
         self.places = places
@@ -39,21 +39,21 @@ class Lane(Generic[Request]):
         """By caller; the first caller is served next."""
 
     def begin(self) -> bool:
-        """A request takes a place, if one is free and nobody waits for it."""
+        """A request takes a place, if one is free and no request waits for it."""
         if self.in_work >= self.places or self.waiting:
             return False
         self.in_work += 1
         return True
 
-    def enter(self, caller: str, request: Request) -> Turn:
+    def enter(self, caller: str, request: Request) -> Entry:
         """A request asks for a place, and waits for it if need be."""
         if self.begin():
-            return Turn.IN_WORK
+            return Entry.IN_WORK
         if self.waiting >= self.queue:
-            return Turn.REFUSED
+            return Entry.REFUSED
         self._waiting.setdefault(caller, deque()).append(request)
         self.waiting += 1
-        return Turn.WAITING
+        return Entry.WAITING
 
     def leave(self) -> None:
         """A request in work is done. Its place is free: `admit` says who gets it."""

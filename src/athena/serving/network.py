@@ -161,7 +161,6 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def authority(self) -> str:
-        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 

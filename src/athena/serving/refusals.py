@@ -40,8 +40,8 @@ _NEVER_LEFT_OUT = frozenset({
 """What a request means, how long it may be and who may keep it: without these it would be another one."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """One row of the table."""
+class RefusalRule(msgspec.Struct, frozen=True):
+    """One row of `refusals.toml`: words of an upstream's refusal, and what to leave out."""
 
     feature: str
     says: tuple[re.Pattern[str], ...]
@@ -51,11 +51,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 @cache
-def known_refusals() -> dict[str, Refusal]:
+def known_refusals() -> dict[str, RefusalRule]:
     """The rows of `refusals.toml`, by feature."""
     table = tomllib.loads(files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
     return {
-        row["feature"]: Refusal(
+        row["feature"]: RefusalRule(
             feature=row["feature"],
             says=tuple(re.compile(pattern, re.IGNORECASE) for pattern in row["says"]),
             unless=tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in row.get("unless", ())),
@@ -85,7 +85,7 @@ def refused_features(error: Error, request: Request, sent: bytes) -> tuple[str, 
     return ()
 
 
-def _refused_fields(refusal: Refusal, error: Error, message: str, own_words: str, sent: bytes) -> tuple[str, ...]:
+def _refused_fields(refusal: RefusalRule, error: Error, message: str, own_words: str, sent: bytes) -> tuple[str, ...]:
     fields = [
         match["field"]
         for pattern in refusal.says

@@ -1,4 +1,4 @@
-"""May a failed attempt be repeated, and when (`reliability.md` 7)?
+"""May a failed attempt be repeated, and when?
 
 Only while the client has had no byte, and only when the upstream never got the request or said itself "not done". Anything else
 may have run and been paid.
@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from athena.model.events import Error
 
-# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to mend.
+# Statuses that say "not done": another attempt may help. Others are the client's or the operator's to fix.
 _RETRY_STATUSES = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _NEXT_TARGET_STATUSES = _RETRY_STATUSES | {401, 402, 403, 404}
 _NO_PLACE = frozenset(("queue_full", "queue_timeout"))
@@ -35,7 +35,7 @@ def is_retryable(error: Error | None, *, request_sent: bool, after_timeout: bool
 
 
 def may_move_on(error: Error) -> bool:
-    """May another target be asked?"""
+    """Whether another target may be asked after this failure."""
     if error.status is not None:
         return error.status in _NEXT_TARGET_STATUSES
     if is_own_limit(error):

@@ -9,12 +9,12 @@ and tells what came of it. The states, and the calls that each allows:
 | state | what is happening | calls, and the state that follows |
 |---|---|---|
 | CHOOSING | the first target is to be chosen | `next`: BUILDING, or OVER with an error |
-| BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it can not be made |
+| BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it cannot be made |
 | READY | it is made | `next` says what to send; `sending`: SENDING; `failed`: FAILED |
 | SENDING | it is on its way | `head`: READING; `failed`: FAILED, or OVER when the client has its head |
 | READING | the answer comes in | `data`, `end`: READING, OVER; FAILED if it failed unseen; READY if the model is asked again |
 | FAILED | the client has seen nothing of it | `next`: BUILDING for the next attempt, PAUSING, or OVER with the error |
-| MOVING | a fallback can not be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
+| MOVING | a fallback cannot be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
 | PAUSING | the same target is asked again in a moment | `next`: PAUSING or BUILDING |
 | OVER | the client has its answer, or is gone | `close`: CLOSED |
 | CLOSED | everything that watches was told | none |
@@ -27,7 +27,7 @@ The rules, in the order in which they bite:
 - The client's head waits for the first event that decides the answer, but only so long; then keep-alives begin.
 - An upstream that refuses what a request holds is asked again without it, tools in the prompt; where that fails too, the
   first error is told.
-- A fallback that can not be asked this request is none: the failure that led to it is told.
+- A fallback that cannot be asked this request is none: the failure that led to it is told.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ Action = Build | Send | Pause | Tell
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An attempt that failed before the client had seen anything, and what the client is told if it was the last one."""
+    """An attempt that failed before the client had seen anything, and the error for the client if it was the last one."""
 
     exchange: Exchange | None
     step: Step
@@ -138,7 +138,7 @@ class Serving:
         now: float,
         body: bytes = b"",
     ) -> None:
-        """`headers` and `key` are the client's, and so is `body`, where somebody watches who wants to see it."""
+        """`headers` and `key` are the client's, and so is `body`, where a tap wants to see it."""
         self.record = record
         self.request = request
         self.state = State.CHOOSING
@@ -210,7 +210,7 @@ class Serving:
             self._position += 1
             self._tries = 0
             if self._position < last and not self._shared.health.is_up(self.target.upstream):
-                continue  # by now somebody else tries whether it is back
+                continue  # another request is probing it by now
             return self._try_target()
         assert self._failure is not None
         return self._tell(self._failure, now)
@@ -234,7 +234,7 @@ class Serving:
         return Send(target, target.path(exchange.call.path), headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
-        """The attempt failed, and nobody has seen it."""
+        """The attempt failed, and it was not shown."""
         failure = self._failure
         assert failure is not None
         trial = self._trial
@@ -287,7 +287,7 @@ class Serving:
         return self._targets[self._position]
 
     def build(self) -> None:
-        """Make the upstream's request. This is the one call that a thread may make, while nobody else touches this object."""
+        """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
         self._expect(State.BUILDING)
         target, record, route = self.target, self.record, self._route
         assert route is not None
@@ -320,14 +320,14 @@ class Serving:
             self.state = State.FAILED
 
     def _refused(self, error: AthenaError) -> Step:
-        """The request can not be put to a target: an answer like any other failure, but never tried again."""
+        """The request cannot be put to a target: an answer like any other failure, but never tried again."""
         event = error_event(error)
         answer = get_dialect(self.request.dialect).encode_error(event, self.record.request_id)
         self.record.error = event.code
         return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
 
     def sending(self, now: float) -> None:
-        """The request goes out."""
+        """The driver starts to send the request: the limits of the attempt run from here."""
         self._expect(State.READY)
         self.state = State.SENDING
         self._visit = self._shared.health.visit(self.target.upstream)
@@ -372,7 +372,6 @@ class Serving:
         return exchange.upstream_data(data, now)
 
     def work_end(self, failure: UpstreamError | None) -> Step:
-        """The same for `end`."""
         self._expect(State.READING)
         return self._present().upstream_end(failure)
 
@@ -422,7 +421,7 @@ class Serving:
             self._answer.close()
             self._answer = None
         if step.again is not None:
-            # The model is asked once more: nobody has seen what it said.
+            # The model is asked once more: its answer was not shown.
             self._abandon()
             self.state = State.READY
             return NOTHING
@@ -455,7 +454,7 @@ class Serving:
         self._visit = None
 
     def _abandon(self) -> None:
-        """The attempt ends without a word about the upstream."""
+        """The attempt ends and says nothing about the upstream's health."""
         if self._visit is not None:
             self._visit.abandoned()
             self._visit = None
@@ -488,7 +487,7 @@ class Serving:
     def tick(self, now: float, *, waits_for_us: bool = False, has_unread: bool = False) -> Step:
         """Time has passed: call it at `clock.deadline`. What the client is to get, if anything.
 
-        `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what nobody has read yet.
+        `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what is still unread.
         """
         exchange = self._exchange
         if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
@@ -541,7 +540,7 @@ class Serving:
         return step
 
     def close(self, now: float) -> None:
-        """The request is over, however it ended: everything that watches is told."""
+        """The request is over, however it ended: every tap is called."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -614,7 +613,7 @@ class Serving:
         if step.head.status >= 400 and self._shared.answers.stop_retries and self._is_final():
             headers["x-should-retry"] = "false"
         if exchange is not None and self.state is State.READING:
-            # The client gets this upstream's answer: nobody else will be asked.
+            # The client gets this upstream's answer: no other target will be asked.
             exchange.forget_call()
             self._memory.answering()
             if step.head.status == 200 and self._visit is not None:

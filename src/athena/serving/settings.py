@@ -15,7 +15,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """Second tries, only before the client has seen a byte."""
+    """Retries of failed requests, made only while the client has not received a byte."""
 
     attempts: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after the first attempt."""
@@ -30,7 +30,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """When an upstream rests."""
+    """When an upstream is in cooldown after failures."""
 
     failures: Count = 5
     """Failures in a row after which an upstream is left out while a fallback exists; 0: never."""

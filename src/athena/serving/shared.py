@@ -21,7 +21,7 @@ from athena.serving.tokens import TokenCounter
 
 
 class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How answers are written."""
+    """Settings of the way in which answers are written for clients."""
 
     stream_error_stop: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
@@ -69,12 +69,12 @@ class Shared:
         return any(watcher.wants_bodies() for watcher in self.watchers)
 
     def taps(self, record: Record, request: Request, key: str | None) -> tuple[Tap, ...]:
-        """Whoever wants to see this request."""
+        """The taps that watch this request."""
         found = (watcher.watch(record, request, key) for watcher in self.watchers)
         return tuple(tap for tap in found if tap is not None)
 
     def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
-        """What an exchange is told."""
+        """The options of an exchange with this target."""
         answers = self.answers
         return Options(
             seed=record.request_id,

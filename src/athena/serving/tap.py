@@ -1,6 +1,6 @@
 """How anything watches: one protocol for the request line, the numbers, raw streams, recordings and whatever comes later.
 
-A `Watcher` is asked once for each request and gives a `Tap`, or None where it does not want to see that request. Where nobody
+A `Watcher` is asked once for each request and gives a `Tap`, or None where it does not want to see that request. Where no one
 wants to see the bytes, nothing is done for them.
 """
 

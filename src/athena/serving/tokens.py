@@ -1,7 +1,9 @@
 """How many tokens a request is, without asking anybody: an estimate that learns from what upstreams report.
 
-No tokenizer of the fifty models behind a gateway is at hand, and a count endpoint must never fail (`dialects.md` 3.14). So the
+No tokenizer of the fifty models behind a gateway is at hand, and a count endpoint must never fail. So the
 text is measured, and what a model makes of that measure is learned from its upstream's own counts.
+
+Wire facts: docs/reference/wire-facts.md#token-counts-and-model-lists.
 """
 
 from __future__ import annotations
@@ -52,7 +54,6 @@ def _turns(turns: Sequence[Turn]) -> int:
 
 
 def _around(request: Request) -> int:
-    """All but the turns."""
     total = sum(map(_part, request.system))
     for tool in request.tools:
         total += _PER_TOOL + _text(tool.name) + _text(tool.description or "")

@@ -65,8 +65,8 @@ class NoUpstream(CanNotRun):
     code = "no_upstream"
 
 
-class Gateway(msgspec.Struct, frozen=True):
-    """A gateway that answers."""
+class AgentGateway(msgspec.Struct, frozen=True):
+    """The gateway that a coding agent is pointed at."""
 
     url: str
     models: tuple[str, ...]
@@ -87,7 +87,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     wish: Wish | None = None
     """A gateway to start for the duration."""
     check: bool = True
-    """Do not begin while the upstream can not be reached or refuses its key."""
+    """Do not begin while the upstream cannot be reached or refuses its key."""
 
 
 def run(
@@ -170,7 +170,7 @@ def find_executable(agent: Agent) -> str:
     )
 
 
-def choose_model(agent: Agent, wanted: str | None, gateway: Gateway) -> str:
+def choose_model(agent: Agent, wanted: str | None, gateway: AgentGateway) -> str:
     """The model to run on: the wanted one, else the first that the gateway lists, else the agent's own choice (empty)."""
     if wanted or agent.brings_models:
         return wanted or ""
@@ -229,7 +229,7 @@ def log_of_run(state_dir: str) -> Path:
 def started_gateway(
     wish: Wish, log: Path, tell: Callable[[str], None] = lambda text: None, requests: Path | None = None
 ) -> Iterator[Up]:
-    """A gateway of our own on a free loopback port. What went wrong in it is told at the end.
+    """A gateway of our own on a free loopback port. What went wrong in it is printed at the end.
 
     It writes to `log` what it says, and its requests to the file `requests` if its configuration names one.
     """
@@ -290,12 +290,12 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> Up:
     return msgspec.json.decode(line, type=Up)
 
 
-def ask(url: str, key: str) -> Gateway:
+def ask(url: str, key: str) -> AgentGateway:
     """What the gateway offers. Raises CanNotRun when it is not there or refuses the key."""
     try:
         listing, headers = _get(url + "/v1/models", key)
         states = dict(pair.split("=", 1) for pair in headers.get("x-athena-upstreams", "").split(", ") if "=" in pair)
-        return Gateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
+        return AgentGateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
     except urllib.error.HTTPError as error:
         if error.code == 401:
             raise CanNotRun(f"the gateway at {url} asks for a key\ngive it one: --key KEY") from None
@@ -307,8 +307,8 @@ def ask(url: str, key: str) -> Gateway:
         raise CanNotRun(f"what answers at {url} is no gateway") from None
 
 
-def check_upstreams(gateway: Gateway, tell: Callable[[str], None]) -> None:
-    """Raises CanNotRun when no upstream of the gateway can be used; tells of single ones that can not."""
+def check_upstreams(gateway: AgentGateway, tell: Callable[[str], None]) -> None:
+    """Raises CanNotRun when no upstream of the gateway can be used; tells of single ones that cannot."""
     failed = [name for name, state in gateway.upstreams.items() if state in ("unreachable", "refused")]
     if not failed:
         return
@@ -323,7 +323,7 @@ def check_upstreams(gateway: Gateway, tell: Callable[[str], None]) -> None:
     )
 
 
-def ask_window(gateway: Gateway, key: str, models: Sequence[str]) -> Window:
+def ask_window(gateway: AgentGateway, key: str, models: Sequence[str]) -> Window:
     """How much the models take, the smallest of them; of names that an agent brings, those that lead to another model."""
     windows = []
     for model in models:
@@ -360,7 +360,7 @@ def home_of_agent(agent: Agent, state_dir: str, otherwise: Path) -> Path:
 
 
 def write_files(plan: Launch) -> None:
-    """The files of a plan, for nobody else to read."""
+    """The files of a plan, readable by this user only."""
     for path, text in plan.files.items():
         path.parent.mkdir(mode=0o700, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -376,7 +376,7 @@ def run_in_foreground(plan: Launch, url: str) -> int:
         try:
             signals.process = process = subprocess.Popen(plan.command, env=environment)
         except OSError as error:
-            raise CanNotRun(f"{plan.command[0]} can not be run: {error.strerror or error}") from None
+            raise CanNotRun(f"{plan.command[0]} cannot be run: {error.strerror or error}") from None
         code = process.wait()
     return code if code >= 0 else 128 - code
 

@@ -9,7 +9,7 @@ person's own settings and sessions stay where they are and are never written. In
     {context|128000}        the same with a value of last resort
     {context>100000}        the same where it is at least that
 
-An entry whose value can not be filled in, because no model is chosen or its window is not known, is left out; one whose name
+An entry whose value cannot be filled in, because no model is chosen or its window is not known, is left out; one whose name
 ends in `?` also when nothing is left in it.
 """
 
@@ -59,7 +59,7 @@ class OverlaidHome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """One coding agent."""
+    """How one coding agent is found, configured and started."""
 
     name: str
     title: str
@@ -81,7 +81,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     file: SettingsFile | None = None
     home: OverlaidHome | None = None
     needs_model: bool = False
-    """It can not start without a model's name."""
+    """It cannot start without a model's name."""
     brings_models: tuple[str, ...] = ()
     """Names of its own that the gateway maps: nothing is chosen for it unasked."""
     needs_tokens: int = 0
@@ -97,7 +97,7 @@ class Launch(msgspec.Struct, frozen=True):
     variables: Mapping[str, str]
     removed: tuple[str, ...]
     files: Mapping[Path, str] = {}
-    """To be written before, readable by nobody else: they may hold the key."""
+    """To be written before, readable by this user only: they may hold the key."""
 
 
 _CHAT_PROVIDER = {

@@ -1,7 +1,7 @@
-"""The gateway in the background: started, found, followed and stopped (requirements 1.1 A).
+"""The gateway in the background: started, found, followed and stopped.
 
 The directory `state_dir` holds `athena.pid` (JSON, mode 600, replaced whole), `athena.log` and `athena.lock`. The running
-process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once can not mislead.
+process holds the lock for as long as it lives, so a stale file, a reused process id or two starts at once cannot mislead.
 A gateway in a terminal leaves word of itself too, in `terminals/PID.json`, which it keeps locked while it lives.
 A directory or file that another user controls is refused: it could name somebody else's gateway as ours.
 """
@@ -28,14 +28,14 @@ from athena.shells.own_files import UnsafePlace, check_directory, open_own, own_
 from athena.shells.server import Plan, Started, serve
 
 KEY_VARIABLE = "_ATHENA_UPSTREAM_KEY"
-"""Carries a key from the starting process to the background one: unlike arguments, others can not read it."""
+"""Carries a key from the starting process to the background one: unlike arguments, others cannot read it."""
 LOWEST_PORT = 1024
 _STATE_BYTES = 64 * 1024
 _TAIL_LINES = 20
 _HASTE_SECONDS = 2.0
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     """What the background process tells about itself."""
 
     pid: int
@@ -50,7 +50,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uptime_s(self) -> float:
-        """Seconds since it started."""
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.start_time)).total_seconds())
 
 
@@ -72,14 +71,14 @@ class Home:
 
     # -- state -------------------------------------------------------------------------------------------------------------
 
-    def read(self) -> State | None:
+    def read(self) -> DaemonState | None:
         """The state file as it is, of a running process or not."""
         try:
-            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=State)
+            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=DaemonState)
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def write(self, state: State) -> None:
+    def write(self, state: DaemonState) -> None:
         """Replace the state file in one step; mode 600."""
         replace_own(self.pid_file, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
@@ -92,13 +91,13 @@ class Home:
     # -- gateways in terminals ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def announced(self) -> Iterator[Callable[[State], None]]:
+    def announced(self) -> Iterator[Callable[[DaemonState], None]]:
         """For a gateway in a terminal: what it hands over is found by others until it ends. Where nothing can be written,
         nobody finds it, and it serves all the same."""
         descriptors: list[int] = []
         file = self.terminals / f"{os.getpid()}.json"
 
-        def announce(state: State) -> None:
+        def announce(state: DaemonState) -> None:
             with contextlib.suppress(OSError):
                 own_directory(self.directory)
                 own_directory(self.terminals)
@@ -116,7 +115,7 @@ class Home:
                     file.unlink(missing_ok=True)
                 os.close(descriptor)
 
-    def in_terminals(self) -> list[State]:
+    def in_terminals(self) -> list[DaemonState]:
         """The gateways that run in terminals, the one that was started last first."""
         found = []
         with contextlib.suppress(OSError):
@@ -151,16 +150,16 @@ class Home:
         earlier = read_own(self.pid_file, _STATE_BYTES)
         try:
             if earlier:
-                msgspec.json.decode(earlier, type=State)
+                msgspec.json.decode(earlier, type=DaemonState)
         except msgspec.MsgspecError:
             message = f"{self.pid_file} is there already and is not a state file of Athena; move it away"
             raise UnsafePlace(message) from None
 
     def _unusable(self, error: OSError) -> AthenaError:
-        return AthenaError(f"the state directory {self.directory} can not be used: {error.strerror or error}", code="state_dir")
+        return AthenaError(f"the state directory {self.directory} cannot be used: {error.strerror or error}", code="state_dir")
 
     def is_locked(self) -> bool:
-        """Does a background process live?"""
+        """Whether a background process holds the lock."""
         try:
             descriptor = open_own(self.lock_file, os.O_RDWR)
         except OSError:
@@ -173,7 +172,7 @@ class Home:
             os.close(descriptor)
         return False
 
-    def running(self) -> State:
+    def running(self) -> DaemonState:
         """The state of the running process. Raises NotRunning, and AthenaError for a directory that others control."""
         try:
             check_directory(self.directory)
@@ -187,7 +186,7 @@ class Home:
         return state
 
 
-def _living(file: Path) -> State | None:
+def _living(file: Path) -> DaemonState | None:
     """What a gateway in a terminal says of itself; None, and the file removed, when it has ended."""
     try:
         descriptor = open_own(file, os.O_RDWR)
@@ -197,7 +196,7 @@ def _living(file: Path) -> State | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=State)
+            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=DaemonState)
         return None
     else:
         with contextlib.suppress(OSError):
@@ -210,7 +209,7 @@ def _living(file: Path) -> State | None:
 # -- start -----------------------------------------------------------------------------------------------------------------
 
 
-def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float) -> State:
+def launch(home: Home, arguments: Sequence[str], environment: Mapping[str, str], patience: float) -> DaemonState:
     """Start `athena serve` with these arguments in the background; its state once it listens. Raises AthenaError."""
     lock = home.lock()
     try:
@@ -242,11 +241,11 @@ def _opened_log(home: Home) -> int:
         if not os.fstat(log).st_size:
             os.write(log, logs.plain_line("started in the background").encode())
     except OSError as error:
-        raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
+        raise AthenaError(f"the log file cannot be written: {error}", code="log_file") from None
     return log
 
 
-def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> State:
+def _await_start(home: Home, process: subprocess.Popen[bytes], patience: float, already: int) -> DaemonState:
     deadline = time.monotonic() + patience
     while True:
         state = home.read()
@@ -297,9 +296,9 @@ def serve_in_terminal(plan: Plan) -> int:
         return serve(msgspec.structs.replace(plan, on_started=started))
 
 
-def _state(plan: Plan, result: Started, log_file: str) -> State:
+def _state(plan: Plan, result: Started, log_file: str) -> DaemonState:
     files = plan.loaded.files
-    return State(
+    return DaemonState(
         pid=os.getpid(),
         port=result.port,
         start_time=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,7 +6,7 @@ from it. It is no language model: it picks a tool that the question seems to spe
 
 An agent may run what it is told without asking, so the demo calls only tools that read something harmless: those of `_READS`,
 known by their names, with arguments that all come from that table. It never calls a tool that runs, writes, changes or fetches
-anything, never copies a word of the conversation into an argument, and quotes a tool's result so that it can not be read as
+anything, never copies a word of the conversation into an argument, and quotes a tool's result so that it cannot be read as
 another call.
 
 Its sibling `athena-demo-prompted` has no tools at all and refuses them. It follows instructions in its prompt literally: it

@@ -32,7 +32,6 @@ class DemoServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
 

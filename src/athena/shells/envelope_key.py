@@ -32,7 +32,7 @@ def kept_envelope_key(config: Config) -> bytes:
     except UnsafePlace as error:
         raise AthenaError(f"the envelope key is not usable: {error}", code="envelope_key") from None
     except OSError as error:
-        LOG.warning("the envelope key can not be kept (%s); reasoning state ends with this process", error)
+        LOG.warning("the envelope key cannot be kept (%s); reasoning state ends with this process", error)
         return secrets.token_bytes(32)
 
 
@@ -48,13 +48,13 @@ def _made(path: Path) -> bytes:
 
 
 def _read(path: Path) -> bytes | None:
-    """The kept key; None when there is none. Raises UnsafePlace for one that can not be used."""
+    """The kept key; None when there is none. Raises UnsafePlace for one that cannot be used."""
     try:
         descriptor = open_own(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except PermissionError:
-        raise UnsafePlace(f"{path} can not be read; give yourself that right: chmod 600 {quoted(path)}") from None
+        raise UnsafePlace(f"{path} cannot be read; give yourself that right: chmod 600 {quoted(path)}") from None
     with open(descriptor, "rb") as file:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         text = file.read(1024).strip()

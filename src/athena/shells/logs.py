@@ -45,14 +45,13 @@ _QUERY_KEY = re.compile(r"([?&](?:key|api_key|token)=)[^&\s\"']+")
 
 
 class Redactor:
-    """Masks secrets in text: those it was told, and what looks like one."""
+    """Masks secrets in text: those it knows, and what looks like one."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def __call__(self, text: str) -> str:
-        """The text without its secrets."""
         if self._known is not None:
             text = self._known.sub(_MASK, text)
         text = _BEARER.sub(rf"\1\2{_MASK}", text)
@@ -99,7 +98,7 @@ _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 
 
 def _plain(text: str) -> str:
-    """One line, whatever somebody put into it."""
+    """One line, whatever its fields contain."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}" if ord(found.group()) < 256 else "?", text)
 
 
@@ -115,8 +114,6 @@ def _trace(record: logging.LogRecord) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """One object per line."""
-
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
         self._redact = redact
@@ -267,10 +264,7 @@ class Sink(Protocol):
 
 
 class StderrSink:
-    """Standard error."""
-
     def write(self, text: str) -> None:
-        """Write whole lines."""
         data = text.encode("utf-8", "backslashreplace")
         while data:
             data = data[os.write(2, data) :]
@@ -336,7 +330,6 @@ class FileSink:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
-        """No more lines will come."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -391,7 +384,7 @@ class LinesHandler(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines lost since the last one that told so."""
+        """Lines that were dropped since the last report of it."""
         return self._dropped
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -443,8 +436,8 @@ class LinesHandler(logging.Handler):
         try:
             return self.format(record)
         except Exception as error:
-            # A log line that can not be formatted must not end the thread that writes all others.
-            return f"{_local_time(record.created)} error   a log line of {record.name} can not be shown: {type(error).__name__}"
+            # A log line that cannot be formatted must not end the thread that writes all others.
+            return f"{_local_time(record.created)} error   a log line of {record.name} cannot be shown: {type(error).__name__}"
 
 
 _HANDLER: list[LinesHandler] = []

@@ -1,7 +1,7 @@
 """Files and directories that Athena keeps for itself: how they are made and opened, and which ones it refuses.
 
 The rules are those that ssh has for its files. A file of ours is a regular file, belongs to the user who runs Athena, and is
-not reached through a symbolic link. A directory of ours belongs to that user, and nobody else can write to it. Everything else
+not reached through a symbolic link. A directory of ours belongs to that user, and is writable by no other user. Everything else
 may have been put there by somebody else, who would then choose our keys, or where our lines are written.
 
 Whatever is refused raises `UnsafePlace`. It is an OSError, so code that can go on without a file treats it like a full disk;

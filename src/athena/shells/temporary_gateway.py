@@ -34,7 +34,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Up(msgspec.Struct, frozen=True):
-    """The line on standard output."""
+    """The line that a temporary gateway writes once it listens."""
 
     url: str
     demo: bool

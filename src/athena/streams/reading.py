@@ -67,7 +67,7 @@ def events_from(
     echo: EchoRule = "text",
     seed: str = "",
 ) -> EventStream:
-    """The events of an answer, whoever gives it: iterate the result by `for`, or by `async for` where the source is async.
+    """The events of an answer, from any source: iterate the result by `for`, or by `async for` where the source is async.
 
     `source` is one of
 
@@ -113,15 +113,15 @@ def events_from(
 class EventStream:
     """The events of one answer; made by `events_from`.
 
-    It is iterated once, by `for` or by `async for`, and may be left and taken up again. `answer()` tells at any time what the
-    events so far add up to.
+    It is iterated once, by `for` or by `async for`, and may be left and taken up again. `answer()` returns at any time what
+    the events so far add up to.
+
+        with athena.events_from(client.messages.create(..., stream=True)) as stream:
+            answer = stream.read()
 
     Args:
         source: As in `events_from`.
         reader: What turns its pieces into events.
-
-        with athena.events_from(client.messages.create(..., stream=True)) as stream:
-            answer = stream.read()
     """
 
     def __init__(self, source: Any, reader: _Reader) -> None:
@@ -317,7 +317,6 @@ class _Reader:
         return self._read(self._decoder.feed(b"data: %b\n\n" % record))
 
     def close(self) -> list[Event]:
-        """The source ended."""
         if self._ended:
             return []
         if self._decoder is None:

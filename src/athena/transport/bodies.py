@@ -21,7 +21,7 @@ _SECONDS_TO_THE_END = 0.1
 
 
 def broken_connection(failure: str) -> UpstreamClosed:
-    """The network failed."""
+    """The error for a network that failed after the answer had begun."""
     return UpstreamClosed(f"the connection to the upstream broke: {failure}", code="upstream_reset")
 
 
@@ -42,7 +42,7 @@ class _Body:
 
     @property
     def _packed(self) -> bool:
-        """Compressed, although nobody asked for it."""
+        """Compressed, although the request did not allow it."""
         return bool(self._answer.headers.get("content-encoding"))
 
     def _is_decided(self, step: Step) -> bool:
@@ -69,7 +69,7 @@ class _Body:
 
 
 class _SyncBody(_Body):
-    """The SDK's bytes, made as the upstream's come. Whoever iterates again goes on where the last one stopped."""
+    """The SDK's bytes, made as the upstream's come. A second iteration continues where the first one stopped."""
 
     def __init__(self, serving: Serving, answer: Any) -> None:
         super().__init__(serving, answer)

@@ -233,7 +233,7 @@ def _connection_settings(library: ModuleType, origin: Origin) -> dict[str, Any]:
 
 
 def _next(serving: Serving) -> Send | Tell:
-    """What to do now."""
+    """The next request to send or answer to give; requests are built on the way."""
     while True:
         match serving.next(time.monotonic()):
             case Build():
@@ -245,7 +245,8 @@ def _next(serving: Serving) -> Send | Tell:
 
 
 def _after_loss(serving: Serving, failure: str) -> Send | Tell | None:
-    """The network failed before the SDK had seen anything. None: nobody else is to be asked, so the library's error is told."""
+    """The network failed before the SDK had seen anything. None: no other target is to be asked, so the library's error is
+    raised."""
     now = time.monotonic()
     if serving.state is State.SENDING:
         serving.failed(broken_connection(failure), now)

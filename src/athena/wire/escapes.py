@@ -1,6 +1,6 @@
 """Text as it reads once the escapes around it are undone: JSON strings, HTML entities, Markdown, invisible characters.
 
-Escapes say the same thing in other letters. Whoever looks for a text inside text of unknown origin has to look behind them,
+Escapes say the same thing in other letters. A search for a text inside text of unknown origin has to decode them,
 because a reader (a person, or a model) does. Nothing here validates: what is no escape stays as it is.
 """
 
@@ -20,7 +20,7 @@ _INVISIBLE = re.compile(
 """Characters that take no room and that a reader does not see."""
 
 _LAYERS = 6
-"""More layers than this nobody makes by accident, and no model undoes."""
+"""More layers than this do not occur by accident, and no model decodes them."""
 
 _WORD_CODES = r"(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 """The codes of letters, digits, underscore, dash and dot."""
@@ -62,7 +62,6 @@ def without_entities(text: str) -> str:
 
 
 def without_invisible(text: str) -> str:
-    """Without characters that nobody sees."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 

@@ -1,7 +1,7 @@
 """Typed reading of JSON objects: a wrong field is an `InvalidRequest` that names its path, an unknown one is kept.
 
-Null means absent, as every dialect's clients use it. `rest()` hands out what nobody asked for, so unknown fields survive;
-`unread()` names what is left over in nested objects, so that nothing goes without a word.
+Null means absent, as every dialect's clients use it. `rest()` returns the fields that no getter asked for, so unknown fields
+survive; `unread()` names what is left over in nested objects, so that nothing is lost silently.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ class Fields:
         return None if value is None else self.inner(value, self.at(key))
 
     def children(self, key: str) -> Iterator[Self]:
-        """The objects of an array."""
         for index, item in enumerate(self.sequence(key) or ()):
             yield self.inner(item, f"{self.at(key)}[{index}]")
 
@@ -139,14 +138,14 @@ class Fields:
         return self.value
 
     def forget(self, key: str) -> None:
-        """Count a key as unknown after all: its value is one that nobody knows."""
+        """Count a key as unknown after all: its value is unknown."""
         self._read.discard(key)
         place = self.at(key)
         inside = (f"{place}.", f"{place}[")
         self._nested[:] = [entry for entry in self._nested if entry[0] != place and not entry[0].startswith(inside)]
 
     def unread(self) -> tuple[str, ...]:
-        """Paths of the fields of nested objects that no getter asked for and that nobody handed out."""
+        """Paths of the fields of nested objects that no getter asked for and that `rest` did not return."""
         return tuple(
             f"{path}.{key}"
             for path, nested, read in self._nested

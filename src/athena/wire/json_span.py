@@ -1,7 +1,7 @@
 """Where a JSON value ends in text that arrives in pieces.
 
-`JsonSpan` follows strings, escapes and brackets, nothing else: it finds the end, it does not validate. Whoever needs valid JSON
-checks the finished text once with `is_json_object`. Both run in time linear in the text however it is cut.
+`JsonSpan` follows strings, escapes and brackets, nothing else: it finds the end, it does not validate. Code that needs valid
+JSON checks the finished text once with `is_json_object`. Both run in time linear in the text however it is cut.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 msgspec refuses a record that escapes one, and refuses to encode a string that holds one. One odd character of a model must cost
 that character, not the record or the stream. This module is the only place that knows: what comes in is read through
 `without_lone_surrogates`, what goes out to clients is written by `encode_json`, and what must not change by `lossless_json`.
+
+Wire facts: docs/reference/wire-facts.md#lone-surrogates.
 """
 
 from __future__ import annotations

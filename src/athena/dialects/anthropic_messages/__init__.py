@@ -1,4 +1,7 @@
-"""Anthropic Messages: `POST /v1/messages`, both wire versions, both directions. Wire facts: `dialects.md` 1.1."""
+"""Anthropic Messages: `POST /v1/messages`, both wire versions, both directions.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""An upstream's Messages answer as events, streamed or whole. Wire facts: `dialects.md` 1.1.5, 1.1.6, 4.3.
+"""An upstream's Messages answer as events, streamed or whole.
 
 One reader of blocks serves both forms. A call's arguments stay the model's own text, also where an upstream sends them as an
 object in one piece. Whether a call was cut is known only when the answer says why it ended, so a block whose arguments are not
 whole at its own end waits for that.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-answers.
 """
 
 from __future__ import annotations
@@ -102,8 +104,6 @@ _read_any = msgspec.json.Decoder().decode
 
 
 class _Open:
-    """A block that has begun."""
-
     __slots__ = ("fields", "input", "kind", "pieces", "signature")
 
     def __init__(self, kind: str) -> None:
@@ -216,7 +216,7 @@ class BlockReader:
         self._open.pop(index, None)
 
     def finish(self, reason: str, sequence: str | None, details: Any, usage: Usage | None, out: list[Event]) -> Event:
-        """Close what is open and say how the answer ended: a Done, or an Error for a call nobody cut."""
+        """Close what is open and say how the answer ended: a Done, or an Error for a call that was not cut."""
         kind = FINISH_OF.get(reason, "stop")
         for index in list(self._open):
             self.stop(index, out)
@@ -267,7 +267,7 @@ class BlockReader:
             self._losses.drop(kind or "delta", "a piece of a block that only the upstream's own clients know")
 
     def _grow(self, opened: _Open, payload: bytes) -> None:
-        """A delta nobody knows (compaction and later ones): text joins, anything else replaces."""
+        """An unknown delta (compaction and later ones): text joins, anything else replaces."""
         delta = _read_any(payload).get("delta")
         for key, value in delta.items() if isinstance(delta, dict) else ():
             before = opened.fields.get(key)
@@ -280,8 +280,6 @@ class BlockReader:
 
 
 class MessagesStreamDecoder(StreamDecoder):
-    """Server-sent events to neutral events."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._blocks = BlockReader(context)
@@ -320,7 +318,6 @@ class MessagesStreamDecoder(StreamDecoder):
 
     @property
     def finished(self) -> bool:
-        """The stop reason has come."""
         return self._reason is not None
 
     def end(self, out: list[Event]) -> None:
@@ -405,7 +402,7 @@ class MessagesWholeDecoder(WholeDecoder):
         for index, raw in enumerate(message.content):
             blocks.start(index, raw, out)
             if index == last and FINISH_OF.get(reason or "") in _CUT and _read_block(raw).type == "tool_use":
-                # Here a cut call shows as an object with fields missing: nobody can tell it from a whole one.
+                # Here a cut call shows as an object with fields missing: it looks like a whole one.
                 blocks.abandon(index)
                 break
             blocks.stop(index, out)

@@ -1,7 +1,9 @@
-"""Content blocks of a client's messages as parts. Wire facts: `dialects.md` 1.1.3.
+"""Content blocks of a client's messages as parts.
 
 A block keeps its JSON as `raw`, so it goes back to its own dialect untouched. Blocks that only the provider's own services
-understand, and types nobody knows yet, become `Foreign`.
+understand, and unknown types, become `Foreign`.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages-and-blocks.
 """
 
 from __future__ import annotations
@@ -43,14 +45,13 @@ def read_content(fields: Fields, key: str) -> tuple[Part, ...]:
 
 
 def read_block(block: Fields) -> Part:
-    """One block of any type."""
     kind = block.needed_text("type", allow_empty=False)
     read = _READERS.get(kind)
     return foreign(block) if read is None else read(block)
 
 
 def foreign(block: Fields) -> Foreign:
-    """A block only its own provider understands, or a known one with content of a kind that nobody knows yet."""
+    """A block only its own provider understands, or a known one with content of an unknown kind."""
     return Foreign(kind=str(block.value.get("type")), dialect=NAME, raw=block.whole())
 
 
@@ -133,7 +134,7 @@ def _search_result(block: Fields) -> Part:
 
 
 def _source(block: Fields) -> Source | None:
-    """Where the content comes from; None for a kind of place that nobody knows."""
+    """Where the content comes from; None for an unknown kind of place."""
     source = block.child("source")
     if source is None:
         raise InvalidRequest(f"{block.at('source')}: field required", path=block.at("source"))

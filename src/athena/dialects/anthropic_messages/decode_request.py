@@ -1,7 +1,9 @@
-"""A client's Messages body as a neutral request. Wire facts: `dialects.md` 1.1.2 to 1.1.4; requirements A5, A14 to A22, M23.
+"""A client's Messages body as a neutral request.
 
 Strict where the API is strict about structure (roles, blocks, tool definitions), patient with everything else: both wire
-versions are served, and a field, a block, a tool or a value that nobody knows is kept for the API itself and never a 400.
+versions are served, and an unknown field, block, tool or value is kept for the API itself and never a 400.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-requests.
 """
 
 from __future__ import annotations

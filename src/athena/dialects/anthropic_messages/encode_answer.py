@@ -1,7 +1,9 @@
-"""Events as a Messages answer for a client, streamed or whole. Rules: `dialects.md` 4.4, requirements A33 to A39, X1, X2, M8.
+"""Events as a Messages answer for a client, streamed or whole.
 
 Clients index blocks by arrival: blocks count from 0 without gaps and one is open at a time. A call that was cut is never
 closed, because to a client a closed block is a call to run. `message_delta` goes out once, when the usage is known.
+
+Wire facts: docs/reference/wire-facts.md#writing-messages-streams.
 """
 
 from __future__ import annotations
@@ -136,8 +138,6 @@ def _head(start_id: str, start_model: str, context: EncodeContext) -> _Head:
 
 
 class MessagesStreamEncoder:
-    """Events to server-sent events."""
-
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._sequence = OneCallAtATime()
@@ -155,7 +155,6 @@ class MessagesStreamEncoder:
         self._extras: dict[str, Any] = {}
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes these events bring."""
         if self._open == "text" and len(events) == 1 and type(only := events[0]) is TextDelta and only.choice == 0:
             return self._prefix + encode_json(only.text) + _DELTA_END if only.text else b""
         out: list[bytes] = []
@@ -347,7 +346,7 @@ class MessagesStreamEncoder:
         if event.repaired or not self._pieces:
             shown = "".join(self._pieces)
             if not arguments.startswith(shown):
-                # What was streamed can not be taken back, and the client must not run it.
+                # What was streamed cannot be taken back, and the client must not run it.
                 self._error(Error(f"the arguments of {event.name} are not JSON", code="malformed_call"), out)
                 return
             rest = arguments[len(shown) :]

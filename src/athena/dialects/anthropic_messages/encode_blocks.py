@@ -1,7 +1,9 @@
-"""Parts as content blocks, and turns as messages, for a Messages upstream. Rules: `dialects.md` 3.1, 3.2, 3.6 and 3.9.
+"""Parts as content blocks, and turns as messages, for a Messages upstream.
 
 A turn that came in this dialect and was not changed goes out as it stood. Everything else is written anew: turns of one role in
 a row become one message, tool results come first in a user message, calls last in each stretch of an assistant message.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -60,7 +62,6 @@ class Message:
         self.extras = extras
 
     def value(self) -> Any:
-        """The message as JSON."""
         if self.raw is not None:
             return self.raw
         return {**(self.extras or {}), "role": self.role, "content": self.blocks}
@@ -128,7 +129,7 @@ class MessageWriter:
         return any(self._is_refused(part) for part in turn.parts)
 
     def _is_refused(self, part: Part) -> bool:
-        """An unsigned thinking block, such as a foreign model's without an envelope, is refused by whoever signs."""
+        """An unsigned thinking block, such as a foreign model's without an envelope, is refused by the providers that sign."""
         return isinstance(part, Thinking) and part.signature is None and self._profile.reasoning_replay == "never"
 
     def _turn(self, turn: Turn, path: str) -> list[Block]:
@@ -246,7 +247,7 @@ class MessageWriter:
             return None
         if isinstance(part, Image):
             if part.detail is not None:
-                self._report.hint(f"{path}.detail", "image detail can not be chosen")
+                self._report.hint(f"{path}.detail", "image detail cannot be chosen")
             return self._finish({"type": "image", "source": self._image_source(part.source, path)}, part, path)
         block: Block = {"type": "document", "source": self._document_source(part.source, path)}
         if part.title is not None:
@@ -290,7 +291,7 @@ class MessageWriter:
 
     def _file_source(self, source: Source, path: str) -> Block:
         if not isinstance(source, FileRef) or not self._same:
-            self._report.refuse(path, "a file stored at one provider can not be read by another")
+            self._report.refuse(path, "a file stored at one provider cannot be read by another")
         return {"type": "file", "file_id": source.id}
 
     def _audio(self, part: Audio, role: str, path: str) -> Block | None:
@@ -299,7 +300,7 @@ class MessageWriter:
         if part.transcript:
             self._report.emulate(path, "audio of an earlier answer is sent as its transcript")
             return {"type": "text", "text": part.transcript}
-        self._report.drop(path, "audio of an earlier answer can not be sent")
+        self._report.drop(path, "audio of an earlier answer cannot be sent")
         return None
 
     def _foreign(self, part: Foreign, path: str) -> Block | None:

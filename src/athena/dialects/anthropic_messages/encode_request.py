@@ -1,8 +1,10 @@
-"""A prepared request as a body for a Messages upstream (`dialects.md` 1.1, 3; requirements on both wire versions).
+"""A prepared request as a body for a Messages upstream.
 
 A request that came in this dialect starts from its own JSON: only the fields whose meaning changed are written anew, so an
 unchanged request goes out equal, unknown fields included. From any other dialect the body is built from nothing, because this
 API refuses fields it does not know.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages.
 """
 
 from __future__ import annotations
@@ -186,7 +188,7 @@ def _built(request: Request, target: Target, messages: list[Message], writer: Me
 
 
 def _fitting_thinking(request: Request, profile: Profile, messages: list[Message], report: Losses, *, same: bool) -> Thinking:
-    """Thinking as the model takes it, and off for a step it could not have thought about itself (`dialects.md` 3.9)."""
+    """Thinking as the model takes it, and off for a step it could not have thought about itself."""
     written = write_thinking(request.reasoning, request.max_output, profile, report, same=same)
     if written.thinking is None or written.thinking["type"] != "enabled" or not lacks_thinking(messages):
         return written
@@ -220,7 +222,7 @@ def _check(request: Request, report: Losses) -> None:
         report.hint("prompt_cache_key", "this API caches by breakpoints")
     for key, value in (request.server or {}).items():
         if key in _REFUSED_SERVER and value:
-            report.refuse(key, "it belongs to another provider's service and can not be left out")
+            report.refuse(key, "it belongs to another provider's service and cannot be left out")
         report.drop(key, "a setting of another provider's service")
 
 

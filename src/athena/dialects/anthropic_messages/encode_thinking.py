@@ -1,4 +1,7 @@
-"""How much to think, in the words this model takes (`dialects.md` 1.1.4, 3.8, 3.9)."""
+"""How much to think, in the words this model takes.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-tools-and-thinking.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, re
         return Thinking({"type": "adaptive", **_display(reasoning)}, effort, max_tokens)
     if profile.thinking_budget:
         return _budget(reasoning, effort if same else None, limit, max_tokens, report)
-    report.drop("reasoning", "this model's thinking can not be controlled")
+    report.drop("reasoning", "this model's thinking cannot be controlled")
     return Thinking(None, None, max_tokens)
 
 
@@ -82,9 +85,9 @@ def _off(effort: str | None, max_tokens: int, profile: Profile, report: Losses) 
     if profile.thinking_off == "disabled":
         return Thinking({"type": "disabled"}, effort, max_tokens)
     if profile.thinking_off == "between_tools":
-        report.emulate("reasoning", "this model can not stop thinking between tool calls")
+        report.emulate("reasoning", "this model cannot stop thinking between tool calls")
         return Thinking({"type": "between_tools"}, effort, max_tokens)
-    report.emulate("reasoning", "this model can not stop thinking; it is asked for the least effort")
+    report.emulate("reasoning", "this model cannot stop thinking; it is asked for the least effort")
     return Thinking({"type": "adaptive"}, "low", max_tokens)
 
 
@@ -95,7 +98,7 @@ def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tok
         # Our own translation of an effort leaves room for the answer; a client's own budget is its own decision.
         budget = min(budget, limit - LEAST_BUDGET)
     if limit is None:
-        # Nobody bounded the answer: thinking must not eat the room the default leaves for it.
+        # The answer has no length limit: thinking must not eat the room the default leaves for it.
         max_tokens += budget
     elif budget >= limit:
         if limit > LEAST_BUDGET:

@@ -1,4 +1,7 @@
-"""Tool definitions and tool choice for a Messages upstream (`dialects.md` 3.3, 3.6 rule 11, 3.7)."""
+"""Tool definitions and tool choice for a Messages upstream.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def _hosted(tool: Tool, request: Request, profile: Profile, report: Losses, path
         return _web_search(tool, report, path)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
-        report.refuse("tool_choice", f"{tool.name} runs at another provider and can not be forced here")
+        report.refuse("tool_choice", f"{tool.name} runs at another provider and cannot be forced here")
     report.drop(path, f"{tool.hosted or tool.name} runs at another provider")
     return None
 

@@ -1,4 +1,7 @@
-"""Errors of the Messages API, both ways (`dialects.md` 1.1.7 and 3.13, requirements A41, M9)."""
+"""Errors of the Messages API, both ways.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-errors.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ _RECOVERABLE = frozenset({"thread_unsupported_request"})
 """Codes of ours that the API's own SDKs look for in `details` and recover from."""
 
 _OVERFLOWS = ("prompt is too long", "maximum context length is")
-"""Agents compact their history when the message says one of these (`clients.md` 2)."""
+"""Agents compact their history when the message says one of these."""
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:

@@ -1,8 +1,10 @@
-"""A Messages request in words that any target understands (`dialects.md` 3.3).
+"""A Messages request in words that any target understands.
 
 Tools that the caller runs become functions, toolsets their members. Tools that are added or withdrawn in the middle of the
 conversation are declared, or not, and a sentence says so where it happened. An instruction that holds until the next user
 message is left out once there is one, as the API itself does it.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
 """
 
 from __future__ import annotations

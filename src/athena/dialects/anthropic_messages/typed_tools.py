@@ -1,9 +1,11 @@
-"""Tools the API knows by a dated type instead of a schema (`dialects.md` 1.1.4, 3.3).
+"""Tools the API knows by a dated type instead of a schema.
 
 The client-side ones (shell, editor, memory, computer) are run by the caller, so another family can use them as plain functions
 with the input the caller's program expects. Field names come from the `anthropic` package (beta memory commands, member inputs
 of the computer toolset) and, for shell and editor, from the vendor's published tool reference. A toolset is one entry that
 stands for many tools and has no single function.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-tools-and-thinking.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Words of the Messages API that both directions need. Wire facts: `dialects.md` 1.1 and 3.11."""
+"""Words of the Messages API that both directions need.
+
+Wire facts: docs/reference/wire-facts.md#anthropic-messages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NEW_VERSION = "2026-10-21"
 """From this wire version on, any sampling parameter is an error."""
 
 UNKNOWN_EVENT = "unknown_event"
-"""`Extra` field that holds a stream event nobody knows: it has no place in a whole answer."""
+"""`Extra` field that holds an unknown stream event: it has no place in a whole answer."""
 
 TEXT_BLOCK_END = "text_block_end"
 """`Extra` field between two text blocks in a row, which the neutral events would otherwise join."""

@@ -1,4 +1,7 @@
-"""Gemini's generateContent and streamGenerateContent (`dialects.md` 1.4)."""
+"""Gemini's generateContent and streamGenerateContent.
+
+Wire facts: docs/reference/wire-facts.md#gemini.
+"""
 
 from __future__ import annotations
 

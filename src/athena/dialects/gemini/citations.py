@@ -1,6 +1,8 @@
-"""Sources of an answer: Gemini's grounding and citation metadata as citations and back (`dialects.md` 3.2).
+"""Sources of an answer: Gemini's grounding and citation metadata as citations and back.
 
 Only what names an address travels. Offsets do not: they count bytes of one part, other dialects count characters.
+
+Wire facts: docs/reference/wire-facts.md#content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Gemini's answers as events, streamed and whole (`dialects.md` 1.4.3, 3.11, 3.12, 4.3).
+"""Gemini's answers as events, streamed and whole.
 
 A chunk holds new parts only. Calls arrive whole, so each becomes start, arguments and end at once, with the model's own JSON
 text as arguments. The body's end is the only terminator: finish reasons and usage are kept until then, the last one wins.
+
+Wire facts: docs/reference/wire-facts.md#gemini-answers.
 """
 
 from __future__ import annotations
@@ -243,7 +245,7 @@ class AnswerReader:
             return None  # the reading proper says what is wrong with it
 
     def _note_unknown(self, value: dict[str, Any], out: list[Event]) -> None:
-        """Fields that nobody reads: at home those of the response and of candidates go along, all others are noted."""
+        """Unread fields: at home those of the response and of candidates go along, all others are noted."""
         losses, home = self._context.losses, self._context.keep_extras
         if losses is None:
             return
@@ -441,7 +443,7 @@ class AnswerReader:
             self._tracker.append(out, key, arguments.text()[:-1])
 
     def _settle(self, out: list[Event]) -> bool:
-        """End every call that is still open; False when one of them can not be ended well."""
+        """End every call that is still open; False when one of them cannot be ended well."""
         written = len(out)
         for choice in self._choices.values():
             self._release(choice, out)
@@ -457,7 +459,7 @@ class AnswerReader:
         return True
 
     def _rare(self, payload: bytes, position: int, number: int, index: int, choice: _Choice, out: list[Event]) -> None:
-        """Code, server tools, generated images: read as plain JSON, because nobody streams many of them."""
+        """Code, server tools, generated images: read as plain JSON, because they are rare in streams."""
         value = msgspec.json.decode(payload)["candidates"][position]["content"]["parts"][number]
         if not isinstance(value, dict) or not value or set(value) <= {"text", "thought"}:
             return
@@ -480,7 +482,7 @@ class AnswerReader:
             out.append(Extra(fields, index))
 
     def _finish_message(self, raw: msgspec.Raw, choice: _Choice) -> None:
-        """What the upstream says about the finish: it is told where the finish is an error."""
+        """What the upstream says about the finish: it is shown where the finish is an error."""
         losses = None if self._context.keep_extras else self._context.losses
         if _kind(choice) == "malformed":
             message = msgspec.json.decode(raw)
@@ -522,7 +524,7 @@ class AnswerReader:
         try:
             counts, raw = _COUNTS.decode(self._usage), msgspec.json.decode(self._usage)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Counts that nobody can read are no reason to throw an answer away.
+            # Unreadable counts are no reason to drop an answer.
             return None
         prompt, tools = token_count(counts.prompt_token_count), token_count(counts.tool_use_prompt_token_count)
         thoughts = token_count(counts.thoughts_token_count)
@@ -570,7 +572,6 @@ class GeminiStreamDecoder(StreamDecoder):
         self._reader = AnswerReader(context)
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """One chunk."""
         self._reader.chunk(payload, out)
         self.ended = self._reader.failed
 
@@ -589,7 +590,6 @@ class GeminiWholeDecoder(WholeDecoder):
     """Whole answers; an array of chunks counts as one."""
 
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """The complete body."""
         reader = AnswerReader(self.context)
         payloads = [body]
         if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":

@@ -1,6 +1,6 @@
 """Gemini's `contents` as turns: parts of every kind, ids for calls that have none, results paired with their calls.
 
-Wire facts: `dialects.md` 1.4.2, 3.2, 3.5; what clients really send: `clients.md` 5.
+Wire facts: docs/reference/wire-facts.md#gemini-requests.
 """
 
 from __future__ import annotations

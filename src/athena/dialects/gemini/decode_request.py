@@ -1,4 +1,7 @@
-"""A Gemini body as a neutral request (`dialects.md` 1.4.2). The model and whether to stream come from the URL."""
+"""A Gemini body as a neutral request. The model and whether to stream come from the URL.
+
+Wire facts: docs/reference/wire-facts.md#gemini-requests.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Events as Gemini answers: streamed chunks, a JSON array, or one body (`dialects.md` 4.7, 5.3).
+"""Events as Gemini answers: streamed chunks, a JSON array, or one body.
 
 The vendor's SDKs are strict: a stream is `data: {json}` and blank lines, nothing else. The python SDK also cuts lines at
 U+0085, U+2028 and U+2029, so these are escaped. Calls leave whole, when they are complete.
+
+Wire facts: docs/reference/wire-facts.md#writing-gemini-streams.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ _REASONS: dict[FinishKind, str] = {
     "malformed": "MALFORMED_FUNCTION_CALL",
 }
 DECLINED = "The model declined to answer."
-"""Shown where a refusal came without a word: clients ask again and again for an answer without text (5.3)."""
+"""Shown where a refusal came without text: clients ask again and again for an answer without text."""
 
 _SEPARATORS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 
@@ -111,7 +113,7 @@ def call_json(call: ToolCall | ToolCallComplete, slot: str | None) -> bytes:
 
 
 def usage_object(usage: Usage, context: EncodeContext) -> dict[str, Any]:
-    """`usageMetadata`: thoughts are counted beside the candidates, the prompts of tools beside the prompt (3.12)."""
+    """`usageMetadata`: thoughts are counted beside the candidates, the prompts of tools beside the prompt."""
     if context.same_dialect and usage.raw is not None:
         return usage.raw
     prompt = usage.input_total - usage.tool_prompt
@@ -172,7 +174,7 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
 
 
 def _declined(finish: Finish) -> str:
-    """What to show for a refusal without a word: its explanation, where the upstream gave one."""
+    """What to show for a refusal without text: its explanation, where the upstream gave one."""
     told = finish.details.get("explanation") if isinstance(finish.details, dict) else None
     return told if isinstance(told, str) and told else DECLINED
 
@@ -224,7 +226,6 @@ class GeminiStreamEncoder:
         self._sequence = OneCallAtATime()
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes for these events."""
         out: list[bytes] = []
         # Calls leave when they are complete, in the order in which they began.
         for event in self._sequence.feed(events):

@@ -1,8 +1,10 @@
-"""Turns as Gemini's `contents` (`dialects.md` 3.1, 3.2, 3.6, 3.9).
+"""Turns as Gemini's `contents`.
 
 A turn or part that still has the JSON its Gemini client wrote goes out as that JSON. Everything else is written here: roles
 alternate, the first content is the user's, the results of a step stand together, signatures sit on the part they came on and
 thoughts are not sent back.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -57,7 +59,6 @@ class ContentsEncoder:
         self._names = {part.id: part.name for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)}
 
     def encode(self) -> list[Any]:
-        """All contents."""
         contents: list[Any] = []
         for position, turn in enumerate(self._turns):
             if self._home and turn.raw is not None:
@@ -199,7 +200,7 @@ class ContentsEncoder:
         if isinstance(source, FileRef):
             if self._home:
                 return {"fileData": {"fileUri": source.id}}
-            raise UnsupportedFeature(f"{path}: a file stored at another provider can not be read here", path=path)
+            raise UnsupportedFeature(f"{path}: a file stored at another provider cannot be read here", path=path)
         if isinstance(source, Url):
             if not self._home and not source.url.startswith(_GOOGLE):
                 raise UnsupportedFeature(
@@ -209,7 +210,7 @@ class ContentsEncoder:
             return {"fileData": data}
         if isinstance(part, Audio) and part.transcript:
             return {"text": part.transcript}
-        raise UnsupportedFeature(f"{path}: audio kept at another provider can not be read here", path=path)
+        raise UnsupportedFeature(f"{path}: audio kept at another provider cannot be read here", path=path)
 
 
 def audio_mime(part: Audio) -> str:
@@ -232,11 +233,11 @@ def _ids_left_out(turns: Iterable[Turn]) -> frozenset[str]:
 
 
 def sign_calls(contents: list[Any], *, home: bool) -> None:
-    """Give the first call of each step the placeholder, if nobody signed it (1.4.2).
+    """Give the first call of each step the placeholder, if it is unsigned.
 
-    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must
-    be sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and nobody changed is its own
-    business.
+    The model asks for signatures only since the last user text. Steps before it keep theirs, because what was sent once must be
+    sent again: prompt caches know a conversation by its beginning. What a Gemini client wrote and Athena did not change is its
+    own business.
     """
     for position, content in enumerate(contents):
         parts = content.get("parts") if isinstance(content, dict) else None

@@ -1,7 +1,9 @@
-"""A neutral request as a Gemini body (`dialects.md` 3.3, 3.7, 3.8, 3.10).
+"""A neutral request as a Gemini body.
 
 At home, that is from a Gemini client, the client's own body is the start: only what no longer says what the request says is
 replaced, so an unchanged request comes out as it came in.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def path_of(model: str, stream: bool) -> str:
     """
     name = model if model.startswith(_COLLECTIONS) else f"models/{model}"
     if any(segment in ("", ".", "..") for segment in name.split("/")):
-        raise InvalidRequest("model: the name of a model can not hold empty segments, '.' or '..'", path="model")
+        raise InvalidRequest("model: the name of a model cannot hold empty segments, '.' or '..'", path="model")
     action = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/v1beta/{quote(name, safe='/@', errors='replace')}:{action}"
 

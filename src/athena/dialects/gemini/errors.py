@@ -1,4 +1,7 @@
-"""Errors of the Google API style: `{"error": {code, message, status, details}}` (`dialects.md` 1.4.3, 3.13)."""
+"""Errors of the Google API style: `{"error": {code, message, status, details}}`.
+
+Wire facts: docs/reference/wire-facts.md#gemini-answers.
+"""
 
 from __future__ import annotations
 

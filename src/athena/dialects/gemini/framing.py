@@ -1,6 +1,8 @@
-"""How an upstream cuts its stream: server-sent events, or one JSON array when nobody asked for `alt=sse` (`dialects.md` 1.4).
+"""How an upstream cuts its stream: server-sent events, or one JSON array when the request lacks `alt=sse`.
 
 A plain object is read like an array of one: servers answer a stream with a bare error body.
+
+Wire facts: docs/reference/wire-facts.md#gemini.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ class ArrayDecoder:
         self._closed = False
 
     def feed(self, data: bytes) -> list[Record]:
-        """The objects completed by `data`."""
         if self._closed:
             raise UsageError("feed() after close()")
         # One character per byte: brackets and quotes are ASCII, and a character cut in two stays whole in the joined bytes.
@@ -80,7 +81,6 @@ class Framing(SseDecoder):
         self._array: ArrayDecoder | None = None
 
     def feed(self, data: bytes) -> list[Record]:
-        """The records completed by `data`."""
         if not self._begun:
             start = data.lstrip(b"\r\n \t")
             if start:

@@ -1,7 +1,9 @@
-"""Gemini's `Schema` (an OpenAPI 3.0 subset with upper-case types) as plain JSON Schema (`dialects.md` 1.4.2, 3.3).
+"""Gemini's `Schema` (an OpenAPI 3.0 subset with upper-case types) as plain JSON Schema.
 
 Only schema positions are read: a property may be called `type`. `parametersJsonSchema` is JSON Schema already, but clients
 write upper-case types there too, so it goes the same way.
+
+Wire facts: docs/reference/wire-facts.md#gemini-requests.
 """
 
 from __future__ import annotations

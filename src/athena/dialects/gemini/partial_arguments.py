@@ -1,4 +1,4 @@
-"""Arguments that arrive value by value, each with the JSON path of its place (Vertex `partialArgs`; `dialects.md` 4.3)."""
+"""Arguments that arrive value by value, each with the JSON path of its place (Vertex `partialArgs`)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class PartialArguments:
         _place(self._value, steps_of(piece.json_path), value)
 
     def text(self) -> str:
-        """The whole object as JSON."""
         return msgspec.json.encode(self._value, enc_hook=_Growing.joined).decode()
 
 

@@ -1,4 +1,4 @@
-"""The slot `thoughtSignature` (`dialects.md` 1.4.2, 2.4).
+"""The slot `thoughtSignature`.
 
 Gemini's own signatures are opaque text and travel as they are. The field is bytes in the vendor's SDKs: they refuse what is not
 base64 and write it back in the URL-safe alphabet. So an envelope with another family's state goes in as base64 and is found
@@ -7,6 +7,8 @@ it says so and carries a digest of that thinking: many clients replay the part w
 state that no longer fits its text must not go back to its maker.
 
 `skip_thought_signature_validator` is what clients write where they have none; it counts as no signature.
+
+Wire facts: docs/reference/wire-facts.md#gemini-requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Protobuf's JSON: every field may be camelCase or snake_case, at every level and mixed in one body (`dialects.md` 1.4.1)."""
+"""Protobuf's JSON: every field may be camelCase or snake_case, at every level and mixed in one body.
+
+Wire facts: docs/reference/wire-facts.md#gemini-spelling.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OpenAI Chat Completions, and every server that speaks it with an accent (`dialects.md` 1.2, 1.5)."""
+"""OpenAI Chat Completions, and every server that speaks it with an accent.
+
+Wire facts: docs/reference/wire-facts.md#openai-chat-completions.
+"""
 
 from __future__ import annotations
 

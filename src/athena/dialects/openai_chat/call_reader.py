@@ -1,7 +1,9 @@
-"""Calls in answers of Chat servers, however they are cut (`dialects.md` 4.2; requirements A28, A29, A31).
+"""Calls in answers of Chat servers, however they are cut.
 
 An entry of `tool_calls` may lack its index, id or name, repeat them, or come whole; the older `function_call` has neither index
 nor id. This file decides which call a piece belongs to; `ToolCallTracker` does the rest.
+
+Wire facts: docs/reference/wire-facts.md#reading-chat-streams.
 """
 
 from __future__ import annotations
@@ -76,7 +78,6 @@ class CallReader:
         self.failed = False
 
     def read(self, calls: ChoiceCalls, entries: list[CallEntry], reasoning: ReasoningReader, out: list[Event]) -> None:
-        """The entries of one `tool_calls`."""
         for position, entry in enumerate(entries):
             function, custom = entry.function, entry.custom
             call_id = entry.id if isinstance(entry.id, str) and entry.id else None
@@ -124,7 +125,6 @@ class CallReader:
         self._close_finished(out)
 
     def close(self, choices: list[ChoiceCalls], out: list[Event], *, cut: bool) -> None:
-        """The answer ended."""
         for calls in choices:
             self._settle_names(calls, out)
         self._wait_no_more(out)
@@ -179,7 +179,7 @@ class CallReader:
         if self._waiting is not None and piece.key != self._waiting:
             self._held_chars += len(piece.arguments)
             if self._held_chars > self._limits.argument_chars:
-                raise LimitExceeded("too many arguments behind a call without a name", code="arguments_too_large")
+                raise LimitExceeded("too many arguments for a call without a name", code="arguments_too_large")
             self._held.append(piece)
         elif self._write(piece, out):
             self._waiting = None
@@ -245,7 +245,7 @@ class CallReader:
         self._note_ends(out, start)
 
     def _note_ends(self, out: list[Event], start: int) -> None:
-        """Calls that ended since `start`. One that can not be used ends the answer; nothing may follow it."""
+        """Calls that ended since `start`. One that cannot be used ends the answer; nothing may follow it."""
         for position in range(start, len(out)):
             event = out[position]
             if type(event) is ToolCallComplete:

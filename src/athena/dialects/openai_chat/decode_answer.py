@@ -1,9 +1,11 @@
-"""Answers of Chat servers to events, streamed and whole alike (`dialects.md` 1.2.4, 1.5, 4.2).
+"""Answers of Chat servers to events, streamed and whole alike.
 
 One `AnswerReader` serves both: a whole answer is one record whose message is its only delta. Facts worth knowing here: a
 finish reason may come inside the delta, twice, or with text and usage in one record; a record may hold no choice; a call may
 come without index, id or arguments, whole or in pieces, as `tool_calls` or as the older `function_call`; an error may come with
 status 200. The answer ends at `[DONE]` or at the end of the bytes, because usage comes last.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations
@@ -125,7 +127,6 @@ class AnswerReader:
     # -- records -----------------------------------------------------------------------------------------------------------
 
     def read(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
-        """One record."""
         if chunk.error or chunk.object == "error":
             return self._fail(out, error_in_answer(payload))
         if not self._started:
@@ -188,7 +189,7 @@ class AnswerReader:
                 self._note(decode_value(payload), self._losses)
 
     def _note(self, value: dict[str, Any], losses: AnswerLosses) -> None:
-        """Fields of the first record that nobody reads; a whole answer has no other."""
+        """Unread fields of the first record; a whole answer has no other."""
         losses.unknown(value, CHUNK_KEYS | LABELS)
         choices = value.get("choices")
         for entry in choices if isinstance(choices, list) else ():
@@ -197,7 +198,7 @@ class AnswerReader:
                 losses.unknown(entry.get("delta") or entry.get("message"), DELTA_KEYS | LABELS, "message")
 
     def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
-        """Fields that nobody reads in entries that begin calls."""
+        """Unread fields in entries that begin calls."""
         if self._call_losses is None or not calls[0].id or not self._looks:
             return
         self._looks -= 1
@@ -392,7 +393,7 @@ class AnswerReader:
         return not self._choices
 
     def end(self, out: list[Event]) -> None:
-        """The upstream said everything."""
+        """Close what is open and end the answer: the upstream sent everything."""
         kinds = {choice.index: _kind(choice) for choice in self._choices.values()}
         calls = [choice.calls for choice in self._choices.values()]
         self._calls.close(calls, out, cut=any(kind in CUT_KINDS for kind in kinds.values()))
@@ -455,8 +456,6 @@ _MISSES = 8
 
 
 class ChatStreamDecoder(StreamDecoder):
-    """A streamed answer."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = AnswerReader(context, whole=False)
@@ -465,7 +464,6 @@ class ChatStreamDecoder(StreamDecoder):
         self._misses = 0
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        """One record of the stream."""
         if self._text_only and not name:
             try:
                 text = decode_text_only(payload).choices[0].delta.content
@@ -510,10 +508,7 @@ class ChatStreamDecoder(StreamDecoder):
 
 
 class ChatWholeDecoder(WholeDecoder):
-    """A whole answer."""
-
     def whole(self, body: bytes, out: list[Event]) -> None:
-        """The complete body."""
         chunk = decode_chunk(body)
         reader = AnswerReader(self.context, whole=True)
         if not chunk.choices and not chunk.error and chunk.object != "error":
@@ -531,7 +526,7 @@ class ChatWholeDecoder(WholeDecoder):
 
 
 def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Event]) -> bool:
-    """Copilot answers for some models with Anthropic's content blocks and no choices (`dialects.md` 1.5)."""
+    """Copilot answers for some models with Anthropic's content blocks and no choices."""
     value = decode_value(body)
     blocks = value.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):

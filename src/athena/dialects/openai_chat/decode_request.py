@@ -1,8 +1,10 @@
-"""A client's Chat request as a neutral one (`dialects.md` 1.2.1, 1.2.2).
+"""A client's Chat request as a neutral one.
 
 Leading system and developer messages become `system`; each later message is a turn of its own, tool messages too, so that an
 unchanged conversation goes back out message by message. The older `functions` and `function_call` are read as tools and calls;
 their calls have no ids, so ids are made from name and position.
+
+Wire facts: docs/reference/wire-facts.md#chat-requests.
 """
 
 from __future__ import annotations
@@ -67,7 +69,6 @@ def leading_system(messages: list[Any]) -> int:
 
 
 def system_parts(message: Fields) -> tuple[Part, ...]:
-    """The instructions of one message."""
     message.text("role")
     return _content(message)
 
@@ -198,7 +199,7 @@ class _Turns:
 
 
 def _unknown_call(entry: Fields, kind: str, call_id: str) -> ToolCall:
-    """A call of a kind that nobody knows: its client ran it, so to every other dialect it was a function of that name."""
+    """A call of an unknown kind: its client ran it, so to every other dialect it was a function of that name."""
     said = entry.any(kind)
     told = said if isinstance(said, dict) else {"input": said} if said is not None else {}
     return ToolCall(id=call_id, name=kind, arguments=arguments_text(told), raw=entry.value, extras=entry.rest())

@@ -1,5 +1,8 @@
-"""`reasoning_details`, the one slot of Chat that holds reasoning state, written for answers and for history (`dialects.md` 1.5,
-2.4, 4.5). Readable state is an entry `reasoning.text` with its text and signature, state alone is `reasoning.encrypted`.
+"""`reasoning_details`, the one slot of Chat that holds reasoning state, written for answers and for history.
+
+Readable state is an entry `reasoning.text` with its text and signature, state alone is `reasoning.encrypted`.
+
+Wire facts: docs/reference/wire-facts.md#openrouter.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from athena.opaque import is_envelope
 
 
 def format_of(state: Opaque) -> str:
-    """The entry's format: who can read the state. Our envelopes are nobody's."""
+    """The entry's format: who can read the state. Our envelopes belong to no family."""
     if is_envelope(state.payload):
         return "unknown"
     return state.format or FORMAT_OF_FAMILY.get(state.family, "unknown")

@@ -1,4 +1,7 @@
-"""A neutral request as a Chat body for one upstream (`dialects.md` 2.6, 3.x). Quirks come from the profile."""
+"""A neutral request as a Chat body for one upstream. Quirks come from the profile.
+
+Wire facts: docs/reference/wire-facts.md#pass-through.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ def _unchanged(body: dict[str, Any], tools: list[Tool], profile: Profile) -> boo
 
 
 _TRANSLATED_DROPS = ("format:uri",)
-"""Keywords that models behind this dialect refuse and other dialects' clients send as a habit (requirements A19)."""
+"""Keywords that models behind this dialect refuse and other dialects' clients send as a habit."""
 
 
 def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home: bool) -> dict[str, Any] | None:
@@ -246,7 +249,7 @@ def _marked_for_tools(system: tuple[Part, ...], request: Request, profile: Profi
 
 
 def _prefill(body: dict[str, Any], messages: list[dict[str, Any]], request: Request, writer: Writer, *, home: bool) -> None:
-    """An answer already begun by the client: continued where the upstream can, refused where it can not."""
+    """An answer already begun by the client: continued where the upstream can, refused where it cannot."""
     if home or not request.turns or request.turns[-1].role != "assistant" or not messages:
         return
     profile = writer.profile

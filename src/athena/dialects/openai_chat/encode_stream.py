@@ -1,8 +1,10 @@
-"""Events to a Chat stream (`dialects.md` 1.2.4, 4.5, 5.4; requirements B5 to B10, X3, X4).
+"""Events to a Chat stream.
 
 What SDK accumulators do decides the shape: they join every string they see twice, so role, id, name and type go out once; they
 index lists, so calls are numbered densely from 0 per choice and `annotations`, which have no index, go out in one piece; usage
 is overwritten by any later chunk, so it comes last. Text takes a prepared path: two byte templates around one escaped string.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ DONE = b"data: [DONE]\n\n"
 _escape = msgspec.json.encode
 
 
-class Call:
+class OpenCall:
     """A call that is being written."""
 
     __slots__ = ("head", "index", "sent", "signed", "tail")
@@ -100,8 +102,6 @@ class _Choice:
 
 
 class ChatStreamEncoder:
-    """Writes one streamed answer."""
-
     def __init__(self, context: EncodeContext) -> None:
         request = context.request
         self._context = context
@@ -110,7 +110,7 @@ class ChatStreamEncoder:
         self._legacy = is_legacy(request.raw)
         self._fields = context.reasoning_fields
         self._choices: dict[int, _Choice] = {}
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, OpenCall] = {}
         self._extra: dict[str, Any] | None = None
         self._ended = False
         self._tail = b'},"finish_reason":null}]%b}\n\n' % (b',"usage":null' if self._usage_wanted else b"")
@@ -118,7 +118,6 @@ class ChatStreamEncoder:
         self._start(Start())
 
     def feed(self, events: list[Event]) -> bytes:
-        """The bytes these events bring."""
         out: list[bytes] = []
         for event in events:
             if self._ended:
@@ -192,7 +191,7 @@ class ChatStreamEncoder:
             record["usage"] = None
         out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
-    def _laden(self, choice: _Choice) -> bool:
+    def _has_pending_fields(self, choice: _Choice) -> bool:
         """Do fields of the upstream wait for the next chunk?"""
         return choice.pending is not None or choice.pending_delta is not None or self._extra is not None
 
@@ -205,7 +204,7 @@ class ChatStreamEncoder:
             self._chunk(choice, {"refusal": event.text}, out)
         elif event.text:
             choice.chars += len(event.text)
-            if self._same and self._laden(choice):
+            if self._same and self._has_pending_fields(choice):
                 self._chunk(choice, {"content": event.text}, out)
                 return
             try:
@@ -260,7 +259,7 @@ class ChatStreamEncoder:
             choice.legacy = 1
             self._chunk(choice, {"function_call": {"name": event.name, "arguments": ""}}, out)
             head = b'%b,"choices":[{"index":%d,"delta":{"function_call":{"arguments":' % (self._prefix, choice.index)
-            self._calls[event.call] = Call(0, head, b"}" + self._tail, signed=True)
+            self._calls[event.call] = OpenCall(0, head, b"}" + self._tail, signed=True)
             return
         index = choice.calls
         choice.calls += 1
@@ -272,14 +271,14 @@ class ChatStreamEncoder:
         head = b'%b,"choices":[{"index":%d,"delta":{"tool_calls":[{"index":%d,"%b":{"%b":' % (
             self._prefix, choice.index, index, key.encode(), text.encode(),
         )  # fmt: skip
-        self._calls[event.call] = Call(index, head, b"}}]" + self._tail, signed=event.signature is not None)
+        self._calls[event.call] = OpenCall(index, head, b"}}]" + self._tail, signed=event.signature is not None)
 
     def _call_delta(self, event: ToolCallDelta, out: list[bytes]) -> None:
         call = self._calls.get(event.call)
         if call is None or not event.arguments:
             return
         call.sent = True
-        if self._same and self._laden(self._choices[event.choice]):
+        if self._same and self._has_pending_fields(self._choices[event.choice]):
             self._chunk(self._choices[event.choice], {}, out)
         try:
             out += (call.head, _escape(event.arguments), call.tail)
@@ -425,7 +424,6 @@ def image_entry(part: Image) -> dict[str, Any]:
 
 
 def audio_value(part: Audio, seed: str) -> dict[str, Any]:
-    """Sound the model made."""
     return {
         "id": part.id or "audio_" + hashed(f"{seed}\0audio"),
         "data": part.source.data if isinstance(part.source, Base64) else "",

@@ -1,6 +1,8 @@
-"""A whole Chat answer from events (`dialects.md` 1.2.3).
+"""A whole Chat answer from events.
 
 Chat has one content and one call list per choice: text that came after a call keeps its words and loses its place.
+
+Wire facts: docs/reference/wire-facts.md#chat-answers.
 """
 
 from __future__ import annotations
@@ -70,7 +72,6 @@ class ChatWholeEncoder:
 
 
 def encode_answer(answer: Answer, context: EncodeContext) -> dict[str, Any]:
-    """The answer as a body."""
     same = context.same_dialect
     body: dict[str, Any] = {
         "id": answer.id or "chatcmpl-" + hashed(context.seed),

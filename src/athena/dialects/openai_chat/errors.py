@@ -1,7 +1,9 @@
-"""Errors in Chat's shape, both ways (`dialects.md` 1.2.4, 3.13).
+"""Errors in Chat's shape, both ways.
 
 A body is `{"error": {message, type, param, code}}`; servers also send it flat, with a number as code, as a string, or inside a
 200. `kind` comes from the words where they say more than the status.
+
+Wire facts: docs/reference/wire-facts.md#chat-streams.
 """
 
 from __future__ import annotations
@@ -70,13 +72,12 @@ _OVERFLOW = "Your input exceeds the context window of this model"
 
 _LOOSE_KINDS = frozenset({"invalid", "permission", "conflict", "cancelled", "upstream", "server"})
 """Kinds for which the table has no name that clients look for: here a more exact code, the upstream's or ours, is shown. All
-others go by the names of `dialects.md` 3.13, whatever the upstream called it."""
+others go by OpenAI's own names (docs/reference/wire-facts.md#errors), whatever the upstream called it."""
 _PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
-    """An upstream's error answer."""
     error = loose_error(status, headers, body)
     kind = error.kind
     if kind in ("invalid", "upstream") or status < 400:
@@ -121,7 +122,6 @@ def _words(body: bytes) -> list[str]:
 
 
 def encode_error_value(error: Error) -> dict[str, Any]:
-    """The object under `error`."""
     kind, code = _TYPE_AND_CODE[error.kind]
     if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code == "unknown_path"):
         code = error.code

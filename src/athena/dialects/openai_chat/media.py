@@ -1,4 +1,7 @@
-"""Content parts of messages that are not plain text: images, files, sound, video, citations (`dialects.md` 1.2.2, 3.2)."""
+"""Content parts of messages that are not plain text: images, files, sound, video, citations.
+
+Wire facts: docs/reference/wire-facts.md#chat-messages.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def cache_mark(fields: Fields) -> CacheMark | None:
 
 
 def decode_part(fields: Fields) -> Part:
-    """One entry of a content list. Kinds nobody knows are kept for their own dialect."""
+    """One entry of a content list. Unknown kinds are kept for their own dialect."""
     kind = fields.text("type")
     if kind is None and fields.has("text"):
         kind = "text"

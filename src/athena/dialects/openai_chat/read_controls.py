@@ -1,7 +1,9 @@
-"""Everything of a request but its messages and tools: sampling, length, reasoning, output, caching (`dialects.md` 1.2.1, 1.5).
+"""Everything of a request but its messages and tools: sampling, length, reasoning, output, caching.
 
 Besides OpenAI's own fields the extensions that clients of other Chat servers send are understood, because clients do not know
 which server answers them.
+
+Wire facts: docs/reference/wire-facts.md#chat-requests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Reasoning of answers, in all the fields it comes in (`dialects.md` 1.5, 4.2).
+"""Reasoning of answers, in all the fields it comes in.
 
 `reasoning`, `reasoning_content` and `reasoning_details` may carry the same text at once: one is read, the richest first.
 Entries of `reasoning_details` also carry the state that has to go back: a signature, or encrypted data.
+
+Wire facts: docs/reference/wire-facts.md#servers-that-bend-a-dialect.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from athena.model.parts import Opaque
 
 
 class ReasoningReader:
-    """The reasoning of one choice."""
+    """Reads the reasoning of one choice from whichever field carries it."""
 
     __slots__ = ("_choice", "_pending", "_plain", "fields", "format")
 

@@ -1,4 +1,7 @@
-"""Token counts of Chat servers (`dialects.md` 3.12): where each hides cached, written and reasoning tokens."""
+"""Token counts of Chat servers: where each hides cached, written and reasoning tokens.
+
+Wire facts: docs/reference/wire-facts.md#usage.
+"""
 
 from __future__ import annotations
 

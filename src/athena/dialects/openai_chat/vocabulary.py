@@ -1,4 +1,7 @@
-"""Words of Chat Completions and of the servers that speak it (`dialects.md` 1.2, 1.5, 3.11), and the keys we understand."""
+"""Words of Chat Completions and of the servers that speak it, and the keys we understand.
+
+Wire facts: docs/reference/wire-facts.md#openai-chat-completions.
+"""
 
 from __future__ import annotations
 

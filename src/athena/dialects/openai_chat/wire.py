@@ -1,7 +1,9 @@
 """What a chunk or a whole answer looks like on the wire, as far as we read it.
 
-Types are loose where servers differ (`dialects.md` 1.5): a field of a surprising type must not cost the whole answer. Arguments
-stay raw JSON text, so a server that sends them as an object does not make us rewrite the model's numbers (trap 35).
+Types are loose where servers differ: a field of a surprising type must not cost the whole answer. Arguments
+stay raw JSON text, so a server that sends them as an object does not make us rewrite the model's numbers.
+
+Wire facts: docs/reference/wire-facts.md#servers-that-bend-a-dialect.
 """
 
 from __future__ import annotations
@@ -26,8 +28,6 @@ class Custom(msgspec.Struct, gc=False):
 
 
 class CallEntry(msgspec.Struct, gc=False):
-    """One entry of `tool_calls`."""
-
     index: Any = None
     id: Any = None
     type: Any = None
@@ -53,8 +53,6 @@ class Message(msgspec.Struct, gc=False):
 
 
 class ChoiceEntry(msgspec.Struct, gc=False):
-    """One entry of `choices`."""
-
     index: Any = 0
     delta: Message | None = None
     message: Message | None = None

@@ -1,7 +1,9 @@
-"""Everything of a request but its messages and tools, written for an upstream (`dialects.md` 3.7, 3.8, 3.10).
+"""Everything of a request but its messages and tools, written for an upstream.
 
 Each `Control` is one neutral field, the wire fields that may say it, and how it is written. To its own dialect a request keeps
 the client's words; only a control whose meaning changed, or whose words the upstream refuses, is written anew.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def _more(budget: int) -> str:
 def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
     effort, profile = _effort_of(request), writer.profile
     if profile.reasoning_control != "openrouter" and request.reasoning.visible is False:
-        writer.hint("reasoning.display", "this upstream can not be told to keep its reasoning to itself")
+        writer.hint("reasoning.display", "this upstream cannot be told to keep its reasoning to itself")
     if effort is None:
         if request.reasoning.visible is not None and profile.reasoning_control == "openrouter":
             return {"reasoning": {"exclude": not request.reasoning.visible}}

@@ -1,7 +1,9 @@
-"""Turns to Chat messages (`dialects.md` 3.1, 3.2, 3.6, 3.9; requirements A14 to A18).
+"""Turns to Chat messages.
 
-Every result becomes a tool message, first and in order; what a tool message can not hold (images, files) follows in a user
+Every result becomes a tool message, first and in order; what a tool message cannot hold (images, files) follows in a user
 message that names the call. A turn that still has its own raw message goes out as that message.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from athena.model.request import Turn
 
 ERROR_MARK = "[tool error] "
 UNSIGNED_CALL = "skip_thought_signature_validator"
-"""Gemini takes this in place of a signature it never gave, at a cost in quality (`dialects.md` 1.4.2)."""
+"""Gemini takes this in place of a signature it never gave, at a cost in quality."""
 EMPTY_TURN = "(empty)"
 """Said by a user whose message holds nothing: a message without content is refused or answered at random."""
 BETWEEN = "."
@@ -140,7 +142,7 @@ class MessageWriter:
             texts.append(Text(text=part.transcript))
             self._writer.emulate(path, "audio of an earlier answer is sent as its transcript")
         else:
-            self._writer.drop(path, "audio of an earlier answer can not be sent")
+            self._writer.drop(path, "audio of an earlier answer cannot be sent")
 
     def _unless_empty(self, message: Message, turn: Turn, path: str) -> Message | None:
         """A message without text and calls: only where the client itself wrote it so, or for the reasoning it carries."""
@@ -204,7 +206,7 @@ class MessageWriter:
         text = "\n".join(part.text for part in thoughts if part.text)
         profile = self._profile
         if profile.reasoning_replay == "never" and self._home and thoughts:
-            # The client's own words to an upstream nobody knows better: what it refuses stands in drop_fields.
+            # The client's own words to an unknown upstream: what it refuses stands in drop_fields.
             self._put_own_thinking(message, turn, thoughts, text)
         elif not self._must_think(turn):
             if text:
@@ -417,9 +419,7 @@ class MessageWriter:
                 kind = type(part).__name__.lower()
                 stored = isinstance(part.source, FileRef)
                 why = (
-                    "a file stored at another provider can not be sent"
-                    if stored
-                    else f"this {kind} has no form in this dialect"
+                    "a file stored at another provider cannot be sent" if stored else f"this {kind} has no form in this dialect"
                 )
                 raise UnsupportedFeature(f"{path}: {why}", path=path)
             case Citation() | Thinking():

@@ -1,5 +1,7 @@
-"""OpenAI's Responses API: `POST /v1/responses` (`dialects.md` 1.3). Items instead of messages, typed stream events, reasoning
+"""OpenAI's Responses API: `POST /v1/responses`. Items instead of messages, typed stream events, reasoning
 state that travels encrypted.
+
+Wire facts: docs/reference/wire-facts.md#openai-responses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers of a Responses upstream as events (`dialects.md` 1.3.3, 1.3.4, 4.3).
+"""Answers of a Responses upstream as events.
 
 One `ItemReader` serves streamed and whole answers: a whole answer is its items, finished one after another. In a stream an item
 is known by its output index (some servers change item ids between events). What `output_item.done` says wins over deltas: text
@@ -6,6 +6,8 @@ and arguments that no delta brought are added from it, and an item that only the
 
 Where the deltas and the finished item contradict each other in a call's arguments the answer fails: no one can say which is
 right. A call whose item never finished is ended by the end of the response, or cut by it.
+
+Wire facts: docs/reference/wire-facts.md#responses-answers.
 """
 
 from __future__ import annotations
@@ -378,8 +380,6 @@ _TOLD_BY_ITEMS = (
 
 
 class ResponsesStreamDecoder(StreamDecoder):
-    """A streamed answer."""
-
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = ItemReader(context)
@@ -403,7 +403,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             self._other(kind, payload, out)
 
     def _other(self, kind: str, payload: bytes, out: list[Event]) -> None:
-        """Progress of a tool that the provider runs, or an event that nobody knows: handed on at home, noted elsewhere."""
+        """Progress of a tool that the provider runs, or an unknown event: handed on at home, noted elsewhere."""
         if self.context.keep_extras and is_event_name(kind):
             out.append(Extra({OTHER_EVENT: {"type": kind, **msgspec.json.decode(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None and not kind.startswith(_TOLD_BY_ITEMS):

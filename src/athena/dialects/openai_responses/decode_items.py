@@ -1,4 +1,4 @@
-"""Input items of a Responses request as turns (`dialects.md` 1.3.2).
+"""Input items of a Responses request as turns.
 
 What the model said is a run of items: reasoning, messages, calls, hosted calls. Such a run is one assistant turn with its parts
 in order, because every other dialect has it so; the turn's `raw` is the list of those items and each part that is an item keeps
@@ -6,6 +6,8 @@ that item. Every item from the client's side is a turn of its own with the item 
 with the string as `raw`.
 
 Leading system and developer messages are instructions. `additional_tools` items declare tools and are no turn at all.
+
+Wire facts: docs/reference/wire-facts.md#responses-items.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 class Input(msgspec.Struct, frozen=True):
-    """What the input items say."""
+    """The turns, tools and instructions that the input items hold."""
 
     system: tuple[Part, ...] = ()
     system_hint: str | None = None
@@ -71,8 +73,6 @@ def is_instruction(item: dict[str, Any]) -> bool:
 
 
 class _Reader:
-    """Collects items into turns."""
-
     def __init__(self) -> None:
         self._system: list[Part] = []
         self._system_hint: str | None = None
@@ -362,7 +362,7 @@ def _result(fields: Fields, *, custom: bool) -> ToolResult:
 
 
 def _agent_message(fields: Fields) -> tuple[Part, ...]:
-    """What another agent told this one: input like a user's message, some of it perhaps encrypted."""
+    """A message of another agent: input like a user's message, some of it perhaps encrypted."""
     content = fields.any("content")
     if isinstance(content, str):
         return (Text(text=content),)

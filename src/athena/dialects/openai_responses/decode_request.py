@@ -1,4 +1,7 @@
-"""A Responses request body as a neutral Request (`dialects.md` 1.3.1)."""
+"""A Responses request body as a neutral Request.
+
+Wire facts: docs/reference/wire-facts.md#responses-requests.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Tools and tool choice of a Responses request (`dialects.md` 1.3.2). Flat function tools, namespaces of them, free-form custom
+"""Tools and tool choice of a Responses request. Flat function tools, namespaces of them, free-form custom
 tools with a grammar; every other type runs at the provider or is typed by it and is kept as a hosted tool.
+
+Wire facts: docs/reference/wire-facts.md#responses-items.
 """
 
 from __future__ import annotations

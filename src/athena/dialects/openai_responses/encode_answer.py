@@ -1,11 +1,13 @@
-"""Events as a Responses answer, streamed or whole (`dialects.md` 1.3.4, 4.6, 5.2, 5.4; `clients.md` 4).
+"""Events as a Responses answer, streamed or whole.
 
 The order is what the strictest client takes: created and in_progress first; every item announced before its content and every
 part before its deltas; done events for part and item; then one terminal event that repeats the finished items. Items are
-independent here, so interleaved calls stay interleaved. A call that was cut is announced and never done: nobody may run it.
+independent here, so interleaved calls stay interleaved. A call that was cut is announced and never done, so no client runs it.
 
 `OutputWriter` is the machine. A stream writes its frames; a whole answer runs it silently and keeps the final object, so both
 say the same. Frames of deltas are prepared when their part opens: one delta is one join.
+
+Wire facts: docs/reference/wire-facts.md#responses-streams.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ class OutputWriter:
         self._response: dict[str, Any] = {}
         self._begun = False
         if context.passed is not None:
-            self._go_on(*context.passed)
+            self._continue(*context.passed)
         self._items = 0
         self._output: dict[int, dict[str, Any]] = {}
         self._message: _Item | None = None
@@ -179,7 +181,7 @@ class OutputWriter:
         self._frames.append(b'%b%d,"delta":%b}\n\n' % (head, self._sequence, encode_json(text)))
         self._sequence += 1
 
-    def _go_on(self, first: bytes, last: bytes) -> None:
+    def _continue(self, first: bytes, last: bytes) -> None:
         """Frames of the upstream itself went out before: theirs are the response and the numbers so far."""
         response = msgspec.json.decode(first).get("response")
         number = msgspec.json.decode(last).get("sequence_number")
@@ -214,7 +216,7 @@ class OutputWriter:
                 # Its item is written in one piece, and nothing may speak of an item before it is announced.
                 self._progress.setdefault(item_id, []).append(other)
             else:
-                self._hand_on(other)
+                self._pass_on(other)
         elif event.choice is None:
             self._begin()
             self._response.update(event.fields)
@@ -222,7 +224,7 @@ class OutputWriter:
             self._close_message()
             self._message_fields = event.fields
 
-    def _hand_on(self, event: dict[str, Any], index: int | None = None) -> None:
+    def _pass_on(self, event: dict[str, Any], index: int | None = None) -> None:
         """An upstream's own event, with our numbers."""
         fields = {key: value for key, value in event.items() if key not in ("type", "sequence_number")}
         if index is not None:
@@ -370,7 +372,7 @@ class OutputWriter:
         return item, self._open_content(item, kind)
 
     def _refuse(self, finish: Finish) -> None:
-        """A refusal that was not told as one: clients look for the part."""
+        """A refusal that came without a refusal part: clients look for that part."""
         details = finish.details
         told = details.get("explanation") if isinstance(details, dict) else None
         if not self._spoke:
@@ -552,7 +554,7 @@ class OutputWriter:
         self._output[index] = whole
         self._frame("response.output_item.added", {"output_index": index, "item": whole})
         for event in self._progress.pop(str(whole.get("id")), ()):
-            self._hand_on(event, index)
+            self._pass_on(event, index)
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 

@@ -1,8 +1,10 @@
-"""Turns as input items of a Responses request (`dialects.md` 3.1, 3.2, 3.5, 3.6, 3.9).
+"""Turns as input items of a Responses request.
 
 At home, what kept its raw JSON goes out as it came. Reasoning items are sent only with the encrypted state of this upstream's
 family and only in front of another item: a server refuses a reasoning item without its follower, and a call with its item id
 without its reasoning. So where reasoning had to go, the ids of that turn's items go too.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class ItemEncoder:
         self._request = request
         self._marks = target.profile.cache_marks == "breakpoint"
         self._typed_ids = target.profile.typed_item_ids
-        # Only the last few breakpoints count; the earlier ones are dropped without a word.
+        # Only the last few breakpoints count; the earlier ones are dropped silently.
         self._skip_marks = max(0, _count_marks(request) - _MARK_LIMIT)
 
     def system(self) -> list[Item]:
@@ -69,7 +71,6 @@ class ItemEncoder:
         return [{"type": "message", "role": "developer", "content": content}] if content else []
 
     def turns(self) -> list[Item]:
-        """Every turn's items."""
         items: list[Item] = []
         for index, turn in enumerate(self._request.turns):
             items.extend(self._turn(turn, f"turns[{index}]"))
@@ -180,7 +181,7 @@ class ItemEncoder:
 
     def _file_id(self, source: Source, path: str) -> str:
         if not isinstance(source, FileRef) or not self._home:
-            raise UnsupportedFeature(f"{path}: a file stored at another provider can not be read here", path=path)
+            raise UnsupportedFeature(f"{path}: a file stored at another provider cannot be read here", path=path)
         return source.id
 
     def _marked(self, item: Item, mark: CacheMark | None) -> Item:
@@ -240,7 +241,7 @@ class ItemEncoder:
                 if item is not None:
                     items.append(item)
                 elif index + 1 == len(turn.parts):
-                    self._losses.hint(inside, "reasoning with nothing behind it is refused")
+                    self._losses.hint(inside, "reasoning with nothing after it is refused")
             else:
                 items.extend(self._model_item(part, inside))
         self._flush_said(items, texts, turn)

@@ -1,7 +1,9 @@
-"""A neutral Request as a Responses body (`dialects.md` 3.1, 3.7 to 3.10).
+"""A neutral Request as a Responses body.
 
 A request that came in this dialect starts from its own raw body and only what no longer fits is written anew; any other request
 is written from nothing. Both use the same writers, one per group of fields.
+
+Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def _overlay_conversation(request: Request, target: Target, losses: Losses, body
 
 def _fresh(request: Request, target: Target, losses: Losses) -> _Body:
     if request.previous_id is not None and request.dialect != NAME:
-        raise UnsupportedFeature("previous_id: conversations stored elsewhere can not be continued here", path="previous_id")
+        raise UnsupportedFeature("previous_id: conversations stored elsewhere cannot be continued here", path="previous_id")
     if request.n > 1:
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     body: _Body = {"model": target.model}
@@ -188,7 +190,7 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
         body.pop("reasoning", None)
         return
     if wanted.mode == "between_tools" and request.dialect != NAME:
-        losses.emulate("reasoning", "this model can not be told when to think; it is asked for little effort")
+        losses.emulate("reasoning", "this model cannot be told when to think; it is asked for little effort")
     _set(reasoning, "effort", _effort(wanted, profile.efforts))
     summary = wanted.summary
     if summary is None and wanted.visible is not False and (wanted.visible or wanted.mode in ("on", "adaptive")):
@@ -198,7 +200,7 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
 
 
 def _effort(wanted: Reasoning, known: tuple[str, ...]) -> str | None:
-    """The effort the client named, or the one its switch or budget stands for (`dialects.md` 3.8)."""
+    """The effort the client named, or the one its switch or budget stands for."""
     if wanted.mode == "off":
         return _nearest("none", known)
     if wanted.effort is not None:

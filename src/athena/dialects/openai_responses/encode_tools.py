@@ -1,4 +1,7 @@
-"""Tools, tool choice and the answer's shape for a Responses upstream (`dialects.md` 3.3, 3.7)."""
+"""Tools, tool choice and the answer's shape for a Responses upstream.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Los
         return _web_search(tool, path, losses)
     choice = request.tool_choice
     if choice is not None and choice.mode == "named" and tool.name in choice.names:
-        raise UnsupportedFeature(f"{path}: a forced tool of another provider can not run here", path=path)
+        raise UnsupportedFeature(f"{path}: a forced tool of another provider cannot run here", path=path)
     losses.drop(path, f"{tool.hosted or tool.name} runs at another provider")
     return None
 
@@ -147,7 +150,7 @@ def encode_output(output: Output, target: Target, losses: Losses) -> dict[str, A
             losses.drop("output.schema", "this upstream takes no schema; JSON is asked for")
         text["format"] = {"type": "json_object"}
     elif output.kind != "text":
-        losses.drop("output", "this upstream can not be asked for JSON")
+        losses.drop("output", "this upstream cannot be asked for JSON")
     if output.verbosity is not None:
         if profile.verbosity:
             text["verbosity"] = output.verbosity

@@ -1,7 +1,9 @@
-"""Errors of the Responses API, both ways (`dialects.md` 3.13, 5.2).
+"""Errors of the Responses API, both ways.
 
 Codex decides by the code in `response.failed`: it compacts, waits, retries or gives up. So a code that means something to it is
 kept, and every kind of error has one.
+
+Wire facts: docs/reference/wire-facts.md#errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A Responses request in words that any target understands (`dialects.md` 3.3).
+"""A Responses request in words that any target understands.
 
 Typed tools that the client runs become functions, their items calls and results of these functions, and a result that names no
 call becomes text.
+
+Wire facts: docs/reference/wire-facts.md#tool-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The response object that lifecycle events and whole answers carry: the client's own settings echoed, then what came of them.
 
-SDKs build their `Response` from it, so every field they call required is there (`dialects.md` 1.3.3), and every field that the
+SDKs build their `Response` from it, so every field they call required is there, and every field that the
 Open Responses standard wants: numbers where a client gave none, because the standard knows no null there.
+
+Wire facts: docs/reference/wire-facts.md#responses-answers.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
     response["tools"] = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
     response["metadata"] = raw.get("metadata") or {}
     response["service_tier"] = raw.get("service_tier") or "default"
-    # Nothing is kept: a client that believed otherwise would refer to items that nobody can find.
+    # Nothing is kept: a client that believed otherwise would refer to items that do not exist.
     response["store"] = bool(raw.get("store")) if context.same_dialect else False
     for key in ("instructions", "tools"):
         if response[key]:

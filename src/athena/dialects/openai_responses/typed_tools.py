@@ -1,8 +1,10 @@
 """Tools of this API that the client runs itself and that have a type instead of a schema: shells, patches, a computer, a search
-for tools (`dialects.md` 1.3.2).
+for tools.
 
 Any model can use them as functions. The client, though, waits for items of its own type, so a call of such a function goes back
 as that item, and the items of the history become calls and results. Field names are those of the `openai` package.
+
+Wire facts: docs/reference/wire-facts.md#responses-items.
 """
 
 from __future__ import annotations

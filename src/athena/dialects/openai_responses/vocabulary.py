@@ -1,4 +1,7 @@
-"""Words of the Responses API that more than one module needs (`dialects.md` 1.3; types of the `openai` package 3.49)."""
+"""Words of the Responses API that more than one module needs, as the types of the `openai` package spell them.
+
+Wire facts: docs/reference/wire-facts.md#openai-responses.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """JSON arguments of an open call, passed on as they arrive.
 
-The scanner inside `JsonPipe`, not an end marker, decides where they end: a marker inside a string is data (requirements, trap
-36).
+The scanner inside `JsonPipe`, not an end marker, decides where they end: a marker inside a string is data.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Pipe(Protocol):
     done: bool
     stuck: bool
     quote: str
-    """Of the open string, in which plain text of JSON's strings passes as it is if it is a double one."""
+    """The quote character of the open string. In a double-quoted one, text that JSON allows passes unchanged."""
 
     def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
         """Read from `at`, write to `out`; the answer is where the unread text begins."""
@@ -99,7 +98,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
 
 
 def skip_to(scan: Scanner, calls: CallWriter, lexer: Lexer) -> Steps[str]:
-    """Drop the rest of a call that can not be used, up to the next marker; the marker stays. "" is the end of the text."""
+    """Drop the rest of a call that cannot be used, up to the next marker; the marker stays. "" is the end of the text."""
     while True:
         text, marker = yield from scan.piece(lexer)
         calls.noise(text)
@@ -113,7 +112,7 @@ TURN_ENDS = frozenset({
     "<｜end▁of▁sentence｜>", "[e~[", "<|observation|>", "<|user|>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>",
     "<|message_sep|>", "<seed:eos>",
 })  # fmt: skip
-"""What ends a turn in some template (`formats.md` 1.7): it ends no block, so words before it belong to the answer."""
+"""What ends a turn in some template: it ends no block, so words before it belong to the answer."""
 
 
 def end_of_block(scan: Scanner, calls: CallWriter, closers: Lexer, taken: tuple[str, ...]) -> Steps[str]:

@@ -6,7 +6,7 @@ prompt.
 
 from __future__ import annotations
 
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Opener
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -52,8 +52,8 @@ def _open_call(scan: Scanner, calls: CallWriter, before: str) -> Steps[None]:
     calls.open(name)
 
 
-def _head(text: str, calls: CallWriter) -> Head:
-    return Head(text)
+def _head(text: str, calls: CallWriter) -> CallHead:
+    return CallHead(text)
 
 
 READ = HeadedReader(

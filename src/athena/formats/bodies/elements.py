@@ -47,7 +47,7 @@ def read_elements(
             break
         if (yield from scan.found("<")):
             if not (yield from _element(scan, calls, members, end, prefix)):
-                calls.fail(f"a call of {calls.name} has a tag that can not be read")
+                calls.fail(f"a call of {calls.name} has a tag that cannot be read")
                 yield from skip_to(scan, calls, Lexer((end,)))
                 yield from scan.found(end)
                 calls.settle()
@@ -69,7 +69,7 @@ def _noise(scan: Scanner, calls: CallWriter, gap: Lexer) -> Steps[None]:
 
 
 def _element(scan: Scanner, calls: CallWriter, members: _Members, end: str, prefix: str) -> Steps[bool]:
-    """One element behind its `<`. False when its tag can not be read."""
+    """One element behind its `<`. False when its tag cannot be read."""
     try:
         tag, marker = yield from scan.upto(_TAG_END, LOOK_AHEAD * 4)
     except Declined:

@@ -102,7 +102,7 @@ class GemmaCalls:
         try:
             yield from self._members(scan, calls)
         except _Malformed:
-            calls.fail(f"the arguments of {calls.name} can not be read")
+            calls.fail(f"the arguments of {calls.name} cannot be read")
             yield from skip_to(scan, calls, self._end)
         else:
             calls.close()

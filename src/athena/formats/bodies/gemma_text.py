@@ -84,7 +84,7 @@ def _schema(schema: Any, quote: str, depth: int = 0) -> str:
 
 
 def literal_trouble(call: ToolCall, quote: str) -> str | None:
-    """The quoting token can not be quoted, and a key must be near enough to be seen behind a comma."""
+    """The quoting token cannot be quoted, and a key must be near enough to be seen behind a comma."""
     if not _NAME.fullmatch(call.name):
         return "the name does not fit before a brace"
     keys: list[str] = []

@@ -21,7 +21,7 @@ SECTIONS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class CallHead(msgspec.Struct, frozen=True):
     """What a call's head says: a name, or None when only the arguments can tell; an id, or none."""
 
     name: str | None
@@ -34,7 +34,7 @@ class Headed(msgspec.Struct, frozen=True):
     call_begin: tuple[str, ...]
     argument_begin: tuple[str, ...]
     call_end: tuple[str, ...]
-    head: Callable[[str, CallWriter], Head]
+    head: Callable[[str, CallWriter], CallHead]
     """The head's text, trimmed, as name and id."""
     section_begin: tuple[str, ...] = ()
     section_end: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class HeadedReader:
         boundary = (*shape.call_begin, *shape.section_end, *shape.section_begin)
         self._shape = shape
         self.never_section = too_often(shape.section_begin, SECTIONS_AT_ONCE)
-        """What can not follow a section's opening."""
+        """What cannot follow a section's opening."""
         self._ends = (*shape.call_end, *boundary)
         self._gap = Lexer(boundary)
         self._behind = Lexer(self._ends)
@@ -97,7 +97,7 @@ class HeadedReader:
         text, marker = yield from scan.upto(self._head, calls.limits.id_chars + 32)
         name = text.strip()
         if len(name) > calls.limits.id_chars or "\n" in name or "```" in name or "**" in name:
-            # Requirement B17: this is prose about calls.
+            # This is prose about calls: real ids are short and stand on one line.
             raise Declined
         if not marker:
             raise Declined if not name or len(name.split()) > 1 else Cut
@@ -126,7 +126,7 @@ class HeadedReader:
         calls.settle()
 
 
-def _open(calls: CallWriter, head: Head) -> None:
+def _open(calls: CallWriter, head: CallHead) -> None:
     if head.name is None:
         calls.open_unnamed(head.id)
     elif len(head.name.split()) > 1:

@@ -20,7 +20,7 @@ from athena.formats.machine.writer import CallWriter
 WRAPPERS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""
 NO_ATTRIBUTE = r"[ \t\r\n]*+[^ \t\r\n\w\"'.\-]"
-"""What can not follow the tag of a call."""
+"""What cannot follow the tag of a call."""
 _NO_ATTRIBUTE = re.compile(NO_ATTRIBUTE)
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>/]+))""")
 
@@ -65,7 +65,7 @@ class InvokeReader:
         self._shape = shape
         options = (*shape.call, *shape.section_end, *shape.ignored)
         self.never = repeated(shape.section_begin, options, WRAPPERS_AT_ONCE)
-        """What can not follow a wrapper's opening tag."""
+        """What cannot follow a wrapper's opening tag."""
         self._gap = Lexer((*shape.call, *shape.section_end, *shape.section_begin, *shape.ignored))
         self._tag = Lexer((">", "\n"))
         self._arguments = TaggedArguments(

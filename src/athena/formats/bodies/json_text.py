@@ -1,4 +1,5 @@
-"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way (`formats.md` 1.4).
+"""JSON that passes through as it arrives, and its near relatives turned into JSON on the way
+(docs/reference/format-notes.md#json-bodies).
 
 `JsonPipe` is fed text and writes JSON text. Strict JSON comes out byte for byte. In lenient mode the slips models make are put
 right where they stand: single quotes, Python's `True`/`False`/`None`, trailing commas, bare keys, raw control characters and
@@ -62,7 +63,7 @@ _WORDS = frozenset({"true", "false", "null"})
 
 
 class JsonPipe:
-    """One JSON value. `done` when it ended, `stuck` when the next character can not belong to it."""
+    """One JSON value. `done` when it ended, `stuck` when the next character cannot belong to it."""
 
     __slots__ = (
         "_after", "_comma", "_depth_limit", "_double", "_lenient", "_stack", "_state", "_undecided", "done", "quote",
@@ -79,7 +80,7 @@ class JsonPipe:
         self._stack: list[str] = []
         self._state = TOP
         self.quote = ""
-        """Of the open string."""
+        """The quote character of the open string; empty outside of strings."""
         self._after = AFTER_TOP
         """Where the end of the open string leads."""
         self._comma = ""
@@ -233,7 +234,7 @@ class JsonPipe:
         return self._stop(at)
 
     def _close(self, character: str, at: int, out: list[str]) -> int:
-        """A bracket behind a comma."""
+        """Read a closing bracket; a comma before it was trailing and is dropped."""
         if not self._lenient:
             return self._stop(at)
         self.repairs += 1

@@ -19,7 +19,7 @@ NUMBER_LIMIT = 1024
 NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _SCALAR = rf"(?:true|false|null|(?![-+.0-9eE]{{{NUMBER_LIMIT}}}){NUMBER})(?=[ \t\r\n,\]}}])"
 SCALAR = re.compile(_SCALAR).match
-"""A number or a word, whole only where something stands behind it that can not belong to it."""
+"""A number or a word, whole only where something stands behind it that cannot belong to it."""
 SCALAR_CHARACTERS = "+-.0123456789Eaeflnrstu"
 """What numbers and words are made of; nothing that may stand before them is."""
 

@@ -46,7 +46,7 @@ class KeyedCalls:
         self._name_end = Lexer(("\n", shape.key, shape.call_end, shape.call, *separator))
         self._body = (shape.key, shape.call_end, "{")
         self.never_call = no_name(*separator, *self._body)
-        """What can not follow the tag of a call, and of a section."""
+        """What cannot follow the tag of a call, and of a section."""
         self.never_section = unlike(shape.call)
         tags = Tags(
             parameter=(shape.key,),

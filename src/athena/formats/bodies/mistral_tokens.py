@@ -18,7 +18,7 @@ TURN_END = "</s>"
 
 NO_ARRAY = unlike("[", "{", behind={"[": unlike("{", "]")})
 NO_NAME = rf"{SPACE}(?:[\[{{]|[^\s\[{{<]++[ \t\r\n]++[^\s\[{{<])"
-"""What can not follow the token: no array of calls, or no name of one."""
+"""What cannot follow the token: no array of calls, or no name of one."""
 
 _ENDS = (CALLS, CALLS_END, TURN_END)
 _CLOSERS = Lexer(_ENDS)

@@ -99,7 +99,7 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
                 if fields.others is not None:
                     # Ordinary JSON, where only some keys make a call of it.
                     raise Declined from None
-                calls.bad_head("a tool call that can not be read", scan.recorded)
+                calls.bad_head("a tool call that cannot be read", scan.recorded)
                 yield from skip_to(scan, calls, lexer_of(ends))
                 return found + 1
             found += 1
@@ -181,7 +181,6 @@ def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends:
 
 
 def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
-    """A key and its colon."""
     whole = scan.whole(_WHOLE_KEY)
     if whole:
         return whole[1 : whole.index('"', 1)]
@@ -198,7 +197,6 @@ def _key(scan: Scanner, calls: CallWriter) -> Steps[str]:
 
 
 def _bare_key(scan: Scanner, calls: CallWriter) -> Steps[str]:
-    """A key without quotes."""
     text, marker = yield from scan.upto(_KEY_END, LOOK_AHEAD)
     key = text.strip()
     if not key.isidentifier():

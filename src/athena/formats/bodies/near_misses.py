@@ -1,4 +1,4 @@
-"""What can not follow an opener, as regular expressions: there the marker is text, and no reader has to be asked.
+"""What cannot follow an opener, as regular expressions: there the marker is text, and no reader has to be asked.
 
 Such a pattern (`Opener.never`) is matched behind the marker and must end with a character that proves it, so that it never
 matches because the text has not arrived yet. It may only say what the reader would say: declined (white space that JSON does
@@ -18,7 +18,7 @@ _LONGEST = 120
 
 
 def unlike(*options: str, behind: dict[str, str] | None = None) -> str:
-    """Behind white space: none of these texts. `behind`: what can not follow one of them.
+    """Behind white space: none of these texts. `behind`: what cannot follow one of them.
 
     Many options are told apart by as many of their first characters as a short pattern can hold; beyond, the reader decides.
     """

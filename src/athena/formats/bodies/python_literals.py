@@ -1,4 +1,4 @@
-"""Python literals as JSON, without evaluating anything (`formats.md` 2.17): constants, numbers, strings with prefixes, triple
+"""Python literals as JSON, without evaluating anything: constants, numbers, strings with prefixes, triple
 quotes and implicit joining, lists, tuples, sets and dictionaries. JSON's own words (`true`, `null`) are read too.
 """
 
@@ -70,7 +70,7 @@ def _common_literal(text: str) -> str | None:
     if "\\" in text:
         return None
     try:
-        # Whatever else differs is no JSON, and found out here.
+        # Whatever else differs is not JSON, and is found here.
         return msgspec.json.format(_DIFFERS.sub(_as_json, text), indent=-1)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
@@ -197,7 +197,6 @@ class _Reader:
         return self._text[self._at] if self._at < len(self._text) else "\x00"
 
     def _space(self) -> None:
-        """White space and comments."""
         while self._next() in " \t\r\n#":
             found = _SPACE.match(self._text, self._at)
             if found is None:

@@ -1,4 +1,4 @@
-"""Where a Python literal ends in text that arrives in pieces (`formats.md` 2.17): strings and brackets are followed, no more.
+"""Where a Python literal ends in text that arrives in pieces: strings and brackets are followed, no more.
 
 A quote ends a string only where a value may end, because models forget to escape quotes inside shell commands; such a quote is
 written as an escape, so that the literal can be read.
@@ -30,7 +30,7 @@ class PythonSpan:
         self.done = False
         self.stuck = False
         self.quote = ""
-        """Of the open string: one or three."""
+        """The quotes that close the open string, one or three; empty outside of strings."""
         self._bracketed = bracketed
         self._open = 0
 

@@ -1,4 +1,4 @@
-"""Calls written as Python: `name(key=literal, ...)`, one or a list of them (`formats.md` 2.17).
+"""Calls written as Python: `name(key=literal, ...)`, one or a list of them.
 
 Values are shown one by one, each when the comma or bracket behind it has come.
 """

@@ -1,10 +1,10 @@
-"""Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (`formats.md` 1.5).
+"""Parameters as tagged text: Qwen3-Coder, DSML, GLM, MiniMax M2 and their kin (docs/reference/format-notes.md#tagged-values).
 
 A value has no escapes, so its end is a matter of judgement: a closing tag counts when something legal follows it (another
 parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that
 the tool declares and the call does not have yet, or by the end of the call.
 
-The tags can not say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is
+The tags cannot say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is
 known to have stopped by itself.
 """
 
@@ -54,7 +54,7 @@ class Tags(msgspec.Struct, frozen=True):
 
 
 class NamelessParameter(Exception):
-    """A parameter whose tag names nothing: the call can not be used."""
+    """A parameter whose tag names nothing: the call cannot be used."""
 
 
 class TaggedArguments:

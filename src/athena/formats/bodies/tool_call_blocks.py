@@ -90,7 +90,7 @@ FUNCTION_TAGS = Tags(
 _FUNCTION_ARGUMENTS = TaggedArguments(FUNCTION_TAGS)
 _TAG_END = Lexer((">", "\n", "{"))
 NO_TAG_NAME = r"[ \t\r\n]*+(?:[<>{}]|[\"']?+[^\"'<>=\s{}]++[\"']?+[ \t]*+[^>{=\s])"
-"""What can not follow the beginning of a function's tag: no name, or something else than the tag's end behind it."""
+"""What cannot follow the beginning of a function's tag: no name, or something else than the tag's end behind it."""
 _BODY = ("<parameter", "< parameter", "</function>", "</ function>", "{")
 
 

@@ -11,7 +11,7 @@ from athena.calls.ids import hashed, synthesized_id
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.gemma_literals import GemmaCalls, Syntax
-from athena.formats.bodies.headed import Head, Headed, HeadedReader
+from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_PYTHON_CALL
@@ -186,7 +186,7 @@ class _PythonCalls:
 
 
 def _head_pattern(head: str) -> re.Pattern[str]:
-    """A head's form as a pattern of its trimmed text. An index takes any number; a name that stands twice is one name."""
+    """A head's form as a pattern of its trimmed text. An index takes any number; a name that appears twice is one name."""
     parts: list[str] = []
     seen: set[str] = set()
     for text, hole in holes(head.strip()):
@@ -201,17 +201,17 @@ def _head_pattern(head: str) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
-def _head_reader(head: str) -> Callable[[str], Head | None]:
+def _head_reader(head: str) -> Callable[[str], CallHead | None]:
     pattern = _head_pattern(head)
     whole_is_id = "{index}" in head and "{id}" not in head
 
-    def read(text: str) -> Head | None:
+    def read(text: str) -> CallHead | None:
         found = pattern.fullmatch(text)
         if found is None:
             return None
         groups = found.groupdict()
         # A head with a counter is what its model knows the call by.
-        return Head(groups["name"], groups.get("id") or (text if whole_is_id else ""))
+        return CallHead(groups["name"], groups.get("id") or (text if whole_is_id else ""))
 
     return read
 
@@ -223,11 +223,11 @@ def _headed(description: FormatDescription) -> Reader:
     argument = call.arguments.strip()
     read_head = _head_reader(call.head)
 
-    def head(text: str, calls: CallWriter) -> Head:
+    def head(text: str, calls: CallWriter) -> CallHead:
         found = read_head(text)
         if found is None and len(text.split()) > 1:
             raise Declined
-        return found or Head(text)
+        return found or CallHead(text)
 
     return HeadedReader(
         Headed(

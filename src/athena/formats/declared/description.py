@@ -208,7 +208,7 @@ def _check_parameter(description: FormatDescription) -> None:
     if not (parameter.begin.strip() and parameter.key_end.strip() and parameter.end.strip()):
         raise ValueError("[parameter] needs begin, key_end and end, none of them blank")
     if not (description.call.end.strip() or description.section.end.strip()):
-        raise ValueError("call.end is missing: nothing would tell where the last parameter is behind us")
+        raise ValueError("call.end is missing: without it the last parameter has no end")
 
 
 def weak(marker: str) -> bool:

@@ -43,7 +43,7 @@ class Writer:
         )
 
     def trouble(self, call: ToolCall) -> str | None:
-        """Why the format can not hold this call exactly."""
+        """Why the format cannot hold this call exactly."""
         form = self._description.call
         if form.body == "literals":
             return literal_trouble(call, form.quote.strip())

@@ -41,7 +41,7 @@ class Opener(msgspec.Struct, frozen=True):
     plain: bool = False
     """Ordinary text in a format of reserved tokens: only declared names, never inside reasoning."""
     never: str = ""
-    """A pattern of what can not follow the marker (`bodies/near_misses`): where it matches, the reader would decline."""
+    """A pattern of what cannot follow the marker (`bodies/near_misses`): where it matches, the reader would decline."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -77,7 +77,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     render_tools: Callable[[Sequence[Tool]], str]
     """The tools and how to call them, for a system prompt."""
     inexpressible: Callable[[ToolCall], str | None] = lambda call: None
-    """Why the format can not hold this call exactly; None when it can."""
+    """Why the format cannot hold this call exactly; None when it can."""
     tokens: Mapping[str, str] = {}
     """Markers that configuration may replace, by name."""
     with_tokens: Callable[[Mapping[str, str]], Format] | None = None

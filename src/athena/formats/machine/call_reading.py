@@ -1,4 +1,4 @@
-"""Who reads a call: the formats that share a marker are asked in turn, and what nobody wants is text again.
+"""Who reads a call: the formats that share a marker are asked in turn, and what none of them takes is text again.
 
 A reader that declines gives every character back (`Scanner.rewind`) unless it has shown or dropped something for good. Where
 the text ends inside a reader's markup, it was a call that is never completed, or text.
@@ -18,7 +18,7 @@ _READ_AGAIN = 4096
 
 
 class CallReading:
-    """The reader that has the word, and those that may have it next."""
+    """The active reader and the remaining candidates."""
 
     __slots__ = (
         "_calls_before", "_candidates", "_commits_before", "_cut_head", "_longest", "_marker", "_scanner", "_speech", "_writer",
@@ -30,7 +30,7 @@ class CallReading:
         self._writer = writer
         self._speech = speech
         self.reader: Generator[None, None, None] | None = None
-        """Reads what may be a call; None: nobody does."""
+        """Reads what may be a call; None: no reader is active."""
         self._marker = ""
         self._candidates: tuple[Candidate, ...] = ()
         self._calls_before = 0
@@ -110,7 +110,7 @@ class CallReading:
         if taken > self._longest:
             self._longest = taken
         if cut and writer.reserved and writer.malformed_policy != "text":
-            # What can not be a call was not cut either, however much of it had come when the reader began.
+            # What cannot be a call was not cut either, however much of it had come when the reader began.
             excluded = self._candidates[0].is_excluded(scanner.text, scanner.at + len(self._marker))
             self._cut_head = self._cut_head or not excluded
         if len(self._candidates) > 1:
@@ -125,7 +125,7 @@ class CallReading:
             self.give_up(self._marker)
 
     def give_up(self, marker: str) -> None:
-        """Nobody wants the marker that stands here: it is text, and what follows it is searched again."""
+        """No format takes this marker: it is text, and what follows it is searched again."""
         if marker.startswith("`"):
             run = marker[: len(marker) - len(marker.lstrip("`"))]
             self._scanner.at += len(run)

@@ -1,4 +1,4 @@
-"""Is this place inside inline code or a code fence? Markup quoted there is text (`design.md` 3.4).
+"""Is this place inside inline code or a code fence? Markup quoted there is text.
 
 A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
 another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
@@ -26,7 +26,6 @@ class CodeSpans:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was said yet."""
         self._fence = ""
         self._inline = 0
         self.begin_line()
@@ -40,7 +39,6 @@ class CodeSpans:
 
     @property
     def in_code(self) -> bool:
-        """Inside either?"""
         return bool(self._fence) or self._inline > 0
 
     @property

@@ -1,4 +1,4 @@
-"""Which format a model writes, from its id (requirements A11, A12, M13; `formats.md` section 3).
+"""Which format a model writes, from its id.
 
 Patterns are data, next to each format. The order: an override, the vendor in `vendor/model` (which limits the patterns to its
 own formats), the longest pattern, keywords in the order Kimi, Qwen, DeepSeek, else `standard`: native structured calls.

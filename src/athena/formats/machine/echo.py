@@ -1,4 +1,4 @@
-"""The echo guard: does a call that was found in the model's text stand in the request already, as somebody else's words?
+"""The echo guard: does a call that was found in the model's text stand in the request already, as another author's words?
 
 A tool's result, a document or a prompt can hold the markup of a call. A model that quotes it does not call, but its text then
 reads like a call. So every call found in text is looked for in the text of the request that the model did not write. A call
@@ -32,7 +32,7 @@ from athena.formats.machine.call_places import (
     names_itself,
 )
 from athena.formats.machine.policies import RepairLevel
-from athena.formats.machine.quoted_calls import Budget, QuotedCallReader
+from athena.formats.machine.quoted_calls import QuotedCallReader, WorkBudget
 from athena.formats.machine.value_types import ToolBook
 from athena.model.request import Tool
 from athena.wire.escapes import hides_words, plain, with_plain_words, without_invisible
@@ -46,7 +46,7 @@ _MOST_PLACES = 8192
 _LOOK_COST = 16
 """What one of them costs of the budget."""
 _MOST_DECODED = 2 * 1024 * 1024
-"""Characters of texts that write letters as escapes. Nobody does so by accident."""
+"""Characters of texts that write letters as escapes. This does not happen by accident."""
 _BEHIND, _BEHIND_MOST = 4 * 1024, 1024 * 1024
 """How much is read behind a name at first, and at most."""
 _REACH, _REACH_MOST = 1024, 64 * 1024
@@ -101,7 +101,7 @@ class EchoGuard:
         self._tools = tools
         self._repair: RepairLevel = repair
         self._formats = formats
-        self._budget = Budget(_BUDGET)
+        self._budget = WorkBudget(_BUDGET)
         self._looks = _MOST_LOOKS
         self._texts: list[_Text] | None = None
         self._reader: QuotedCallReader | None = None
@@ -292,7 +292,7 @@ class _Place:
         self.text = text
         self.at = at
         self.reading: tuple[_Found, ...] | None = None
-        """The calls that stand here; None: nobody has looked."""
+        """The calls that stand here; None: not searched yet."""
 
     def around(self, call: _Call) -> str:
         """The text around the place, bare; empty where words of the call are missing."""
@@ -326,7 +326,7 @@ class _Text:
         """What is left without all other characters, where there are others."""
 
     def finds(self, name: str) -> list[int]:
-        """Where the name stands. Characters that nobody sees can part it: then they are taken out of the text."""
+        """Where the name stands. Invisible characters can part it: then they are taken out of the text."""
         if not self._ascii or not name.isascii():
             return list(finds(self.text, name))
         count = self._ascii.count(name)

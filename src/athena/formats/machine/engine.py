@@ -1,6 +1,6 @@
 """The parser of model text: `feed` text as it arrives, get events; `close` at the end.
 
-One object per choice and channel of an answer. Text that can not become markup leaves at once; the search for markers is one
+One object per choice and channel of an answer. Text that cannot become markup leaves at once; the search for markers is one
 regular expression over the markers live in the phase (text or reasoning), and what is held back is never more than a possible
 beginning of one, until a format's reader takes over (`call_reading`). What is text is said by `speech`.
 """
@@ -18,7 +18,7 @@ from athena.formats.machine.recognizer import Candidate, Meaning, Recognizer, Se
 from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.machine.speech import Channel, Speech
 from athena.formats.machine.value_types import ToolBook
-from athena.formats.machine.writer import CallWriter, Guard, Output, Seed
+from athena.formats.machine.writer import CallWriter, EventBuffer, Guard, Seed
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
@@ -57,7 +57,7 @@ class TextParser:
             table = Recognizer(format) if isinstance(format, Format) else format
         self._recognizer = table.for_tools(book.names)
         self._scanner = Scanner(limits.held_chars)
-        self._output = Output(choice, hold=policies.text == "hold")
+        self._output = EventBuffer(choice, hold=policies.text == "hold")
         self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
         self.writer = CallWriter(
             scanner=self._scanner,
@@ -88,7 +88,7 @@ class TextParser:
 
     @property
     def counts(self) -> Counts:
-        """What was found so far."""
+        """How many calls, quotations and repairs there were so far."""
         return self.writer.counts
 
     @property
@@ -109,7 +109,6 @@ class TextParser:
     # -- the two verbs -------------------------------------------------------------------------------------------------------
 
     def feed(self, text: str) -> list[Event]:
-        """The events that `text` brought."""
         straight = self._scanner.straight
         if straight is not None:
             try:

@@ -1,4 +1,4 @@
-"""What to do where reading model text leaves a choice: values, not flags spread over code (`design.md` 3.4 to 3.6)."""
+"""What to do where reading model text leaves a choice: values, not flags spread over code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Policies(msgspec.Struct, frozen=True):
     arguments: Literal["stream", "hold"] = "stream"
     """`hold`: a call is shown whole or not at all."""
     malformed: Malformed | None = None
-    """A call nobody can use and of which nothing was shown yet. None: `error` for formats of reserved tokens, whose markup must
+    """An unusable call and of which nothing was shown yet. None: `error` for formats of reserved tokens, whose markup must
     not leak, else `text`. Once a call was begun, its failure is always an error."""
     unknown_tool: Literal["pass", "text", "error"] = "pass"
     """A call in reserved tokens that names an undeclared tool. In formats of ordinary text such a call is text."""

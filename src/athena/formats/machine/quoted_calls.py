@@ -2,7 +2,7 @@
 
 The readers are those of the formats, every one of them, asked where one of their markers stands before a tool's name. Nothing
 counts as code, reasoning or prose here, and the text may be escaped: it is read as it stands and behind its escapes. How much
-is read is counted, so nobody can make this expensive.
+is read is counted, so no text can make this expensive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from athena.formats.machine.call_places import is_late
 from athena.formats.machine.policies import Policies, RepairLevel
 from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.machine.value_types import ToolBook
-from athena.formats.machine.writer import CallWriter, Output
+from athena.formats.machine.writer import CallWriter, EventBuffer
 from athena.model.events import ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS
 from athena.wire.escapes import unescaped, without_entities, without_invisible
@@ -42,7 +42,7 @@ _STARTS_CALL = re.compile(r"[\w.\-/:]++[ \t]*+(?:\r?\n|[<{\[])")
 _ANY_TOOL = ToolBook(None)
 
 Marker = tuple[str, tuple[tuple[Reader, "re.Pattern[str] | None"], ...], int]
-"""A marker, who reads what follows it and what can not follow it, and how many of it to try."""
+"""A marker, who reads what follows it and what cannot follow it, and how many of it to try."""
 Candidate = tuple[int, str, Reader]
 """Where a marker stands, the marker, and a reader for what follows it."""
 
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     """A call is cut by the end of the text: with more text there would be more to read."""
 
 
-class Budget:
+class WorkBudget:
     """What may still be read, in characters; shared by all that belongs to one answer."""
 
     __slots__ = ("left",)
@@ -74,7 +74,6 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Is nothing left?"""
         return self.left <= 0
 
 
@@ -89,7 +88,7 @@ class QuotedCallReader:
             arguments="hold", malformed="text", unknown_tool="pass", repair="schema" if repair == "schema" else "syntax"
         )
 
-    def read(self, before: str, behind: str, names: tuple[str, ...], budget: Budget) -> Reading:
+    def read(self, before: str, behind: str, names: tuple[str, ...], budget: WorkBudget) -> Reading:
         """The calls of these tools whose markup begins in `before` and goes on with `behind`, which begins with a name.
 
         Every format that may be meant is asked, because some can read what another one wrote, but not rightly.
@@ -106,7 +105,7 @@ class QuotedCallReader:
                     break
         return Reading(tuple(calls), is_cut)
 
-    def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: Budget) -> _Run:
+    def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: WorkBudget) -> _Run:
         """Ask one reader at one place."""
         scanner = Scanner(len(text) + 1)
         scanner.push(text[at:])
@@ -131,7 +130,7 @@ class QuotedCallReader:
 
 
 class _Run(NamedTuple):
-    """What one reader said."""
+    """What one reader found in a text: its calls, and how it ended."""
 
     calls: list[QuotedCall]
     is_cut: bool
@@ -142,7 +141,7 @@ class _Listener(CallWriter):
     """Takes every call, and knows of each whether the text ended with it."""
 
     def __init__(self, book: ToolBook, scanner: Scanner, policies: Policies) -> None:
-        self._events = Output(0, hold=False)
+        self._events = EventBuffer(0, hold=False)
         self._ends: list[bool] = []
         super().__init__(scanner=scanner, output=self._events, book=book, policies=policies, limits=DEFAULT_LIMITS, seed="")
 
@@ -154,7 +153,7 @@ class _Listener(CallWriter):
             self._ends.append(ended)
 
     def heard(self) -> list[QuotedCall]:
-        """The calls that are whole."""
+        """The calls that were complete."""
         whole = [event for event in self._events.drain() if isinstance(event, ToolCallComplete)]
         return [QuotedCall(call.name, call.arguments, ended) for call, ended in zip(whole, self._ends, strict=True)]
 

@@ -32,7 +32,7 @@ _BYTES_PER_CHARACTER = 64
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One reading of a marker."""
+    """One format that may take a marker, and the reader it would use."""
 
     format: Format
     opener: Opener
@@ -135,7 +135,7 @@ class Table:
         return search
 
     def compile(self) -> None:
-        """Build the searches now."""
+        """Compile the regular expressions now instead of at the first search."""
         _ = self.any, self.final
 
     def given_up(self, marker: str) -> int:
@@ -201,7 +201,7 @@ class ToolTable(Table):
         return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
 
     def compile(self) -> None:
-        """Build the searches now."""
+        """Compile the regular expressions now instead of at the first search."""
         self._shared.compile()
         _ = self._words.final
 
@@ -304,7 +304,7 @@ class Recognizer:
         self._with_tools: BoundedCache[tuple[str, ...], Recognizer] = BoundedCache(_RECOGNIZERS_BYTES)
 
     def compile(self) -> None:
-        """Build every search now, for those who can not wait for it later."""
+        """Build every search now, for those who cannot wait for it later."""
         self.text.compile()
         self.reasoning.compile()
 

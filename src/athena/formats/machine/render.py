@@ -69,7 +69,7 @@ def result_text(result: ToolResult) -> str:
 
 
 def tagged_trouble(call: ToolCall, markers: tuple[str, ...]) -> str | None:
-    """Tagged formats have no escape: a string that holds their own markers can not be told from markup."""
+    """Tagged formats have no escape: a string that holds their own markers cannot be told from markup."""
     for key, value in arguments_of(call).items():
         if any(marker in key for marker in (*markers, ">", "<", '"', "\n")) or not key.strip() or key != key.strip():
             return f"the parameter name {key!r} does not fit into a tag"

@@ -1,4 +1,4 @@
-"""Repairs of a call's whole arguments (`design.md` 3.6, `formats.md` 1.4). Syntax is put right while it streams
+"""Repairs of a call's whole arguments. Syntax is put right while it streams
 (`bodies/json_text`); this room holds what needs the whole object: a wrapper key to unwrap, strings to coerce to the types the
 schema declares.
 """

@@ -1,7 +1,7 @@
 """Text that arrives in pieces, read as if it were there from the beginning.
 
 A format's reader is a generator: it asks the scanner for what it needs and `yield`s where the text ends too early. Every
-question is answered only once the answer can no longer change, whatever comes next, so a reader can not tell how the text was
+question is answered only once the answer can no longer change, whatever comes next, so a reader cannot tell how the text was
 cut: equality of streamed and whole parsing is a property of this file, not of fifty formats.
 
 What a reader takes is recorded until it commits to a call; a reader that raises `Declined` gets its text put back, every
@@ -191,7 +191,7 @@ class Scanner:
         self.work = 0
         """Characters copied so far: what tests of linear work count."""
         self.straight: Straight | None = None
-        """Set by a reader before it waits, taken away by whoever lets the reader go on."""
+        """Set by a reader before it waits, taken away when the reader continues."""
         self._held_limit = held_limit
         self._from = -1
         """Where in `text` that begins which is recorded; -1: nothing is."""
@@ -204,7 +204,6 @@ class Scanner:
     # -- for the engine ------------------------------------------------------------------------------------------------------
 
     def push(self, chunk: str) -> None:
-        """More text has arrived."""
         if self._from >= 0:
             self._keep()
         self.text = self.text[self.at :] + chunk if self.at < len(self.text) else chunk

@@ -11,7 +11,7 @@ from typing import Literal
 from athena.formats.machine.code_spans import CodeSpans
 from athena.formats.machine.policies import Policies
 from athena.formats.machine.recognizer import Meaning, Recognizer
-from athena.formats.machine.writer import Output
+from athena.formats.machine.writer import EventBuffer
 
 Channel = Literal["text", "reasoning"]
 
@@ -27,7 +27,7 @@ class Speech:
     )  # fmt: skip
 
     def __init__(
-        self, recognizer: Recognizer, output: Output, policies: Policies, *, channel: Channel, starts_in_thinking: bool
+        self, recognizer: Recognizer, output: EventBuffer, policies: Policies, *, channel: Channel, starts_in_thinking: bool
     ) -> None:
         self._recognizer = recognizer
         self._output = output
@@ -54,7 +54,7 @@ class Speech:
         self.visible = False
         """Was anything said since text or reasoning began, or since the last call?"""
         self.begins = self._has_starters
-        """Has nobody looked yet whether a call without a marker stands at this beginning?"""
+        """Is it still unknown whether a call without a marker stands at this beginning?"""
 
     @property
     def lets_pass(self) -> bool:

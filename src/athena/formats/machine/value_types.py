@@ -1,4 +1,6 @@
-"""What a tool's schema says about its parameters, and tagged text turned into JSON by it (`formats.md` 1.5).
+"""What a tool's schema says about its parameters, and tagged text turned into JSON by it.
+
+The rules: docs/reference/format-notes.md#tagged-values.
 
 Tagged formats write every value as text, so only the schema knows that `3` is a number here and a string there. A value that
 does not fit its declared type stays the string the model wrote: the call is never dropped and nothing is guessed.
@@ -149,7 +151,6 @@ class ToolBook:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All declared names."""
         return tuple(self._tools)
 
     @property
@@ -166,7 +167,7 @@ class ToolBook:
         return self.open or name in self._tools
 
     def resolve(self, name: str) -> str:
-        """The tool's own name: as written when declared, else without a `functions.` or `tools.` in front (1.10)."""
+        """The tool's own name: as written when declared, else without a `functions.` or `tools.` in front."""
         if name in self._tools:
             return name
         for prefix in _PREFIXES:
@@ -199,7 +200,7 @@ class ToolBook:
         return self._read(name).types if name in self._tools else SchemaTypes(None)
 
     def infer(self, keys: Iterable[str]) -> str | None:
-        """The only tool whose parameters fit these argument keys (requirement A25); None when none or several do."""
+        """The only tool whose parameters fit these argument keys; None when none or several do."""
         given = set(keys)
         fitting = []
         for name in self._tools:

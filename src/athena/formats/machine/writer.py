@@ -64,7 +64,7 @@ class _Behind(Enum):
 def quoted_call(name: str, choice: int = 0) -> Error:
     """The note, or the error, that says that a call is a quotation."""
     return Error(
-        f"a call of {name[:80]} in the model's text is quoted from the request, where somebody else wrote it",
+        f"a call of {name[:80]} in the model's text is quoted from the request, where another author wrote it",
         kind="content_policy",
         code="quoted_call",
         fatal=False,
@@ -73,7 +73,7 @@ def quoted_call(name: str, choice: int = 0) -> Error:
     )
 
 
-class Output:
+class EventBuffer:
     """The events of one feed, adjacent text joined."""
 
     __slots__ = ("_hold", "_pieces", "_thinking", "_waiting", "choice", "events")
@@ -87,7 +87,6 @@ class Output:
         self._waiting: list[str] = []
 
     def say(self, piece: str, thinking: bool) -> None:
-        """Add text."""
         if self._pieces and thinking is not self._thinking:
             self.flush()
         self._thinking = thinking
@@ -115,7 +114,7 @@ class Output:
         self.events.append(event)
 
     def release(self) -> None:
-        """Held text may be shown."""
+        """Show the text that was held back."""
         if self._waiting:
             self.events.append(TextDelta("".join(self._waiting), self.choice))
             self._waiting.clear()
@@ -141,7 +140,7 @@ class CallWriter:
         self,
         *,
         scanner: Scanner,
-        output: Output,
+        output: EventBuffer,
         book: ToolBook,
         policies: Policies,
         limits: Limits,
@@ -163,7 +162,7 @@ class CallWriter:
         self.in_reasoning = False
         """All text of this parser is reasoning."""
         self.commits = 0
-        """Rises whenever something is shown or dropped for good: the text before it can not go back."""
+        """Rises whenever something is shown or dropped for good: the text before it cannot go back."""
         self._scanner = scanner
         self._output = output
         self._seed = seed
@@ -198,7 +197,7 @@ class CallWriter:
         self._suspect = False
         """The call may be a quotation: its arguments wait."""
         self._unknown: Error | None = None
-        """The note about a tool nobody declared, while the call may be a quotation."""
+        """The note about an undeclared tool, while the call may be a quotation."""
 
     # -- for readers ---------------------------------------------------------------------------------------------------------
 
@@ -326,7 +325,7 @@ class CallWriter:
         self._done()
 
     def fail(self, reason: str) -> None:
-        """The open call can not be used. Declined when nothing of it was shown and the policy says text."""
+        """The open call cannot be used. Declined when nothing of it was shown and the policy says text."""
         if self._muted:
             self._done()
             return
@@ -399,7 +398,6 @@ class CallWriter:
 
     @property
     def malformed_policy(self) -> Malformed:
-        """The policy for calls nobody can use."""
         return self.policies.malformed or ("error" if self.reserved else "text")
 
     # -- inside --------------------------------------------------------------------------------------------------------------
@@ -415,7 +413,7 @@ class CallWriter:
         self._repairs_before = 0
 
     def _is_refused(self) -> bool:
-        """Deal with a tool that nobody declared. True: nothing of its call is shown."""
+        """Deal with an undeclared tool. True: nothing of its call is shown."""
         note, self._unknown = self._unknown, None
         if note is None:
             return False

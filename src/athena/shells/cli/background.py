@@ -15,7 +15,7 @@ from athena.errors import AthenaError, ConfigError
 from athena.shells.cli.options import config_option, serving_options, sources, tell_ignored
 
 if TYPE_CHECKING:
-    from athena.shells.daemon import Home, State
+    from athena.shells.daemon import DaemonState, Home
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -57,9 +57,7 @@ def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> Non
     config = loaded.config
     check_bind(config.host, config.keys)
     if 0 < config.port < daemon.LOWEST_PORT:
-        raise AthenaError(
-            f"port {config.port} can not be used in the background: choose 1024 to 65535 (athena serve takes any)"
-        )
+        raise AthenaError(f"port {config.port} cannot be used in the background: choose 1024 to 65535 (athena serve takes any)")
     for warning in loaded.warnings:
         click.echo(f"athena: warning: {warning}", err=True)
     environment = dict(os.environ)
@@ -116,7 +114,7 @@ def status(config_file: str | None, as_json: bool) -> int:
     from athena.shells import daemon
 
     home = _home(config_file)
-    found: list[tuple[str, State]] = []
+    found: list[tuple[str, DaemonState]] = []
     with contextlib.suppress(daemon.NotRunning):
         found.append(("background", home.running()))
     found += [("terminal", state) for state in home.in_terminals()]
@@ -134,7 +132,7 @@ def status(config_file: str | None, as_json: bool) -> int:
     return 0 if seen else 1
 
 
-def _show_state(where: str, state: State, said: dict[str, Any] | None) -> None:
+def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None) -> None:
     place = "the background" if where == "background" else "a terminal"
     click.echo(f"Athena runs on {state.url} in {place}, {'ready' if said is not None else 'not ready'}")
     click.echo(f"  pid        {state.pid}" + (f", version {state.version}" if state.version else ""))
@@ -152,7 +150,7 @@ def _show_state(where: str, state: State, said: dict[str, Any] | None) -> None:
         click.echo("  learnt     " + "".join(letter if letter.isprintable() else "?" for letter in text))
 
 
-def _fields(state: State) -> dict[str, Any]:
+def _fields(state: DaemonState) -> dict[str, Any]:
     return {**{name: getattr(state, name) for name in state.__struct_fields__}, "uptime_s": round(state.uptime_s, 1)}
 
 

@@ -59,7 +59,7 @@ def init(file: Path, force: bool) -> None:
     except FileExistsError:
         raise AthenaError(f"{file} is there already; --force replaces it") from None
     except OSError as error:
-        raise AthenaError(f"{file} can not be written: {error.strerror or error}") from None
+        raise AthenaError(f"{file} cannot be written: {error.strerror or error}") from None
     next_steps = "athena config trust, and athena config check" if trust_own(file, text) else "athena config check"
     click.echo(f"Wrote {file}. Edit it, then: {next_steps}")
 
@@ -91,7 +91,7 @@ def check(file: str | None) -> int:
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     read = _files_in_use(loaded) or "no file; defaults, variables and flags only"
-    click.echo(f"The configuration is right ({read}).")
+    click.echo(f"The configuration is valid ({read}).")
     if loaded.is_empty:
         click.echo("No upstream is configured: athena serve would run the demo.")
     for hint in loaded.hints:
@@ -109,7 +109,7 @@ def _files_in_use(loaded: Loaded) -> str:
 
 @config.command()
 @serving_options
-@click.option("--set", "only_set", is_flag=True, help="Leave out values that nobody set.")
+@click.option("--set", "only_set", is_flag=True, help="Leave out values that are not set.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON: a list of {path, value, source}.")
 def show(config_file: str | None, only_set: bool, as_json: bool, **flags: Any) -> None:
     """Show what is in force and where each value comes from. Keys are masked.

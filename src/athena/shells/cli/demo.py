@@ -37,7 +37,7 @@ async def _serve(port: int) -> int:
     try:
         await server.start(port)
     except OSError as error:
-        raise AthenaError(f"port {port} can not be used: {error.strerror or error}; choose another with --port") from None
+        raise AthenaError(f"port {port} cannot be used: {error.strerror or error}; choose another with --port") from None
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -72,7 +72,7 @@ def learn(template: Path, name: str | None, output: Path | None) -> int:
         try:
             output.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise AthenaError(f"{output} can not be written: {error.strerror or error}") from None
+            raise AthenaError(f"{output} cannot be written: {error.strerror or error}") from None
     click.echo(f"athena: {learnt.about}", err=True)
     return 0
 
@@ -102,7 +102,7 @@ _STREAMS = {
 }
 
 
-class Row(NamedTuple):
+class FormatRow(NamedTuple):
     """What is shown of one format."""
 
     id: str
@@ -113,7 +113,7 @@ class Row(NamedTuple):
     about: str
 
 
-def _row(format_id: str) -> Row:
+def _row(format_id: str) -> FormatRow:
     import inspect
     from importlib import import_module
 
@@ -121,10 +121,10 @@ def _row(format_id: str) -> Row:
 
     found = get_format(format_id)
     about = inspect.getdoc(import_module(f"athena.formats.{format_id}")) or ""
-    return Row(found.id, found.models, found.streams, found.reserved, found.read_in_reasoning, about)
+    return FormatRow(found.id, found.models, found.streams, found.reserved, found.read_in_reasoning, about)
 
 
-def _table(rows: list[Row]) -> None:
+def _table(rows: list[FormatRow]) -> None:
     from rich.table import Table
 
     from athena.shells.cli.terminal import console

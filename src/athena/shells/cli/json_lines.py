@@ -27,8 +27,6 @@ Parsed = Generator[tuple[ParsedBlock, int], None, None]
 
 
 class Settings(TypedDict):
-    """What `LineParser` is made with."""
-
     format: str
     repair: RepairLevel
     echo: EchoRule

@@ -30,7 +30,7 @@ _SERVING = (
     click.option("--dialect", type=click.Choice(DIALECTS), help="API of the upstream. [by its address, else openai_chat]"),
     click.option("--profile", metavar="NAME", help="Quirks of the upstream (athena config profiles). [by its address]"),
     click.option("--workers", type=click.IntRange(1, 256), help="Serving processes. [1]"),
-    click.option("--server", type=click.Choice(("fast", "uvicorn")), help="Who speaks HTTP with clients. [fast]"),
+    click.option("--server", type=click.Choice(("fast", "uvicorn")), help="The HTTP server that accepts clients. [fast]"),
     click.option("--tls-cert", metavar="FILE", help="Certificate in PEM form: serve https."),
     click.option("--tls-key", metavar="FILE", help="Its private key in PEM form. [in the file of --tls-cert]"),
     click.option("--log-format", type=click.Choice(("text", "json")), help="Form of log lines. [text]"),
@@ -40,12 +40,10 @@ _SERVING = (
 
 
 def config_option(function: Function) -> Function:
-    """`--config`."""
     return _CONFIG(function)
 
 
 def serving_options(function: Function) -> Function:
-    """All flags of `athena serve`."""
     for option in reversed(_SERVING):
         function = option(function)
     return function

@@ -46,7 +46,7 @@ _NAMED = 10
     type=click.Choice(["off", "syntax", "schema"]),
     default="syntax",
     show_default=True,
-    help="Mending of broken arguments.",
+    help="Repair of broken arguments.",
 )
 @click.option(
     "--untrusted",
@@ -86,7 +86,7 @@ def parse(
     {"id", "format", "model", "tools", "text" or "chunks", "channel", "starts_in_thinking", "untrusted"}, all but the text
     optional, and every line of the output is {"id", "format", "text", "thinking", "tool_calls", "incomplete", "errors"}, in the
     same order. "untrusted" is a list of texts that the model was given: calls that stand in them are quotations. A line that
-    can not be read comes out with its number and the reason, the others are done, and the exit code is 1. Output follows input
+    cannot be read comes out with its number and the reason, the others are done, and the exit code is 1. Output follows input
     at once: a log that is still growing may be piped in.
 
     \b

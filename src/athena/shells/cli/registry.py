@@ -18,7 +18,7 @@ DEFAULT = "serve"
 
 
 class Row(NamedTuple):
-    """One command."""
+    """One command of `athena`; its module is imported only when it is used."""
 
     name: str
     summary: str

@@ -8,10 +8,8 @@ from rich.console import Console
 
 
 def console() -> Console:
-    """Standard output."""
     return Console(file=sys.stdout, highlight=False, soft_wrap=True)
 
 
 def error_console() -> Console:
-    """Standard error."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)

@@ -23,9 +23,9 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
     """Use the athena.yml of a directory, as it is now.
 
     A configuration file decides where prompts and keys go and which files are written, so the one of a directory is used only
-    after this command: you may have got it with somebody else's repository. It shows what the file does, then asks. A file that
-    changes afterwards, by a single byte, has to be trusted again. Files in ~/.config/athena need no such step, and a file that
-    is named by --config or ATHENA_CONFIG does not either.
+    after this command: you may have got it with another person's repository. It shows what the file does, then asks. A file
+    that changes afterwards, by a single byte, has to be trusted again. Files in ~/.config/athena need no such step, and a file
+    that is named by --config or ATHENA_CONFIG does not either.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
         # The bytes that were shown, not what the file may hold by now.
         store.trust(file, data, datetime.now(UTC).isoformat(timespec="seconds"))
     except OSError as error:
-        raise AthenaError(f"what is trusted can not be kept: {error}", code="state_dir") from None
+        raise AthenaError(f"what is trusted cannot be kept: {error}", code="state_dir") from None
     click.echo(f"{name} is trusted as it is now. athena config untrust takes that back.")
 
 
@@ -86,7 +86,7 @@ def untrust(path: Path | None) -> None:
     try:
         forgotten = sources({}, None).trust_store.forget(file)
     except OSError as error:
-        raise AthenaError(f"what is trusted can not be changed: {error}", code="state_dir") from None
+        raise AthenaError(f"what is trusted cannot be changed: {error}", code="state_dir") from None
     if not forgotten:
         raise AthenaError(f"{name} was not trusted; athena config trust --list shows the files that are")
     click.echo(f"{name} is no longer trusted.")
@@ -151,7 +151,7 @@ def _list() -> None:
     try:
         approvals = sources({}, None).trust_store.approvals()
     except OSError as error:
-        raise AthenaError(f"what is trusted can not be told: {error}", code="state_dir") from None
+        raise AthenaError(f"what is trusted cannot be told: {error}", code="state_dir") from None
     if not approvals:
         click.echo("No file is trusted.")
     for approval in approvals:

@@ -28,8 +28,8 @@ from athena.shells.config.routing import ListedModel, ResolvedRoute, Router
 from athena.shells.config.secret import Secret
 from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
-from athena.shells.config.trust import FoundFile, Standing, TrustStore
-from athena.shells.config.web_access import Admitted, Preflight, Refusal, WebAccess
+from athena.shells.config.trust import FoundFile, TrustStanding, TrustStore
+from athena.shells.config.web_access import Admitted, Preflight, WebAccess, WebRefusal
 from athena.shells.config.windows import OfferedModel, Window, read_models
 
 __all__ = [
@@ -51,21 +51,21 @@ __all__ = [
     "ModelRule",
     "OfferedModel",
     "Preflight",
-    "Refusal",
     "ResolvedRoute",
     "Retries",
     "Router",
     "Secret",
     "ShownValue",
     "Sources",
-    "Standing",
     "TimeoutOverrides",
     "Timeouts",
     "Tls",
     "ToolAdapter",
+    "TrustStanding",
     "TrustStore",
     "Upstream",
     "WebAccess",
+    "WebRefusal",
     "Window",
     "check_bind",
     "effective_values",

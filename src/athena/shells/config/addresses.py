@@ -1,4 +1,4 @@
-"""Addresses of upstreams: one correct URL however the base was written (requirements A9), and what a known host implies.
+"""Addresses of upstreams: one correct URL however the base was written, and what a known host implies.
 
 The hosts are rows of `hosts.toml`; no vendor's name stands in code.
 """
@@ -31,7 +31,7 @@ class KnownHost(msgspec.Struct, frozen=True):
     key_env: str | None = None
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartDefaults(msgspec.Struct, frozen=True):
     """Where a lone key is enough to start."""
 
     base_url: str
@@ -40,7 +40,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    start: Start
+    start: StartDefaults
     hosts: tuple[KnownHost, ...]
 
 
@@ -52,21 +52,20 @@ def _table() -> _Table:
     for host, row in value["hosts"].items():
         key_env = row.pop("key_env", None)
         hosts.append(KnownHost(host, row, key_env))
-    return _Table(msgspec.convert(value["start"], Start), tuple(hosts))
+    return _Table(msgspec.convert(value["start"], StartDefaults), tuple(hosts))
 
 
-def start() -> Start:
+def start() -> StartDefaults:
     """The upstream of the short form when no address is given."""
     return _table().start
 
 
 def known_hosts() -> tuple[KnownHost, ...]:
-    """All rows."""
     return _table().hosts
 
 
 def known_host(base_url: str) -> KnownHost | None:
-    """The row for an address; None for a server nobody knows."""
+    """The row for an address; None for an unknown server."""
     labels = (_split(base_url).hostname or "").lower().split(".")
     for row in _table().hosts:
         wanted = row.host.split(".")
@@ -92,7 +91,7 @@ def clean_base_url(text: str) -> str:
     try:
         _ = parts.port
     except ValueError:
-        raise ConfigError("has a port that is no number from 0 to 65535") from None
+        raise ConfigError("has a port that is not a number from 0 to 65535") from None
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
     for endpoint in _ENDPOINTS:
         path = path.removesuffix(endpoint)
@@ -114,7 +113,6 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(base_url: str) -> str:
-    """The host in an address."""
     try:
         return _split(base_url).hostname or ""
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The certificate and key of the listener: read, checked against each other, and every fault told with the setting it is in."""
+"""The certificate and key of the listener: read, checked against each other, and every fault reported with its setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 class CertificateProblem(ConfigError):
-    """The pair can not be used. `field` is the setting at fault, `remedy` what mends it."""
+    """The pair cannot be used. `field` is the setting at fault, `remedy` what fixes it."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"tls.{field}: {message}" + (f" ({remedy})" if remedy else ""))
@@ -51,7 +51,7 @@ def listener_context(tls: Tls) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise _problem(tls, error, asked=asked) from None
     except (OSError, ValueError) as error:
-        raise CertificateProblem("cert", f"can not be used: {error}") from None
+        raise CertificateProblem("cert", f"cannot be used: {error}") from None
     return context
 
 
@@ -71,11 +71,11 @@ def is_open_to_others(file: str) -> bool:
 def _check_holds(file: str, field: str, mark: bytes, what: str, remedy: str = "") -> None:
     try:
         if FilePath(file).exists() and not FilePath(file).is_file():
-            raise CertificateProblem(field, f"{file} is no file")
+            raise CertificateProblem(field, f"{file} is not a file")
         with open(file, "rb") as stream:
             text = stream.read(_MOST_BYTES)
     except OSError as error:
-        raise CertificateProblem(field, f"{file} can not be read: {error.strerror or error}") from None
+        raise CertificateProblem(field, f"{file} cannot be read: {error.strerror or error}") from None
     if mark not in text:
         raise CertificateProblem(field, f"{file} does not hold {what} in PEM form", remedy)
 
@@ -88,4 +88,4 @@ def _problem(tls: Tls, error: ssl.SSLError, *, asked: bool) -> CertificateProble
     if asked:
         return CertificateProblem("key_password", f"is not the password of the private key in {key_file(tls)}")
     reason = (error.reason or str(error)).replace("_", " ").lower()
-    return CertificateProblem("cert", f"{tls.cert} and {key_file(tls)} can not be used: {reason}")
+    return CertificateProblem("cert", f"{tls.cert} and {key_file(tls)} cannot be used: {reason}")

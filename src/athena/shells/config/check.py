@@ -23,7 +23,7 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "
 
 
 class _Bad(Exception):
-    """This value can not be used; the report has it already."""
+    """This value cannot be used; the report has it already."""
 
 
 @cache
@@ -108,7 +108,7 @@ def _read_mapping(kind: inspect.DictType, value: Any, path: Path, report: Report
 
 def _read_list(kind: inspect.VarTupleType, value: Any, path: Path, report: Report) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise _bad(report, path, f"must be a list, not {_name(value)}", "write [a, b] or one item per line behind -")
+        raise _bad(report, path, f"must be a list, not {_name(value)}", "write [a, b] or one item per line after -")
     found: list[Any] = []
     for index, item in enumerate(value):
         try:
@@ -196,7 +196,6 @@ def _read_text(kind: inspect.StrType, value: Any, path: Path, report: Report) ->
 
 
 def _describe(kind: inspect.Type) -> str:
-    """What is wanted, in words."""
     match kind:
         case inspect.Metadata():
             return _describe(kind.type)

@@ -26,7 +26,7 @@ class ShownValue(msgspec.Struct, frozen=True):
 
 
 def effective_values(loaded: Loaded, *, defaults: bool = True) -> list[ShownValue]:
-    """Every value, in the order of the reference; without `defaults` only what somebody set or what follows from that."""
+    """Every value, in the order of the reference; without `defaults` only what is set, or follows from what is set."""
     found: list[ShownValue] = []
     _collect(loaded.config, (), loaded.layout, found)
     return found if defaults else [value for value in found if value.source != _DEFAULT]

@@ -57,7 +57,7 @@ _SECRET = ("api_key", "gateway_key", "envelope_key", "hash")
 
 
 class Effect(NamedTuple):
-    """One line of the summary."""
+    """One line of what `athena config trust` shows about a file."""
 
     kind: str
     """What the file does, as the beginning of a sentence."""

@@ -1,4 +1,4 @@
-"""The short form of the source systems as upstreams and model rules of the full form (requirements A7, A8, M20, 1.1).
+"""The short form of the configuration as upstreams and model rules of the full form.
 
     name with "/"                          -> unchanged, default_provider
     haiku, sonnet, opus, first configured  -> that tier's model and provider
@@ -23,9 +23,9 @@ from athena.shells.config.places import (
     RANK_DIRECTORY,
     RANK_ENVIRONMENT,
     Layout,
-    Origin,
     Path,
     Report,
+    SettingOrigin,
     Tree,
     show_path,
 )
@@ -137,7 +137,7 @@ class _Expansion:
             self._set_aside()
         upstreams = self.layout.tree.setdefault("upstreams", {})
         if not isinstance(upstreams, dict):
-            return  # the full form is at fault and will be told so
+            return  # the problem of the full form is reported there
         if FLAT_UPSTREAM in upstreams:
             self.report.error(
                 ("upstreams", FLAT_UPSTREAM),
@@ -171,12 +171,12 @@ class _Expansion:
             try:
                 host = known_host(clean_base_url(base_url))
             except ConfigError:
-                return  # a bad address; told where upstreams are checked
+                return  # a bad address; reported where upstreams are checked
             if host is None or host.key_env != variable:
                 return
         place = ("upstreams", FLAT_UPSTREAM)
         if self.environment.get(variable):
-            self.layout.put((*place, "api_key_env"), variable, Origin(variable, None, RANK_ENVIRONMENT, variable))
+            self.layout.put((*place, "api_key_env"), variable, SettingOrigin(variable, None, RANK_ENVIRONMENT, variable))
         else:
             self.report.error((*place, "api_key"), "the upstream needs a key", f"set {variable}, or api_key")
 
@@ -217,7 +217,7 @@ class _Expansion:
         self._add_rules(self._rules(target, self.flat.model, unchanged=f"{single}/{{model}}" if single else None))
 
     def _rules(self, target: Any, default: str | None, *, unchanged: str | None) -> list[tuple[Tree, str]]:
-        """The mapping A7 as rules, each with the key it comes from."""
+        """The tiers of the short form as model rules, each with the key it comes from."""
         flat = self.flat
         rules: list[tuple[Tree, str]] = []
         if unchanged is not None:
@@ -260,7 +260,7 @@ class _Expansion:
         origins, texts = self.layout.origins, self.layout.unexpanded
         for path in [path for path in origins if path[0] == "models" and len(path) > 1]:
             origin = origins[path]
-            origins[path] = Origin(origin.source, origin.line, origin.rank, show_path(path))
+            origins[path] = SettingOrigin(origin.source, origin.line, origin.rank, show_path(path))
         for table in (origins, texts):
             moved = {_moved(path, shift): value for path, value in table.items()}
             table.clear()
@@ -271,14 +271,14 @@ class _Expansion:
     def _rank(self, key: str) -> int:
         return self.layout.rank(key)
 
-    def _origin(self, *path: str) -> Origin:
+    def _origin(self, *path: str) -> SettingOrigin:
         """Where a short-form value came from, under its own name."""
         origin = self.layout.origin(path)
         if origin is DEFAULT_ORIGIN:
             return origin
-        return Origin(origin.source, origin.line, origin.rank, origin.key or ".".join(path))
+        return SettingOrigin(origin.source, origin.line, origin.rank, origin.key or ".".join(path))
 
-    def _provider_origin(self, key: str) -> Origin:
+    def _provider_origin(self, key: str) -> SettingOrigin:
         """Of the provider object in the rule that a key made."""
         own = key.partition("_")[0] + "_provider"
         return self._origin(own if own in self.given else "default_provider")

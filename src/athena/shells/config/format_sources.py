@@ -17,7 +17,7 @@ def declared_source(source: FormatSource) -> FormatDescription:
     try:
         state = Path(name).stat()
     except OSError as error:
-        raise UsageError(f"{name} can not be read: {error.strerror or error}") from None
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from None
     return _read(name, source.file is None, state.st_mtime_ns, state.st_size)
 
 

@@ -18,7 +18,7 @@ def new_key() -> str:
 
 
 def hash_key(key: str) -> str:
-    """How a key is written in the configuration. Keys are long and random, so a plain digest can not be guessed back."""
+    """How a key is written in the configuration. Keys are long and random, so a plain digest cannot be guessed back."""
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -88,7 +88,7 @@ def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[F
 
 
 def _lenient_adapter(layout: Layout, report: Report) -> None:
-    """Negative numbers of the tool adapter count as 0, with a warning (requirements C14)."""
+    """Negative numbers of the tool adapter count as 0, with a warning."""
     adapter = layout.tree.get("tool_adapter")
     if not isinstance(adapter, dict):
         return
@@ -133,7 +133,7 @@ def _hints(config: Config, sources: Sources) -> tuple[str, ...]:
 
 
 def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
-    """The changed keys that a reload can not apply."""
+    """The changed keys that a reload cannot apply."""
     changed = [key for key in _RESTART if getattr(old, key) != getattr(new, key)]
     # Other files are taken up; a listener that speaks plain HTTP goes on to, and the other way round.
     return (*changed, "tls") if bool(old.tls.cert) != bool(new.tls.cert) else tuple(changed)
@@ -149,7 +149,6 @@ class ConfigWatcher:
 
     @property
     def config(self) -> Config:
-        """The last good configuration."""
         return self.loaded.config
 
     def changed(self) -> bool:

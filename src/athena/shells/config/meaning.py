@@ -72,7 +72,7 @@ def complete(
 def _placed(upstream: Upstream, path: Path, report: Report) -> Upstream:
     """The upstream with a clean address, its dialect and its profile."""
     if not upstream.base_url:
-        return upstream  # told already
+        return upstream  # reported already
     written = "dialect" in _keys_at(path, report)
     try:
         base_url = clean_base_url(upstream.base_url)
@@ -103,7 +103,7 @@ def _host(base_url: str) -> KnownHost | None:
     try:
         return known_host(base_url)
     except ConfigError:
-        return None  # a bad address, told already
+        return None  # a bad address, reported already
 
 
 def _keys_at(path: Path, report: Report) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Repo
     for name, value in upstream.headers.items():
         where = (*path, "headers", name)
         if not _TOKEN.match(name) or name.lower() in _OWN_HEADERS:
-            report.error(where, "this header can not be set")
+            report.error(where, "this header cannot be set")
         if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value.reveal()):
             report.error(where, "a header's value must not hold control characters")
     if upstream.proxy is not None:
@@ -161,8 +161,6 @@ def _in_home(name: str, home: FilePath) -> FilePath:
 
 
 class _KeyReader:
-    """Keys from variables and files."""
-
     def __init__(self, environment: Mapping[str, str], home: FilePath, report: Report) -> None:
         self.files: list[FilePath] = []
         self._environment = environment
@@ -201,7 +199,7 @@ class _KeyReader:
                 text = stream.read(_KEY_FILE_BYTES).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            self._report.error(path, f"the file can not be read: {reason}")
+            self._report.error(path, f"the file cannot be read: {reason}")
             return None
         if not text:
             self._report.error(path, "the file is empty")
@@ -239,7 +237,7 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
 
 
 def _check_reached(config: Config, path: Path, report: Report) -> None:
-    """A rule behind one that takes everything. Rules of the short form are made to be what is left over: no word on them."""
+    """Warn about a rule that an earlier rule hides. The catch-all rules of the short form are meant to be hidden."""
     label = report.layout.origin(path).key
     if label and not label.startswith("models["):
         return
@@ -252,20 +250,20 @@ def _check_reached(config: Config, path: Path, report: Report) -> None:
 
 def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
     if not use:
-        return  # told already
+        return  # reported already
     upstream, model = split_use(use)
     names = _keys_at(("upstreams",), report)
     if upstream not in names:
         remedy = did_you_mean(upstream, names) if names else "add it under upstreams"
         report.error(path, f"there is no upstream {upstream!r}", remedy)
     if model == "":
-        report.error(path, "names no model behind the /", "write upstream/model, or only upstream to keep the client's name")
+        report.error(path, "names no model after the /", "write upstream/model, or only upstream to keep the client's name")
     if model.count("*") > 1 or ("*" in model and stars != {1}):
         report.error(path, "a * here stands for the only * of match", "use {model} for the client's whole model name")
 
 
 class _FormatFiles:
-    """Formats that are not shipped: their files are read here, so that what is wrong with them is told with the rest."""
+    """Formats that are not shipped: their files are read here, so that their problems are reported with all others."""
 
     def __init__(self, home: FilePath, report: Report) -> None:
         self.files: list[FilePath] = []
@@ -311,7 +309,7 @@ def format_ids() -> tuple[str, ...]:
 
 def _check_format(name: str, path: Path, report: Report, *, prompt: bool = False) -> None:
     if not name:
-        return  # told already
+        return  # reported already
     known = format_ids()
     extra = ("prompt", "prompted") if prompt else ()
     if name not in known and name not in extra:
@@ -330,7 +328,7 @@ def _check_formats(config: Config, report: Report) -> None:
 def _check_tokens(name: str, tokens: dict[str, str], path: Path, report: Report) -> None:
     with_tokens = get_format(name).with_tokens
     if with_tokens is None:
-        report.error(path, f"the markers of {name} can not be changed")
+        report.error(path, f"the markers of {name} cannot be changed")
         return
     try:
         with_tokens(tokens)

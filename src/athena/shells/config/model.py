@@ -1,8 +1,8 @@
-"""The configuration as values: `design.md` 4, `requirements.md` A6 to A9, A45, A49, B16 and the sketch behind section 3.
+"""The configuration as values.
 
-`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the source systems' form; `flat.py` turns it into
-the other. Both may stand in one file. The text under a field is its description in the JSON Schema and the reference: write it
-for the person who edits `athena.yml`. Defaults of limits and timeouts: `reliability.md` 7.
+`Config` is the full form and the only thing the gateway reads. `FlatKeys` is the short form (`base_url`, `opus_model`...),
+which `flat.py` turns into the full one. One file may use both. The text under a field is its description in the JSON Schema and
+the reference: write it for the person who edits `athena.yml`.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; standard,
     structured calls only; or an object with file or template, for a format that is not shipped."""
     repair: Repair = "syntax"
-    """Mending of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
+    """Repair of broken arguments: off, syntax, or schema (also fit types to the tool's schema; holds each call to its end)."""
     unknown_tool: UnknownToolRule = "pass"
-    """A well-formed call of a tool nobody declared, in a format with control tokens: pass it on, show it as text, or fail."""
+    """A well-formed call of an undeclared tool, in a format with control tokens: pass it on, show it as text, or fail."""
     malformed: MalformedRule | None = None
-    """A call that can not be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
+    """A call that cannot be read: fail, show it as text, or drop it. Left out: fail for formats with control tokens,
     else text."""
     echo: EchoRule | None = None
     """A call in the model's text that it quotes from the request; left out: as in the top-level echo."""
@@ -191,7 +191,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     quirks: dict[str, Any] = {}
     """Single profile fields that differ for these models."""
     strict: bool | None = None
-    """Refuse what can not be represented instead of dropping it with a warning; left out: as in the top-level strict."""
+    """Refuse what cannot be represented instead of dropping it with a warning; left out: as in the top-level strict."""
     pairing: Pairing | None = None
     """Tool results without their call: strict refuses, repair turns them into text; left out: as in tool_pairing."""
     context_limit_kb: Count = 0
@@ -215,7 +215,7 @@ class GatewayKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS for clients. Changed files are taken up while the gateway runs; a pair that can not be used is refused."""
+    """TLS for clients. Changed files are taken up while the gateway runs; a pair that cannot be used is refused."""
 
     cert: str = ""
     """PEM file with the gateway's certificate and those between it and the authority; empty: plain HTTP."""
@@ -226,7 +226,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of every buffer; crossing one is an error, never growth."""
+    """The largest sizes and counts Athena accepts. Whatever is larger is an error; no buffer grows beyond its limit."""
 
     body_bytes: AtLeastOne = 32 * 1024 * 1024
     """A client's request body."""
@@ -354,7 +354,7 @@ class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     retry_required: bool = False
     """Ask once more when a required call is missing from the answer."""
     reask: bool = False
-    """Ask once more, explaining, when a call can not be used or a required one is missing, and nothing was shown yet."""
+    """Ask once more, explaining, when a call cannot be used or a required one is missing, and nothing was shown yet."""
     invalid_arguments: Literal["pass", "text", "error"] = "pass"
     """A call whose arguments break the tool's schema: pass it on, leave it as text, or fail."""
     style: Text = "json"
@@ -382,7 +382,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
-    """Who speaks HTTP with clients: Athena's own protocol, or uvicorn's."""
+    """The HTTP server that accepts clients: Athena's own (`fast`) or uvicorn."""
     tls: Tls = Tls()
     """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
@@ -398,15 +398,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
     together with keys. Left out: none."""
     limits: Limits = Limits()
-    """Bounds of every buffer."""
+    """The largest sizes and counts that are accepted."""
     timeouts: Timeouts = Timeouts()
     """How long to wait."""
     retries: Retries = Retries()
-    """Second tries."""
+    """Retries of failed requests."""
     learning: Learning = Learning()
     """What is learnt from the refusals of upstreams."""
     health: Health = Health()
-    """When an upstream rests."""
+    """When an upstream is in cooldown after failures."""
     log: Log = Log()
     """What is written about requests."""
     metrics: Metrics = Metrics()
@@ -418,7 +418,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     format_overrides: dict[str, Text] = {}
     """Text format by model name or pattern, the upstream's name first, then the client's. `prompt` means prompted tools."""
     strict: bool = False
-    """Refuse what can not be represented instead of dropping it with a warning."""
+    """Refuse what cannot be represented instead of dropping it with a warning."""
     tool_pairing: Pairing = "strict"
     """Tool results without their call: strict refuses, repair turns them into text."""
     echo: EchoRule = "text"
@@ -437,7 +437,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_store: Count = 4096
     """Calls whose reasoning is remembered for clients that drop it; 0: none."""
     state_dir: Text = "~/.athena"
-    """Directory for the process file, the log of the background server and generated keys; nobody else may write to it."""
+    """Directory for the process file, the log of the background server and generated keys; no other user may be able to write
+    to it."""
 
 
 class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -462,7 +463,7 @@ class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Providers(msgspec.Struct, frozen=True, kw_only=True):
-    """The source system's `providers` section."""
+    """The `providers` section of the short form."""
 
     provider_override: dict[str, Text] = {}
     """Format by model name: kimi, qwen, deepseek, standard, prompt, or a format's name."""

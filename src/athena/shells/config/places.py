@@ -17,8 +17,8 @@ RANK_DEFAULT, RANK_HOME, RANK_DIRECTORY, RANK_ENVIRONMENT, RANK_FLAG = range(5)
 """Who wins over whom, later over earlier."""
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """The source of one value."""
+class SettingOrigin(msgspec.Struct, frozen=True):
+    """Where a value comes from: a flag, a variable, or a file and line."""
 
     source: str
     line: int | None = None
@@ -31,7 +31,7 @@ class Origin(msgspec.Struct, frozen=True):
         return f"{place} ({self.key})" if self.key and self.key != self.source else place
 
 
-DEFAULT_ORIGIN = Origin("default")
+DEFAULT_ORIGIN = SettingOrigin("default")
 
 
 def show_path(path: Path) -> str:
@@ -63,13 +63,13 @@ class Layout:
 
     __slots__ = ("origins", "tree", "unexpanded")
 
-    def __init__(self, tree: Tree | None = None, origins: dict[Path, Origin] | None = None) -> None:
+    def __init__(self, tree: Tree | None = None, origins: dict[Path, SettingOrigin] | None = None) -> None:
         self.tree: Tree = {} if tree is None else tree
-        self.origins: dict[Path, Origin] = {} if origins is None else origins
+        self.origins: dict[Path, SettingOrigin] = {} if origins is None else origins
         self.unexpanded: dict[Path, str] = {}
         """Texts as they stood before `${NAME}` was replaced."""
 
-    def origin(self, path: Path) -> Origin:
+    def origin(self, path: Path) -> SettingOrigin:
         """Where the value came from; a value inside a list or mapping may only know its container's origin."""
         while path:
             if path in self.origins:
@@ -94,7 +94,7 @@ class Layout:
             for key in [key for key in table if key[:length] == path]:
                 del table[key]
 
-    def put(self, path: Path, value: Any, origin: Origin) -> None:
+    def put(self, path: Path, value: Any, origin: SettingOrigin) -> None:
         """Set a value, making the mappings on the way. Where something else stands in the way, that is at fault and stays."""
         node: Any = self.tree
         for step in path[:-1]:
@@ -123,12 +123,11 @@ class Report:
         self._add(path, message, remedy, fatal=False)
 
     def add(self, problem: ConfigProblem) -> None:
-        """A problem found elsewhere."""
         if problem not in self.problems:
             self.problems.append(problem)
 
     def unknown_key(self, path: Path, known: Iterable[str]) -> None:
-        """A key nobody reads: a warning that names the nearest known one."""
+        """An unknown key: a warning that names the nearest known one."""
         self.warn(path, "unknown key, not used", did_you_mean(str(path[-1]), known))
 
     @property
@@ -142,7 +141,7 @@ class Report:
         return tuple(problem for problem in self.problems if not problem.fatal)
 
     def stop_if_failed(self) -> None:
-        """Raise everything at once."""
+        """Raise one error with all problems, if there are any."""
         if self.failed:
             raise ConfigError.of(tuple(sorted(self.problems, key=lambda problem: (problem.source, problem.line or 0))))
 

@@ -1,6 +1,6 @@
 """From a client's model name to the targets to try, in order. Pure: built once per configuration, asked once per request.
 
-Rules lead to upstreams and never to other rules, so aliases can not go in circles.
+Rules lead to upstreams and never to other rules, so aliases cannot go in circles.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
     prompted_options: PromptedOptions
     """How tools are taught in the prompt, where they are."""
     may_switch: bool
-    """Nobody said how this model takes tools: put them in the prompt once the upstream refuses them."""
+    """The configuration does not say how this model takes tools: put them in the prompt once the upstream refuses them."""
     strict: bool
     pairing: Literal["strict", "repair"]
     timeouts: Timeouts
@@ -228,7 +228,7 @@ class Router:
         )
 
     def _override(self, model: str, client_model: str) -> str | None:
-        """The format somebody set for this name: the upstream's name first, then the client's (requirements M20)."""
+        """The format that is configured for this name: the upstream's name first, then the client's."""
         for name in (model.lower(), client_model.lower()):
             for pattern, value in self._overrides:
                 if pattern.matches(name):

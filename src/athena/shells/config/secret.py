@@ -18,7 +18,7 @@ class Secret:
 
     def reveal(self) -> str:
         """The text itself; call it where it is sent, nowhere else."""
-        value: str = self._value  # type: ignore[attr-defined]  # set through object, so that nobody else can
+        value: str = self._value  # type: ignore[attr-defined]  # set through object, so that no other code can
         return value
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

@@ -69,7 +69,6 @@ log:
 
 
 def schema_text() -> str:
-    """The JSON Schema of `athena.yml`."""
     return resources.files("athena.shells.config").joinpath(SCHEMA_FILE).read_text("utf-8")
 
 

@@ -1,13 +1,13 @@
 """Where settings come from: flags, over `ATHENA_*` variables, over `./athena.yml`, over `~/.config/athena/athena.yml`.
 
-`./athena.yml` counts only when it is trusted (`trust.py`): the current directory may be somebody else's repository.
+`./athena.yml` counts only when it is trusted (`trust.py`): the current directory may be another person's repository.
 
 Mappings are merged key by key, so a higher source may change one field of an upstream; lists and single values are replaced.
 Of `api_key`, `api_key_env` and `api_key_file` the highest source's one counts.
 
 `--config` reads only that file, and any fault of it stops the start. A file that was merely found is skipped with a warning
-when it can not be read or is no YAML at all (requirements 1.1), but bad values in it stop the start like any other (`design.md`
-4); at a reload such a file is refused as well, so that a half-saved file never throws a running gateway back to its defaults.
+when it cannot be read or is not YAML at all, but bad values in it stop the start like any other; at a reload such a file is
+refused as well, so that a half-saved file never throws a running gateway back to its defaults.
 `.env` files are not read.
 """
 
@@ -32,15 +32,15 @@ from athena.shells.config.places import (
     RANK_FLAG,
     RANK_HOME,
     Layout,
-    Origin,
     Path,
     Report,
+    SettingOrigin,
     Tree,
     nearest,
 )
 from athena.shells.config.trust import (
     FoundFile,
-    Standing,
+    TrustStanding,
     TrustStore,
     digest,
     lies_in,
@@ -160,7 +160,7 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
             problems.append(error.problem._replace(fatal=not skipped, remedy=remedy))
             continue
         gathered.files.append(file)
-        origins = {path: Origin(label, line, rank) for path, line in lines.items() if path}
+        origins = {path: SettingOrigin(label, line, rank) for path, line in lines.items() if path}
         _merge(layout, tree, origins, ())
     _merge(layout, *_environment_layer(sources.environment, problems), ())
     _merge(layout, *_flag_layer(sources.flags), ())
@@ -168,24 +168,28 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
 
 
 def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) -> tuple[FoundFile, bytes | None]:
-    """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that can not be read."""
+    """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that cannot be read."""
     if sources.config_file is not None:
-        return FoundFile(file, Standing.EXPLICIT), read_bytes(file, label)[0]
+        return FoundFile(file, TrustStanding.EXPLICIT), read_bytes(file, label)[0]
     if lies_in(file, sources.own_directories):
         data, info = read_bytes(file, label)
         problem = others_control(info, label, file)
-        return (FoundFile(file, Standing.OWN), data) if problem is None else (FoundFile(file, Standing.UNSAFE, problem), None)
+        return (
+            (FoundFile(file, TrustStanding.OWN), data)
+            if problem is None
+            else (FoundFile(file, TrustStanding.UNSAFE, problem), None)
+        )
     try:
         approval = sources.trust_store.find(file)
     except UnsafePlace as error:
-        notice = ConfigProblem(f"not used: what is trusted can not be told, because {error}", "", label, None, "", is_in_use)
-        return FoundFile(file, Standing.UNTRUSTED, notice), None
+        notice = ConfigProblem(f"not used: what is trusted cannot be told, because {error}", "", label, None, "", is_in_use)
+        return FoundFile(file, TrustStanding.UNTRUSTED, notice), None
     if approval is None:
-        return FoundFile(file, Standing.UNTRUSTED, not_used(file, label, Standing.UNTRUSTED, fatal=is_in_use)), None
+        return FoundFile(file, TrustStanding.UNTRUSTED, not_used(file, label, TrustStanding.UNTRUSTED, fatal=is_in_use)), None
     data, _ = read_bytes(file, label)
     if approval.sha256 != digest(data):
-        return FoundFile(file, Standing.CHANGED, not_used(file, label, Standing.CHANGED, fatal=is_in_use)), None
-    return FoundFile(file, Standing.TRUSTED), data
+        return FoundFile(file, TrustStanding.CHANGED, not_used(file, label, TrustStanding.CHANGED, fatal=is_in_use)), None
+    return FoundFile(file, TrustStanding.TRUSTED), data
 
 
 def _label(file: FilePath, sources: Sources) -> str:
@@ -211,14 +215,14 @@ def read_bytes(file: FilePath, label: str) -> tuple[bytes, os.stat_result]:
         with open(descriptor, "rb") as stream:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode):
-                raise BadYaml(ConfigProblem("is no file", "", label))
+                raise BadYaml(ConfigProblem("is not a file", "", label))
             data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise BadYaml(ConfigProblem("does not exist", "", label)) from None
     except IsADirectoryError:
-        raise BadYaml(ConfigProblem("is no file", "", label)) from None
+        raise BadYaml(ConfigProblem("is not a file", "", label)) from None
     except OSError as error:
-        raise BadYaml(ConfigProblem(f"can not be read: {error.strerror or error}", "", label)) from None
+        raise BadYaml(ConfigProblem(f"cannot be read: {error.strerror or error}", "", label)) from None
     if len(data) > MAX_FILE_BYTES:
         raise BadYaml(ConfigProblem(f"is larger than {MAX_FILE_BYTES} bytes", "", label))
     return data, info
@@ -232,7 +236,7 @@ def decode_text(data: bytes, label: str) -> str:
         raise BadYaml(ConfigProblem("is not UTF-8 text", "", label)) from None
 
 
-def _merge(layout: Layout, tree: Tree, origins: dict[Path, Origin], path: Path) -> None:
+def _merge(layout: Layout, tree: Tree, origins: dict[Path, SettingOrigin], path: Path) -> None:
     """Lay a stronger source over the layout."""
     target: Any = layout.tree
     for step in path:
@@ -246,7 +250,7 @@ def _merge(layout: Layout, tree: Tree, origins: dict[Path, Origin], path: Path) 
         if value is None and not _is_free(path):
             continue  # `limits:` with all its lines commented out sets nothing
         if isinstance(value, dict) and isinstance(target.get(key), dict):
-            layout.origins.setdefault(here, origins.get(here, Origin("")))
+            layout.origins.setdefault(here, origins.get(here, SettingOrigin("")))
             _merge(layout, value, origins, here)
             continue
         if key in target:
@@ -265,12 +269,12 @@ def _is_free(path: Path) -> bool:
     return any(step in ("provider", "body", "quirks") or str(step).endswith("_provider") for step in path)
 
 
-def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[Path, Origin]]:
+def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[Path, SettingOrigin]]:
     given = {key: value for key, value in flags.items() if value is not None}
-    origins: dict[Path, Origin] = {}
+    origins: dict[Path, SettingOrigin] = {}
     for key in given:
         flag = FLAGS.get(key, "--" + key.replace("_", "-"))
-        origins[(key,)] = Origin(flag, None, RANK_FLAG, flag)
+        origins[(key,)] = SettingOrigin(flag, None, RANK_FLAG, flag)
     return given, origins
 
 
@@ -287,7 +291,7 @@ def environment_names() -> dict[str, Path]:
     return names
 
 
-def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProblem]) -> tuple[Tree, dict[Path, Origin]]:
+def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProblem]) -> tuple[Tree, dict[Path, SettingOrigin]]:
     names = environment_names()
     layer = Layout()
     for variable in sorted(environment):
@@ -306,12 +310,12 @@ def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProb
         except BadYaml as error:
             problems.append(ConfigProblem(error.problem.message, "", variable))
             continue
-        layer.put(path, value, Origin(variable, None, RANK_ENVIRONMENT, variable))
+        layer.put(path, value, SettingOrigin(variable, None, RANK_ENVIRONMENT, variable))
     return layer.tree, layer.origins
 
 
 def _much_alike(variable: str, meant: str) -> bool:
-    """A slip of the pen, not somebody else's variable with our prefix."""
+    """A misspelt name, not another program's variable with our prefix."""
     return nearest(variable[len(PREFIX) :], [meant[len(PREFIX) :]]) is not None
 
 

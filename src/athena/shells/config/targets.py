@@ -8,7 +8,6 @@ UNCHANGED = "{model}"
 
 
 def patterns_of(rule: ModelRule) -> tuple[str, ...]:
-    """The patterns of a rule."""
     return (rule.match,) if isinstance(rule.match, str) else rule.match
 
 

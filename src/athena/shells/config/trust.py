@@ -9,7 +9,7 @@ which files are written. So a file counts only when the user placed or approved 
     UNTRUSTED   any other athena.yml of the current directory                    not used, not even read
 
 `TrustStore` remembers, for the absolute path of a file, the SHA-256 of the bytes that were approved. Whoever loads a file reads
-its bytes once, and hashes and parses those same bytes: a file that changes in between can not be obeyed unseen.
+its bytes once, and hashes and parses those same bytes: a file that changes in between cannot be obeyed unseen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from athena.shells.own_files import UnsafePlace, check_directory, others_may_wri
 _RECORD_BYTES = 64 * 1024
 
 
-class Standing(Enum):
+class TrustStanding(Enum):
     """Why a configuration file is used, or why not."""
 
     EXPLICIT = "named by --config or ATHENA_CONFIG"
@@ -104,7 +104,7 @@ class FoundFile(msgspec.Struct, frozen=True):
     """A configuration file that is there, and what is made of it."""
 
     file: FilePath
-    standing: Standing
+    standing: TrustStanding
     notice: ConfigProblem | None = None
     """What to say about a file that is not used."""
 
@@ -119,9 +119,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def not_used(file: FilePath, label: str, standing: Standing, *, fatal: bool = False) -> ConfigProblem:
+def not_used(file: FilePath, label: str, standing: TrustStanding, *, fatal: bool = False) -> ConfigProblem:
     """The one line about a file that is not used, with the command that changes it."""
-    reason = "it changed since it was trusted" if standing is Standing.CHANGED else "it is not trusted"
+    reason = "it changed since it was trusted" if standing is TrustStanding.CHANGED else "it is not trusted"
     return ConfigProblem(f"not used, because {reason}", "", label, None, f"to use it: {trust_command(file)}", fatal)
 
 
@@ -138,7 +138,7 @@ def lies_in(file: FilePath, directories: Iterable[FilePath]) -> bool:
 
 
 def others_control(info: os.stat_result, label: str, file: FilePath) -> ConfigProblem | None:
-    """The fault of a file in a configuration directory that somebody else could have written; as ssh judges its own."""
+    """The fault of a file in a configuration directory that another user could have written, by the rules of ssh."""
     if info.st_uid not in (os.geteuid(), 0):
         remedy = f"make it your own: chown {os.geteuid()} {quoted(file)}; or name it with --config"
         return ConfigProblem(f"belongs to another user (uid {info.st_uid})", "", label, None, remedy)

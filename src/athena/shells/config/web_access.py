@@ -1,7 +1,7 @@
 """Which host names and which web pages may talk to the gateway: headers in, verdict out, no IO.
 
 Any web page can make its visitor's browser send requests to this machine. A gateway that asks for no key must tell them from
-the requests of the user's own programs, and three headers do that, because a page can not choose them:
+the requests of the user's own programs, and three headers do that, because a page cannot choose them:
 
 - `Host`. A page can point its own name at 127.0.0.1 (DNS rebinding). The browser then takes the gateway for the page's own
   server and lets the page read every answer, but the request still carries the page's name in `Host`.
@@ -87,7 +87,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The request may go on."""
+    """The request passes the rules for browsers."""
 
     origin: str = ""
     """What `Access-Control-Allow-Origin` of its answer says; empty: the answer has none."""
@@ -99,8 +99,8 @@ class Preflight(msgspec.Struct, frozen=True):
     headers: Headers
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The request ends here."""
+class WebRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The request breaks the rules for browsers and gets this answer."""
 
     status: int
     kind: ErrorKind
@@ -108,7 +108,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-Verdict = Admitted | Preflight | Refusal
+Verdict = Admitted | Preflight | WebRefusal
 _ADMITTED = Admitted()
 
 
@@ -217,7 +217,7 @@ class WebAccess:
     def judge(self, method: str, headers: Mapping[str, str], methods: Sequence[str] = ()) -> Verdict:
         """What becomes of a request. `headers` are lower-case; `methods` are those of its path."""
         if self._checks_hosts and (host := headers.get("host")) is not None and not self._is_own_host(host):
-            return Refusal(
+            return WebRefusal(
                 status=421,
                 kind="invalid",
                 code="host_not_allowed",
@@ -230,7 +230,7 @@ class WebAccess:
         site = headers.get("sec-fetch-site")
         if site is None or site in _OWN_SITE or self._keyed:
             return _ADMITTED
-        return Refusal(
+        return WebRefusal(
             status=403,
             kind="permission",
             code="origin_not_allowed",
@@ -262,7 +262,7 @@ class WebAccess:
         allowed = ANY if self._any_origin else origin if origin in self._origins else ""
         asked = headers.get("access-control-request-method") if method == "OPTIONS" else None
         if not allowed and (asked is not None or not (self._keyed or _is_same_origin(origin, headers))):
-            return Refusal(
+            return WebRefusal(
                 status=403,
                 kind="permission",
                 code="origin_not_allowed",
@@ -272,7 +272,7 @@ class WebAccess:
         if asked is not None:
             return Preflight(_preflight_headers(allowed, headers, methods))
         if method not in _WITHOUT_BODY and _JSON.match(headers.get("content-type", "").strip()) is None:
-            return Refusal(
+            return WebRefusal(
                 status=415,
                 kind="invalid",
                 code="content_type",

@@ -120,7 +120,7 @@ def published_window(model: str) -> Window:
 
 @cache
 def _table() -> tuple[tuple[ModelPattern, Window], ...]:
-    """The longest pattern first."""
+    """Patterns and windows, the longest pattern first, so that the first match counts."""
     text = resources.files("athena.shells.config").joinpath("windows.toml").read_text("utf-8")
     rows = msgspec.convert(tomllib.loads(text)["models"], dict[str, Window])
     return tuple((ModelPattern(name), rows[name]) for name in sorted(rows, key=len, reverse=True))

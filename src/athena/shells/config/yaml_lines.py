@@ -78,15 +78,12 @@ def read_value(text: str) -> Any:
 
 
 class _Builder:
-    """Nodes to values."""
-
     def __init__(self, source: str) -> None:
         self.lines: dict[Path, int] = {}
         self._source = source
         self._count = 0
 
     def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        """The value of a node."""
         self._count += 1
         if self._count > _MAX_VALUES or depth > _MAX_DEPTH:
             raise self._bad(node, "too large or nested too deeply once its aliases are filled in")
@@ -110,7 +107,7 @@ class _Builder:
                 raise self._bad(key_node, "a key must be text")
             key = str(key_node.value)
             if key in found:
-                raise self._bad(key_node, f"the key {key} stands twice")
+                raise self._bad(key_node, f"duplicate key {key}")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             found[key] = self.value(value_node, (*path, key), depth + 1)
         for other in merged:

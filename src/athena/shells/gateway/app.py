@@ -46,7 +46,7 @@ from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 from athena.serving.weight import READING
 from athena.shells import machine
-from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
+from athena.shells.config import Config, Limits, Preflight, Router, WebAccess, WebRefusal, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -187,7 +187,6 @@ class Gateway:
 
     @property
     def upstream_connections(self) -> int:
-        """Connections to all upstreams."""
         return self._client.open_connections if self._client is not None else 0
 
     @property
@@ -208,7 +207,6 @@ class Gateway:
     # -- ASGI ----------------------------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
@@ -283,7 +281,7 @@ class Gateway:
         """Did the client only ask what it may send? Then it is answered. Raises where its host name or web page is refused."""
         methods = door.methods if door is not None else ()
         verdict = self._web_access.judge(client.method, client.headers, methods)
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, WebRefusal):
             LOG.info("request refused: %s", verdict.message)
             raise ClientError(verdict.message, kind=verdict.kind, code=verdict.code, status=verdict.status)
         if isinstance(verdict, Preflight):
@@ -391,7 +389,7 @@ class Gateway:
     async def _read(
         self, door: Door, dialect: Dialect, record: Record, client: Client, memory: RequestMemory
     ) -> tuple[Request, bytes]:
-        """The request, and its body where somebody wants to see it."""
+        """The request, and its body where a tap wants to see it."""
         limits, timeouts = self.config.limits, self.config.timeouts
         decode = partial(_decode, door=door, dialect=dialect, limits=limits, version=client.headers.get("anthropic-version"))
         kept: list[bytes] = []
@@ -405,7 +403,6 @@ class Gateway:
         return self._targets.of(model)
 
     def answer_headers(self, record: Record) -> Headers:
-        """Headers of every answer."""
         value = record.request_id.encode()
         return [(b"request-id", value), (b"x-request-id", value), *self._web_access.answer_headers(record.origin)]
 
@@ -493,11 +490,9 @@ class Gateway:
 
     @property
     def open_flows(self) -> int:
-        """Requests under way."""
         return len(self._drivers)
 
     async def close(self) -> None:
-        """Drop all upstream connections."""
         if self._checks is not None:
             await self._checks.close()
             self._checks = None
@@ -508,7 +503,7 @@ class Gateway:
 
 
 def _forget(body: bytes) -> None:
-    """Nobody wants to see it."""
+    """Stands for the taps' body hook when no tap wants bodies."""
 
 
 def _memory_limit(limits: Limits, processes: int) -> int:

@@ -94,7 +94,6 @@ class AsgiClient:
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
-        """The head of the answer."""
         if length is not None:
             headers = [*headers, (b"content-length", b"%d" % length)]
         self._head = {"type": "http.response.start", "status": status, "headers": headers}

@@ -17,7 +17,7 @@ class ClientGone(Exception):
 
 
 class Client(Protocol):
-    """One request and its answer. Nothing it is told to write after the client has left does any harm."""
+    """One request and its answer. Writing after the client has left does no harm."""
 
     method: str
     path: str

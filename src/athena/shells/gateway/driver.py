@@ -118,7 +118,7 @@ class Driver:
         try:
             self._serving.close(self._loop.time())
         except Exception:
-            # The answer is out: what is written about it can not change it any more.
+            # The answer is out: what is written about it cannot change it any more.
             LOG.exception("request %s could not be counted", record.request_id)
 
     async def _serve(self) -> None:
@@ -137,7 +137,7 @@ class Driver:
                     self._show(step)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        """Whoever ends the request meanwhile waits for the thread: nobody else may touch what it works on."""
+        """Code that ends the request meanwhile waits for the thread: nothing else may touch what it works on."""
         working = self._loop.run_in_executor(None, work)
         try:
             await asyncio.shield(working)
@@ -267,7 +267,7 @@ class Driver:
         elif rest:
             self._rest = rest
             self._pause()
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._continue)
 
     def _is_large(self) -> bool:
         return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._serving.reads_text)
@@ -292,7 +292,7 @@ class Driver:
                 self._take(step, now)
             except Exception as error:
                 self._fail(error)
-            self._go_on()
+            self._continue()
 
     def _take(self, step: Step, now: float) -> None:
         if step.output or step.head is not None or step.done:
@@ -308,10 +308,10 @@ class Driver:
 
     def _drained(self) -> None:
         self._serving.clock.drained()
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
-        """With what waits here, then with what the upstream sends, unless somebody has to wait still."""
+    def _continue(self) -> None:
+        """With what waits here, then with what the upstream sends, unless it still has to wait."""
         if self._rest and not self._must_wait():
             rest, self._rest = self._rest, b""
             self._feed(rest)

@@ -38,7 +38,6 @@ class HealthChecks:
                 self._tasks[name] = asyncio.ensure_future(self._run(name, upstream, upstream.health_check))
 
     async def close(self) -> None:
-        """Check nothing more."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         self._checked.clear()

@@ -51,7 +51,7 @@ _MANY_OBJECTS = 4000
 _MANY_REFERENCES = 4
 _REFERENCE = b'"$ref"'
 _ESCAPED_REFERENCE = re.compile(rb"\\u00(?:24|72|65|66)")
-"""A letter of `$ref` in a spelling that nobody uses who does not want to hide it."""
+"""A letter of `$ref` spelled as an escape, which only serves to hide it."""
 
 
 def is_heavy(body: bytes) -> bool:
@@ -206,7 +206,6 @@ class _Inflater:
 
     @property
     def is_done(self) -> bool:
-        """Is all of it unpacked?"""
         return self._decoder.eof
 
     def step(self, most: int) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from athena.errors import UpstreamError
 from athena.serving.holding import RETRY_AFTER_S
-from athena.serving.lane import Lane, Turn
+from athena.serving.lane import Entry, Lane
 from athena.shells.config import Config, Upstream
 
 _Waiting = asyncio.Future[None]
@@ -27,7 +27,7 @@ class Place:
         self._lane: Lane[_Waiting] | None = lane
 
     def give_back(self) -> None:
-        """The request is done there: whoever waits for the place gets it."""
+        """The request is done there: the next waiting request gets the place."""
         if self._lane is not None:
             lane, self._lane = self._lane, None
             _leave(lane)
@@ -74,7 +74,7 @@ class Lanes:
         lane = self.of(upstream)
         if not lane.begin():
             turn: _Waiting = asyncio.get_running_loop().create_future()
-            if lane.enter(caller, turn) is Turn.REFUSED:
+            if lane.enter(caller, turn) is Entry.REFUSED:
                 raise self._full(upstream, lane)
             await self._wait(lane, upstream, caller, turn)
         return Place(lane)

@@ -1,7 +1,7 @@
 """The gateway's numbers in Prometheus form.
 
 Label values come from configuration (upstream, profile, format) or from closed lists, never from a client's text: a model name
-is labelled only when a rule of the configuration maps to it, so nobody can grow the table from outside.
+is labelled only when a rule of the configuration maps to it, so no client can make the table grow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MICROSECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 5000, 20000)
 
 
 class Metrics:
-    """Every number the gateway keeps."""
+    """Every number that the gateway shows at `/metrics`."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers

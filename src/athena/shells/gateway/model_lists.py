@@ -41,7 +41,7 @@ _CREATED = 1_700_000_000
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one upstream said."""
+    """The models that one upstream listed, or the problem it answered with."""
 
     state: State
     models: tuple[OfferedModel, ...] = ()
@@ -97,7 +97,7 @@ class ModelLists:
         return Listing((_entry(name, route.upstream_name, window, route.model),), offers)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking upstreams for their lists."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
 """Counters, gauges and histograms in memory that several serving processes share, and their text for Prometheus.
 
 The parent makes one area of memory for the place of each process, before it forks. A process writes to the area of its place
-only, and whoever is asked reads all of them and adds them up. A process that dies loses nothing: its area stays, and the next
-process in that place counts on from there.
+only, and the process that is asked reads all of them and adds them up. A process that dies loses nothing: its area stays, and
+the next process in that place counts on from there.
 
 An area is a row of records: what the series is called, then its values. Records are only ever appended, and the length in
 front is moved last, so a reader never sees half of one. Values are aligned and eight bytes long, so none is seen half written.
@@ -33,7 +33,7 @@ _WORD = 8
 
 
 class Area:
-    """The numbers of one place."""
+    """The shared memory in which one server process counts."""
 
     def __init__(self, size: int = _AREA_BYTES) -> None:
         self._memory = mmap.mmap(-1, size)
@@ -72,7 +72,7 @@ def _padded(size: int) -> int:
 
 
 class Series:
-    """One line of numbers."""
+    """One number of a metric: its labels and its place in the area."""
 
     __slots__ = ("_first", "_values")
 
@@ -117,12 +117,11 @@ class Numbers:
         self._functions: dict[Key, Callable[[], float]] = {}
         self._is_full = False
         self._nowhere = memoryview(bytearray(128 * _WORD)).cast("d")
-        """Where a series without room counts, seen by nobody."""
+        """Where a series without room counts, which is not exported."""
 
     # -- making ------------------------------------------------------------------------------------------------------------
 
     def counter(self, name: str, text: str, labels: Key = ()) -> Counter:
-        """A number that only grows."""
         return Counter(self, name + "_total", "counter", text, labels)
 
     def gauge(self, name: str, text: str, labels: Key = (), *, lowest: bool = False) -> Gauge:
@@ -130,7 +129,6 @@ class Numbers:
         return Gauge(self, name, "gauge", text, labels, lowest=lowest)
 
     def histogram(self, name: str, text: str, labels: Key, buckets: tuple[float, ...]) -> Histogram:
-        """Where values fell."""
         return Histogram(self, name, "histogram", text, labels, buckets)
 
     def enter(self, family: Family) -> None:
@@ -189,7 +187,7 @@ class Numbers:
 
 
 class Family:
-    """All series of one name."""
+    """A metric with all its series."""
 
     width = 1
     """How many values a series has."""
@@ -213,7 +211,6 @@ class Family:
         return [left + right for left, right in zip(one, other, strict=True)]
 
     def lines(self, labels: Key, values: list[float]) -> list[str]:
-        """The text of one series."""
         return [] if math.isnan(values[0]) else [f"{self.name}{self._braces(labels)} {_number(values[0])}"]
 
     def _braces(self, labels: Key, *more: str) -> str:
@@ -223,8 +220,6 @@ class Family:
 
 
 class Counter(Family):
-    """Numbers that only grow."""
-
     def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, *, lowest: bool = False) -> None:
         super().__init__(numbers, name, kind, text, labels, lowest=lowest)
         self._series: dict[Key, Series] = {}
@@ -240,16 +235,12 @@ class Counter(Family):
 
 
 class Gauge(Counter):
-    """Numbers of this moment."""
-
     def set_function(self, function: Callable[[], float], *values: str) -> None:
         """The series of these label values is what the function says."""
         self._numbers.set_function((self.name, *values), function)
 
 
 class Histogram(Family):
-    """Where values fell."""
-
     def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, buckets: tuple[float, ...]) -> None:
         self.width = len(buckets) + 2
         super().__init__(numbers, name, kind, text, labels)

@@ -74,17 +74,16 @@ class Passage:
         self._stop: Stop = ""
         self._targets: tuple[Target, ...] = ()
         self._is_stream = False
-        """The answer is a stream of events, in which an error can be told."""
+        """The answer is a stream of events, in which an error frame can be sent."""
         self._over = False
 
     def stop(self, reason: Stop) -> None:
-        """End the request now."""
         if not self._stop and not self._over and self._task is not None:
             self._stop = reason
             self._task.cancel()
 
     def use(self, targets: tuple[Target, ...]) -> None:
-        """Ask these, in their order."""
+        """Ask these targets, in their order."""
         self._targets = targets
 
     async def run(self) -> None:
@@ -178,7 +177,7 @@ class Passage:
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, target: Target, response: UpstreamResponse, visit: Visit) -> Error | None:
-        """The answer to the client; what broke it off, if anything did. Raises UpstreamError while nothing was written."""
+        """The answer to the client; what ended it early, if anything did. Raises UpstreamError while nothing was written."""
         if not 200 <= response.status < 300:
             raise await self._refusal(target, response)
         visit.answers()
@@ -218,7 +217,7 @@ class Passage:
         error = get_dialect(target.dialect).decode_error(response.status, response.headers, body[:_ERROR_BYTES])
         if response.status in (401, 403) and self._gateway.config.keys:
             return UpstreamError(
-                "the upstream refused the gateway's credentials; the operator has to mend the upstream's api_key",
+                "the upstream refused the gateway's credentials; the operator has to fix the upstream's api_key",
                 kind=kind_of_status(502),
                 code="upstream_auth",
                 status=502,
@@ -247,7 +246,7 @@ class Passage:
             self._client.on_drained = None
 
     def _break_off(self, error: Error) -> None:
-        """The answer can not be finished: say so in the stream, or let the connection break."""
+        """The answer cannot be finished: say so in the stream, or let the connection break."""
         if self._is_stream:
             self._client.finish(b"data: " + self._dialect.encode_error(error, self._record.request_id).body + b"\n\n")
         else:

@@ -35,7 +35,7 @@ class StreamRecorder:
             own_directory(path.parent)
             self._file = os.fdopen(open_own(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL), "wb")
         except OSError as error:
-            LOG.warning("the stream can not be recorded: %s", error)
+            LOG.warning("the stream cannot be recorded: %s", error)
 
     def write(self, data: bytes) -> None:
         """The next bytes of the upstream, as they came."""
@@ -44,7 +44,6 @@ class StreamRecorder:
             self._keep(shown)
 
     def close(self) -> None:
-        """No more will come."""
         if rest := self._mask.close():
             self._keep(rest)
         self._end()
@@ -70,10 +69,10 @@ class StreamRecorder:
 
 
 def check_recordings(directory: str) -> None:
-    """Make the directory of recordings, before anything is served. Raises AthenaError when it can not or may not be used."""
+    """Make the directory of recordings, before anything is served. Raises AthenaError when it cannot or may not be used."""
     if not directory:
         return
     try:
         own_directory(Path(directory).expanduser())
     except OSError as error:
-        raise AthenaError(f"log.sse_dir can not be used: {error}", code="sse_dir", path="log.sse_dir") from None
+        raise AthenaError(f"log.sse_dir cannot be used: {error}", code="sse_dir", path="log.sse_dir") from None

@@ -38,11 +38,9 @@ class RequestLines(Tap):
         return False
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        """Itself."""
         return self
 
     def over(self, record: Record) -> None:
-        """Write it."""
         details = record.details
         if details.defect:
             LOG.error("request %s failed inside the gateway\n%s", record.request_id, details.defect)
@@ -77,11 +75,9 @@ class RequestNumbers(Tap):
         return False
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        """Itself."""
         return self
 
     def over(self, record: Record) -> None:
-        """Count it."""
         metrics, details = self._metrics, record.details
         metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, record.outcome).inc()
         metrics.first_byte.labels(record.dialect, record.upstream).observe(record.first_byte_ms / 1000)
@@ -133,11 +129,9 @@ class Transformations(Tap):
         return False
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        """Itself."""
         return self
 
     def over(self, record: Record) -> None:
-        """Write them."""
         details = record.details
         changes = [("request", loss) for loss in details.losses] + [("answer", loss) for loss in details.answer_losses]
         for side, loss in changes[:_TRANSFORMATIONS_SHOWN]:
@@ -161,7 +155,6 @@ class RawStreams:
         self._secrets = tuple(secrets)
 
     def wants_bodies(self) -> bool:
-        """At debug."""
         return BODY_LOG.isEnabledFor(logging.DEBUG)
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:

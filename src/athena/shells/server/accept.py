@@ -1,7 +1,7 @@
 """Accepting client connections, only as many as there is room for.
 
 Left to itself an event loop accepts until the process has no descriptor left; then it closes connections without a word, or
-writes a traceback for each. Here nothing is accepted while the front is full: whoever comes waits in the kernel's queue.
+writes a traceback for each. Here nothing is accepted while the front is full: new connections wait in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG = logging.getLogger("athena.server")
 _AT_ONCE = 64
 """Connections accepted in one turn of the loop; those that are open have their turn in between."""
 _PAUSE_S = 0.1
-"""Seconds until a full front is looked at again, if nobody has left before."""
+"""Seconds until a full front is looked at again, if no connection has closed before."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SILENCE_S = 60.0
 """Seconds between two log lines about the same want."""
@@ -46,14 +46,14 @@ class Acceptor:
         self._timer: asyncio.TimerHandle | None = None
         self._told_at = -_SILENCE_S
         self._closed = False
-        front.on_room.append(self._go_on)
+        front.on_room.append(self._continue)
         loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
         """Accept nothing more. The socket is the caller's."""
         if not self._closed:
             self._closed = True
-            self._front.on_room.remove(self._go_on)
+            self._front.on_room.remove(self._continue)
             self._loop.remove_reader(self._sock)
             if self._timer is not None:
                 self._timer.cancel()
@@ -72,7 +72,7 @@ class Acceptor:
                 continue  # it has left again
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    LOG.error("a connection can not be accepted: %s", error)
+                    LOG.error("a connection cannot be accepted: %s", error)
                 else:
                     self._exhausted(error)
                 self._pause()
@@ -103,9 +103,9 @@ class Acceptor:
     def _pause(self) -> None:
         if self._timer is None and not self._closed:
             self._loop.remove_reader(self._sock)
-            self._timer = self._loop.call_later(_PAUSE_S, self._go_on)
+            self._timer = self._loop.call_later(_PAUSE_S, self._continue)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._timer is not None and not self._closed:
             self._timer.cancel()
             self._timer = None

@@ -9,7 +9,8 @@
 
 A connection that comes when all places are taken gets the place of an idle one; where an address has as many as it may, of an
 idle one of that address. Where none is idle it is REFUSED. When all places for refused ones are taken too, nothing more is
-accepted, and the kernel's queue holds whoever comes; from an address that has as many as it may, it is closed at once (SHUT).
+accepted, and new connections wait in the kernel's queue; from an address that has as many as it may, it is closed at once
+(SHUT).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FRESH_S = 1.0
 
 
 class Standing(Enum):
-    """What a connection does."""
+    """Whether a connection is idle, is being answered, or is being refused."""
 
     FRESH = "fresh"
     BUSY = "busy"
@@ -69,7 +70,7 @@ class Admission(Generic[Connection]):
 
     @property
     def is_full(self) -> bool:
-        """Is there no place left, not even to refuse somebody? Then nothing more is to be accepted."""
+        """Is there no place left, not even for a refusal? Then nothing more is to be accepted."""
         taken = self._all.count >= self.places.connections
         return taken and self._refused >= self.places.refused and not self._all.idle
 
@@ -114,7 +115,6 @@ class Admission(Generic[Connection]):
         self._move(connection, Standing.IDLE)
 
     def leave(self, connection: Connection) -> None:
-        """It is gone."""
         standing = self._standing.pop(connection, None)
         if standing is None:
             return
@@ -164,7 +164,7 @@ class _Group(Generic[Connection]):
         self.fresh.pop(connection, None)
 
     def oldest(self, silent_since: float) -> Connection | None:
-        """The one to close first."""
+        """The connection that has been idle longest."""
         for connection in self.idle:
             return connection
         for connection, since in self.fresh.items():

@@ -19,7 +19,7 @@ _MANY = 256
 
 
 class Division(msgspec.Struct, frozen=True, kw_only=True):
-    """What the descriptors are for."""
+    """How many file descriptors are for clients, for upstreams, and kept in reserve."""
 
     places: Places
     upstreams: int

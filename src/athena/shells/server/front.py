@@ -1,4 +1,4 @@
-"""What holds for every client connection, whichever protocol class serves it (`reliability.md` rows 49 to 52).
+"""What holds for every client connection, whichever protocol class serves it (docs/reference/faults.md#clients-that-misbehave).
 
 Head size, field count and time; one Host; no transfer coding but plain chunked; trailers dropped; a refusal that the client
 can read even while it still sends; all pipelined requests end when their connection does.
@@ -36,13 +36,13 @@ FRAMING = (b"content-length", b"transfer-encoding")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """May come before any answer: a client of HTTP/1.1 passes over it, whether it asked for it or not."""
 REFUSED_S = 2.0
-"""Seconds in which a client that finds no room may send the head of its request, to be told so."""
+"""Seconds in which a client that finds no room may send the head of its request, so that it can be answered."""
 _ALL = Places(connections=1 << 20, per_address=0, refused=8)
 _SILENCE_S = 60.0
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a request's head."""
+    """The largest head of a request that is accepted."""
 
     header_bytes: int
     header_fields: int
@@ -54,7 +54,6 @@ class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def front_limits(config: Config) -> FrontLimits:
-    """The bounds a configuration sets."""
     return FrontLimits(
         header_bytes=config.limits.header_bytes,
         header_fields=config.limits.header_fields,
@@ -124,7 +123,6 @@ class Front:
         return standing
 
     def left(self, connection: FrontConnection) -> None:
-        """It is gone."""
         self.connections.discard(connection)
         self.admission.leave(connection)
         if not self.connections:
@@ -181,7 +179,7 @@ class Front:
 
 
 def too_many_connections() -> AthenaError:
-    """What a client is told for whose connection there is no room."""
+    """The answer to a client for whose connection there is no room."""
     return AthenaError(
         "the gateway has as many connections as it may (limits.connections); ask again in a moment",
         kind="overloaded",
@@ -218,7 +216,6 @@ class HalfClosed:
         return hasattr(socket, "TCP_INFO") and transport.get_extra_info("sslcontext") is None
 
     def stop(self) -> None:
-        """The connection is closed."""
         self._timer.cancel()
 
     def _look(self) -> None:

@@ -37,7 +37,7 @@ LOG = logging.getLogger("athena.server")
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection."""
+    """One client connection, with its parser and the requests that wait on it."""
 
     def __init__(self, gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> None:
         self.front = front
@@ -53,13 +53,13 @@ class HttpConnection(asyncio.Protocol):
         self._head_read = 0
         """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
-        """A head is told to a new parser; it has been acted on before."""
+        """A head is being repeated for a new parser; it was handled before."""
         self._receiving: HttpRequest | None = None
         """The request whose body is coming in."""
         self._running: HttpRequest | None = None
         self._pipeline: deque[HttpRequest] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._deaf = False
+        self._discarding = False
         """Further bytes are read and dropped."""
         self._reading = True
         self._writing_paused = False
@@ -83,7 +83,6 @@ class HttpConnection(asyncio.Protocol):
     # -- connection --------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
         self._transport = cast(asyncio.Transport, transport)
         standing = self.front.entered(self, transport)
         self._has_no_place = standing is Standing.REFUSED
@@ -99,8 +98,7 @@ class HttpConnection(asyncio.Protocol):
         return str(address[0]) if isinstance(address, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
-        self._deaf = True
+        self._discarding = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -111,7 +109,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting_room.close()
         self._unsent_room.close()
         self.front.left(self)
-        self._parser = None  # the two know each other; nobody else could part them
+        self._parser = None  # the two refer to each other; this breaks the cycle
         if self._task is None or self._task.done():
             self._running = None
 
@@ -119,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
         """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
         transport, running = self._transport, self._running
         assert transport is not None
-        if self._deaf or running is None or self._receiving is not None or self._in_head:
+        if self._discarding or running is None or self._receiving is not None or self._in_head:
             return False
         if not HalfClosed.can_be_told(transport):
             return False
@@ -135,10 +133,9 @@ class HttpConnection(asyncio.Protocol):
         if self._running is not None:
             self._running.blocked = True
         else:
-            self._next()  # told behind the last bytes of an answer: the time to take them runs
+            self._next()  # after the last bytes of an answer: the time to read them runs
 
     def resume_writing(self) -> None:
-        """The client took them."""
         self._writing_paused = False
         self._unsent_room.close()
         if self._running is None:
@@ -148,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next bytes of the client."""
-        if self._deaf:
+        if self._discarding:
             return
         was_in_head = self._in_head
         try:
@@ -186,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
                 self._stay_plain()
 
     def _stay_plain(self) -> None:
-        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. A new parser gets the head without the upgrade."""
         self._parser = httptools.HttpRequestParser(self)
         framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
         if framing:
@@ -197,7 +194,6 @@ class HttpConnection(asyncio.Protocol):
     # -- parser callbacks --------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         if not self._repeating:
             self.front.admission.busy(self)
             self._in_head = True
@@ -250,7 +246,6 @@ class HttpConnection(asyncio.Protocol):
             self._receiving.body_came(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         assert self._parser is not None
         if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
             return  # the parser takes the body for another protocol; see _stay_plain
@@ -283,10 +278,10 @@ class HttpConnection(asyncio.Protocol):
         if not task.cancelled() and (failure := task.exception()) is not None:
             LOG.error("a request failed outside the gateway's own care", exc_info=failure)
         if running is not None and task is self._task and not running.complete:
-            if self._deaf:
+            if self._discarding:
                 self._running = None
             else:
-                # Nobody will say another word to this client: it must not take what it has for the whole.
+                # Nothing more will be sent to this client: it must not take what it has for the whole.
                 self.abort()
 
     def answered(self, request: HttpRequest) -> None:
@@ -294,21 +289,22 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._running = None
-        if self._deaf or transport.is_closing():
+        if self._discarding or transport.is_closing():
             return
         if not request.wholly_read:
             # Answered before the whole body came: the rest is no request.
             self._linger()
         elif not request.keep_alive or self.front.draining or (self._half_closed is not None and not self._pipeline):
-            self._deaf = True
+            self._discarding = True
             transport.close()
         else:
             self._next()
 
     def _next(self) -> None:
-        """Nobody is being answered: the next request, if the client took what it asked for before; else time runs for it."""
+        """No request is being answered: the next request, if the client took what it asked for before; else time runs for
+        it."""
         transport = self._transport
-        if self._deaf or transport is None or transport.is_closing():
+        if self._discarding or transport is None or transport.is_closing():
             return
         if self._writing_paused:
             self._unsent = transport.get_write_buffer_size()
@@ -326,7 +322,6 @@ class HttpConnection(asyncio.Protocol):
         self._watch()
 
     def write(self, data: bytes) -> None:
-        """Bytes for the client."""
         assert self._transport is not None
         self._transport.write(data)
 
@@ -337,7 +332,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """More may come."""
         if not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
@@ -351,7 +345,7 @@ class HttpConnection(asyncio.Protocol):
 
     def give_way(self) -> None:
         """Another client needs the place of this idle connection: it ends now."""
-        self._deaf = True
+        self._discarding = True
         if self._transport is not None:
             self._transport.close()
 
@@ -364,7 +358,7 @@ class HttpConnection(asyncio.Protocol):
         self._disconnect_all()
         LOG.info("request refused: %s", message, extra={"fields": {"status": status, "code": code}})
         if in_answer or transport.is_closing():
-            # Words of ours inside somebody's answer would become part of it.
+            # Words of ours inside another answer would become part of it.
             transport.abort()
             return
         transport.write(status_line(status) + self.front.date_line + refusal_bytes(status, code, message))
@@ -373,7 +367,7 @@ class HttpConnection(asyncio.Protocol):
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""
         running = self._running
-        if running is not None and not running.answered and not self._deaf:
+        if running is not None and not running.answered and not self._discarding:
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         elif self._transport is not None:
             self._transport.abort()
@@ -384,7 +378,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection at once, with everything that waits in it."""
-        self._deaf = True
+        self._discarding = True
         self._disconnect_all()
         if self._transport is not None:
             reset(self._transport)
@@ -393,14 +387,14 @@ class HttpConnection(asyncio.Protocol):
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
         transport = self._transport
         assert transport is not None
-        self._deaf = True
+        self._discarding = True
         self.read_on()
         if transport.can_write_eof():
             transport.write_eof()
         self.loop.call_later(LINGER_S, transport.abort)
 
     def _disconnect_all(self) -> None:
-        """Tell every request of this connection, running or waiting, that nobody listens any more."""
+        """Tell every request of this connection, running or waiting, that the client has gone."""
         waiting, running = tuple(self._pipeline), self._running
         self._pipeline.clear()
         self._receiving = None
@@ -421,7 +415,7 @@ class HttpConnection(asyncio.Protocol):
     def _watch(self) -> None:
         """One timer for all limits, set anew only if the present one rings too late."""
         limit = self._limit()
-        if not limit or self._deaf:
+        if not limit or self._discarding:
             return
         deadline = self._since + limit
         if self._timer is not None:
@@ -434,7 +428,7 @@ class HttpConnection(asyncio.Protocol):
     def _on_time(self) -> None:
         self._timer = None
         limit = self._limit()
-        if self._deaf or not limit:
+        if self._discarding or not limit:
             return
         if self.loop.time() < self._since + limit:
             self._watch()

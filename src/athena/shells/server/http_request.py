@@ -26,12 +26,12 @@ _CLOSE = (b"connection", b"close")
 
 
 def status_line(status: int) -> bytes:
-    """The first line of an answer; upstreams use statuses that nobody registered (529)."""
+    """The first line of an answer; upstreams use unregistered statuses (529)."""
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 
 class HttpRequest:
-    """One request and its answer."""
+    """One request on a connection, and the way its answer is written."""
 
     __slots__ = (
         "_body",
@@ -108,7 +108,7 @@ class HttpRequest:
         return data, self._body_complete
 
     async def more_body(self, enough: int) -> None:
-        """Wait for the rest of the body, or for more than `enough` of it, or for much."""
+        """Wait until the body is complete or more than `enough` bytes of it (at most 256 KiB) are buffered."""
         self._enough = min(enough, _BODY_WAITING)
         if self._body_bytes > self._enough or self._body_complete or self.gone:
             return
@@ -144,7 +144,6 @@ class HttpRequest:
             self._wake()
 
     def body_ended(self) -> None:
-        """The request is complete."""
         self._body_complete = True
         self._wake()
 
@@ -177,7 +176,6 @@ class HttpRequest:
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
-        """The head of the answer."""
         self.answered = True
         connection = self._connection
         lines = [status_line(status), connection.front.date_line]

@@ -39,7 +39,7 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise AthenaError(f"can not listen on {host}: {error.strerror or error}", code="bad_host") from None
+        raise AthenaError(f"cannot listen on {host}: {error.strerror or error}", code="bad_host") from None
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 
 
@@ -68,7 +68,7 @@ def _bind(addresses: list[tuple[socket.AddressFamily, str]], host: str, port: in
         port = sock.getsockname()[1]
         slot.append(sock)
     if not slot:
-        raise AthenaError(f"can not listen on {host}: this machine has no such address", code="bad_host")
+        raise AthenaError(f"cannot listen on {host}: this machine has no such address", code="bad_host")
     return slot
 
 
@@ -88,4 +88,4 @@ def _failure(error: OSError, host: str, port: int) -> AthenaError:
         return AthenaError(
             f"port {port} on {host} needs more rights than this user has; choose one above 1023", code="port_denied"
         )
-    return AthenaError(f"can not listen on {host} port {port}: {error.strerror or error}", code="bad_host")
+    return AthenaError(f"cannot listen on {host} port {port}: {error.strerror or error}", code="bad_host")

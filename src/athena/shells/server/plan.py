@@ -29,7 +29,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `serve` needs to know."""
+    """Everything `serve` needs to know before it starts a process."""
 
     sources: Sources
     loaded: Loaded
@@ -42,7 +42,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_demo(self) -> bool:
-        """Does the demo upstream answer?"""
         return self.demo or self.loaded.is_empty
 
 

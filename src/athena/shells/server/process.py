@@ -1,6 +1,6 @@
 """One serving process: it accepts, reloads, drains, and ends.
 
-The end (`reliability.md` row 56): the first signal stops new work, lets open answers go on for `timeouts.drain_s`, then tells
+The end: the first signal stops new work, lets open answers go on for `timeouts.drain_s`, then tells
 every client that is left; a second one leaves them a moment to be told. Reload: the files are looked at every second and on
 SIGHUP; a bad one is refused with its reason and the old one stays.
 """
@@ -35,9 +35,10 @@ from athena.shells.server.ready import import_everything, warm_up
 from athena.shells.server.tls import ListenerTls
 
 LOG = logging.getLogger("athena.server")
-_TOLD = 5.0
-"""Seconds in which clients may take the last word after the drain."""
-_TOLD_IN_HASTE = 0.5
+_LAST_BYTES_S = 5.0
+"""Seconds in which clients may read the last bytes after the drain."""
+_FAST_DRAIN_S = 0.5
+"""The same after a second signal."""
 _SWEEP_S = 0.1
 _SWITCH_S = 0.001
 """After which a thread that works on a large request or answer lets the loop have its turn."""
@@ -102,9 +103,9 @@ class ServerProcess:
         LOG.log(self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
         loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(settle_objects)
-        tending = loop.create_task(self._tend())
+        housekeeping = loop.create_task(self._housekeep())
         await self._stopping.wait()
-        tending.cancel()
+        housekeeping.cancel()
         for acceptor in acceptors:
             acceptor.close()
         for sock in self._slot:
@@ -168,7 +169,7 @@ class ServerProcess:
 
     # -- while it runs -----------------------------------------------------------------------------------------------------
 
-    async def _tend(self) -> None:
+    async def _housekeep(self) -> None:
         """Once a second: the date, the numbers that others read, freed memory, the files, the parent."""
         loop = asyncio.get_running_loop()
         freed = FreedMemory(self.gateway.memory, lambda: loop.run_in_executor(None, give_back))
@@ -252,20 +253,20 @@ class ServerProcess:
         if gateway.open_flows:
             LOG.warning("ending open answers", extra={"fields": {"open": gateway.open_flows}})
         gateway.stop_flows()
-        if await self._until_empty(_TOLD):
+        if await self._until_empty(_LAST_BYTES_S):
             return
         for connection in tuple(front.connections):
             connection.cut()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(front.empty.wait(), _TOLD_IN_HASTE)
+            await asyncio.wait_for(front.empty.wait(), _FAST_DRAIN_S)
 
     async def _until_empty(self, seconds: float) -> bool:
-        """Wait until all connections are gone. False: time is up, or somebody is in haste."""
+        """Wait until all connections are gone. False: time is up, or a second signal came."""
         sweeping = asyncio.ensure_future(self._end_delivered()) if self._tls is not None else None
         empty = asyncio.ensure_future(self._front.empty.wait())
         hasty = asyncio.ensure_future(self._hasty.wait())
         if self._hasty.is_set():
-            seconds = min(seconds, _TOLD_IN_HASTE)
+            seconds = min(seconds, _FAST_DRAIN_S)
             waiting = {empty}
         else:
             waiting = {empty, hasty}

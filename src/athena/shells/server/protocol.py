@@ -57,7 +57,7 @@ def uvicorn_protocol(gateway: Gateway, front: Front, loop: asyncio.AbstractEvent
 
 
 class FrontProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection of uvicorn's, held to the rules of `Front`."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class FrontProtocol(HttpToolsProtocol):
         self._head_read = 0
         """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._deaf = False
+        self._discarding = False
         """Further bytes are read and dropped."""
         self._repeating = False
-        """A head is told to a new parser; it has been acted on before."""
+        """A head is being repeated for a new parser; it was handled before."""
         self._refusal: tuple[int, str, str] | None = None
         self._running: RequestResponseCycle | None = None
         self._extension: dict[str, Callable[[], None]] = {}
@@ -126,7 +126,7 @@ class FrontProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own always lets the connection close
         """The client sends nothing more. Whether the connection stays open: it does while a whole request is being answered."""
         running = self._running
-        if self._deaf or running is None or running.response_complete or self._in_head or self.cycle.more_body:
+        if self._discarding or running is None or running.response_complete or self._in_head or self.cycle.more_body:
             return False
         if not HalfClosed.can_be_told(self.transport):
             return False
@@ -138,7 +138,7 @@ class FrontProtocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._discarding:
             return
         was_in_head = self._in_head
         self._unset_keepalive_if_required()
@@ -174,7 +174,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _stay_plain(self) -> None:
-        """An upgrade nobody here speaks: read on as if it had not been asked for. The parser must be told by a new head."""
+        """An unsupported upgrade: read on as if it had not been asked for. A new parser gets the head without the upgrade."""
         self.parser = httptools.HttpRequestParser(self)
         framing = [name + b": " + value + b"\r\n" for name, value in self.headers if name in FRAMING]
         if framing:
@@ -266,7 +266,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def give_way(self) -> None:
         """Another client needs the place of this idle connection: it ends now."""
-        self._deaf = True
+        self._discarding = True
         self.transport.close()
 
     # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._disconnect_all()
         LOG.info("request refused: %s", message, extra={"fields": {"status": status, "code": code}})
         if in_answer or self.transport.is_closing():
-            # Words of ours inside somebody's answer would become part of it.
+            # Words of ours inside another answer would become part of it.
             self.transport.abort()
             return
         self.transport.write(STATUS_LINE[status] + self.front.date_line + refusal_bytes(status, code, message))
@@ -287,7 +287,7 @@ class FrontProtocol(HttpToolsProtocol):
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""
         running = self._running
-        if running is not None and not running.response_started and not self._deaf:
+        if running is not None and not running.response_started and not self._discarding:
             self.refuse(503, "shutting_down", "the gateway is shutting down")
         else:
             self.transport.abort()
@@ -298,7 +298,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """Half-close and read on for a moment: closing with unread bytes would reset the answer away."""
-        self._deaf = True
+        self._discarding = True
         self._stop_head_timer()
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
@@ -307,7 +307,7 @@ class FrontProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _disconnect_all(self) -> None:
-        """Tell every request of this connection, running or waiting, that nobody listens any more."""
+        """Tell every request of this connection, running or waiting, that the client has gone."""
         waiting = [cycle for cycle, _ in self.pipeline]
         self.pipeline.clear()
         for cycle in (self._running, *waiting):
@@ -318,7 +318,7 @@ class FrontProtocol(HttpToolsProtocol):
     # -- time --------------------------------------------------------------------------------------------------------------
 
     def _await_head(self) -> None:
-        if self._head_timer is None and not self._deaf:
+        if self._head_timer is None and not self._discarding:
             limit = REFUSED_S if self._has_no_place else self._limits.headers_s
             self._head_timer = self.loop.call_later(limit, self._head_is_late)
 

@@ -13,7 +13,7 @@ from athena.shells.config import Config, Router
 from athena.shells.config.ready import ready_targets
 
 _READY_AT_ONCE = 8
-"""Formats whose tables are built before they are needed; nobody serves many more at once."""
+"""Formats whose tables are built before they are needed; few servers use more at once."""
 _LATE = (
     # What the standard library, or one of ours, imports only when it is first used.
     "encodings.ascii",

@@ -26,7 +26,7 @@ LOG = logging.getLogger("athena.server")
 
 
 def serve(plan: Plan) -> int:
-    """Serve until a signal; the exit code. Raises AthenaError when it can not start."""
+    """Serve until a signal; the exit code. Raises AthenaError when it cannot start."""
     config = plan.loaded.config
     check_bind(config.host, config.keys)
     tls = ListenerTls(config.tls) if config.tls.cert else None
@@ -37,7 +37,7 @@ def serve(plan: Plan) -> int:
     try:
         logs.configure(config, threaded=not several, default_file=plan.default_log_file)
     except OSError as error:
-        raise AthenaError(f"the log file can not be written: {error}", code="log_file") from None
+        raise AthenaError(f"the log file cannot be written: {error}", code="log_file") from None
     if config.keys and tls is None and not is_loopback(config.host):
         LOG.warning(
             "keys and conversations travel in clear: %s speaks plain HTTP to other machines (set tls.cert)", config.host

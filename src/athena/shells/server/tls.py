@@ -12,7 +12,7 @@ class ListenerTls:
     """A listening socket keeps the context that it was given. Every handshake begins there and goes on in the newest one."""
 
     def __init__(self, tls: Tls) -> None:
-        """Raises ConfigError when the certificate and the key can not be used."""
+        """Raises ConfigError when the certificate and the key cannot be used."""
         self._newest = listener_context(tls)
         self._listening = self._newest
         self._listening.sni_callback = self._choose
@@ -22,7 +22,7 @@ class ListenerTls:
         self._newest = listener_context(tls)
 
     def server_arguments(self, timeouts: Timeouts) -> dict[str, Any]:
-        """What `create_server` is to be told. In the time for the shutdown the rest of an answer is still delivered."""
+        """Arguments for `create_server`. In the time for the shutdown the rest of an answer is still delivered."""
         return {
             "ssl": self._listening,
             "ssl_handshake_timeout": timeouts.client_headers_s,

@@ -27,8 +27,6 @@ _LONGEST_PAUSE = 5.0
 
 
 class _Worker(msgspec.Struct):
-    """A place for one process."""
-
     number: int
     slot: Slot
     pid: int = 0

@@ -22,7 +22,7 @@ _TEMPLATE_BYTES = 1024 * 1024
 _CONFIG_BYTES = 64 * 1024 * 1024
 """A tokenizer's configuration lists its added tokens: thousands, at times."""
 _TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-"""What the special tokens are where nobody says so."""
+"""The special tokens that are assumed where none are named."""
 _DECLARED = ("response_template", "response_schema")
 _WORD = re.compile(r"[^a-z0-9]+")
 
@@ -187,7 +187,7 @@ def _text(path: Path, most: int) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror or error}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(data) > most:
         raise UsageError(f"{path} is larger than {most} bytes")
     try:

@@ -9,10 +9,10 @@
     finally:
         response.close()
 
-Why not a ready-made client: those handed a stray second response to the next request (`reliability.md` 1), and cost a
-multiple per request (`perf.md`). Here a connection that brings one byte nobody asked for dies: in the read that ended the
-response, while idle, or still unread in the kernel when the connection is taken again. What no HTTP/1.1 client can tell apart
-is a stray response that arrives only after the next request was written.
+Why not a ready-made client: those handed a stray second response to the next request (docs/reference/faults.md#http-itself),
+and cost a multiple per request (`benchmarks/upstream_client.py`). Here a connection that brings one unsolicited byte dies: in
+the read that ended the response, while idle, or still unread in the kernel when the connection is taken again. What no HTTP/1.1
+client can tell apart is a stray response that arrives only after the next request was written.
 
 Reading order: `settings`, `client`, `pool`, `dial` (with `proxy`, `tls`), `connection`, `response`, `framing`, `encoding`.
 """

@@ -102,7 +102,6 @@ class UpstreamClient:
 
     @property
     def open_connections(self) -> int:
-        """Connections to all upstreams."""
         return self._open.count
 
     async def close(self) -> None:

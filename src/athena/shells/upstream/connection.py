@@ -1,4 +1,4 @@
-"""One connection to an upstream: at most one response at a time, and never again after a byte nobody asked for."""
+"""One connection to an upstream: at most one response at a time, and never again after an unsolicited byte."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SERVER_LIFETIME = re.compile(r"\btimeout=([0-9]{1,6})\b")
 
 
 class ConnectionOwner(Protocol):
-    """Who keeps connections: the pool."""
+    """The pool, as a connection sees it."""
 
     def release(self, connection: Connection) -> None:
         """The connection is clean and free for the next request."""
 
     def discard(self, connection: Connection, *, stray: bool) -> None:
-        """The connection is gone; `stray`: because of bytes nobody asked for."""
+        """The connection is gone; `stray`: because of unsolicited bytes."""
 
 
 class Connection(asyncio.Protocol):
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def shut_down(self) -> None:
-        """The client closes: a response under way is told."""
+        """The client closes: a response under way ends with an error."""
         response, self._response = self._response, None
         self.abort()
         if response is not None:
@@ -136,7 +136,6 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Undo `pause_reading`."""
         if self._paused and self.is_open and self._transport is not None and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()

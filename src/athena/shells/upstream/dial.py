@@ -18,7 +18,7 @@ from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.proxy import open_tunnel
 from athena.shells.upstream.tls import TlsContexts
 
-# A peer that vanished without a word is noticed after about two minutes, also where no limit of ours is running.
+# A peer that vanished silently is noticed after about two minutes, also where no limit of ours is running.
 _KEEP_ALIVE_OPTIONS = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
@@ -196,7 +196,7 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case TimeoutError():
             failure = UpstreamTimeout(f"{place} took too long (connect limit)", code="connect_timeout")
         case socket.gaierror():
-            failure = UpstreamClosed(f"{place} can not be found: {cause.strerror}", code="upstream_dns_failed")
+            failure = UpstreamClosed(f"{place} cannot be found: {cause.strerror}", code="upstream_dns_failed")
         case ssl.SSLCertVerificationError():
             failure = UpstreamProtocol(
                 f"{place} has a certificate that is not trusted: {cause.verify_message}", code="upstream_certificate"
@@ -204,7 +204,7 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case ssl.SSLError():
             failure = UpstreamProtocol(f"{place} does not speak TLS with us: {cause.reason or cause}", code="upstream_tls")
         case _ if stage == "tls" and cause.errno in (None, errno.ECONNRESET):
-            failure = UpstreamProtocol(f"{place} broke the TLS handshake off", code="upstream_tls")
+            failure = UpstreamProtocol(f"{place} closed the connection during the TLS handshake", code="upstream_tls")
         case _:
-            failure = UpstreamClosed(f"{place} can not be reached: {cause.strerror or cause}", code="upstream_unreachable")
+            failure = UpstreamClosed(f"{place} cannot be reached: {cause.strerror or cause}", code="upstream_unreachable")
     return failure

@@ -34,7 +34,6 @@ class ContentDecoder:
         self._produced = 0
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they came."""
         self._wire += len(data)
         self._waiting = self._waiting + data if self._waiting else data
 

@@ -1,7 +1,7 @@
 """Where one HTTP/1 response ends, to the byte (RFC 9112), without IO.
 
 Hostile upstream. llhttp (through httptools, in its strict mode) reads the head and the chunks; the head is cut off first, so
-that lengths are plain arithmetic here. What follows the end of a response belongs to nobody: it is reported as `stray` and
+that lengths are plain arithmetic here. What follows the end of a response belongs to no request: it is reported as `stray` and
 never parsed, because a pooled connection that hands it on answers the next request with it.
 
 What llhttp allows and we do not: both lengths, codings other than chunked, chunked in HTTP/1.0, HTTP/2.0, statuses above 599.
@@ -88,7 +88,6 @@ class ResponseFraming:
 
     @property
     def complete(self) -> bool:
-        """Has the whole response come?"""
         return self._phase is _Phase.COMPLETE
 
     def feed(self, data: bytes) -> None:
@@ -206,7 +205,7 @@ class ResponseFraming:
             if length is not None:
                 raise UpstreamProtocol("the response has both Content-Length and Transfer-Encoding")
             if coding.strip().lower() != "chunked" or self._version == "1.0":
-                raise UpstreamProtocol("the response has a Transfer-Encoding that can not be read")
+                raise UpstreamProtocol("the response has a Transfer-Encoding that cannot be read")
         if length is not None and not (length.isascii() and length.isdigit() and len(length) < 19):
             raise UpstreamProtocol("the response's Content-Length is not a number")
         if self.status in _BODYLESS:
@@ -278,7 +277,6 @@ class ResponseFraming:
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
         self._head_complete = True
 
     def on_message_complete(self) -> None:

@@ -30,7 +30,7 @@ class PoolStats(msgspec.Struct):
     reused: int = 0
     resent: int = 0
     stray: int = 0
-    """Connections that died of bytes nobody asked for."""
+    """Connections that died of unsolicited bytes."""
 
 
 class _Waiter(msgspec.Struct, eq=False):
@@ -58,7 +58,7 @@ class OpenConnections:
 
 
 def descriptor_limit() -> UpstreamError:
-    """The process has no descriptor left for a connection; that is nobody's fault but ours."""
+    """The process has no descriptor left for a connection; the upstream is not at fault."""
     return UpstreamError(
         "the gateway has as many connections open as it may have; ask again in a moment",
         kind="overloaded",
@@ -186,7 +186,7 @@ class Pool:
             self._sweeper = asyncio.get_running_loop().call_later(self.limits.idle_lifetime, self._sweep)
 
     def discard(self, connection: Connection, *, stray: bool) -> None:
-        """A connection that is gone; its place goes to whoever waits."""
+        """A connection that is gone; its place goes to the next waiting request."""
         if connection not in self._connections:
             return
         self._connections.remove(connection)
@@ -205,7 +205,6 @@ class Pool:
         return self._idle[0].idle_since if self._idle else None
 
     def drop_oldest(self) -> None:
-        """Close that connection."""
         self._idle.pop(0).abort()
 
     def _put_back(self, connection: Connection) -> None:
@@ -250,7 +249,6 @@ class Pool:
         self._counts.resent += 1
 
     def stats(self) -> PoolStats:
-        """A copy of the counts."""
         return msgspec.structs.replace(
             self._counts, open=len(self._connections), idle=len(self._idle), waiting=len(self._waiters)
         )

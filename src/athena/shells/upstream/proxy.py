@@ -39,5 +39,5 @@ async def open_tunnel(loop: asyncio.AbstractEventLoop, sock: socket.socket, prox
     if not 200 <= status < 300:
         raise UpstreamClosed(f"the proxy refused to connect: status {status}", code="proxy_refused", status=502)
     if len(answer) > end + 4:
-        # The far side speaks second in TLS and in HTTP: whoever sent these bytes, they are no answer to us.
+        # The far side speaks second in TLS and in HTTP: these bytes cannot be an answer.
         raise UpstreamProtocol("bytes came through the proxy before anything was asked", code="proxy_protocol")

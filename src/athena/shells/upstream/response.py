@@ -157,13 +157,13 @@ class UpstreamResponse:
 
     @property
     def has_backlog(self) -> bool:
-        """Did bytes come that nobody has taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
+        """Did bytes come that were not taken yet: here, in the decoder, or in the kernel? Then the silence is not its own."""
         return self._has_bytes() or self._held_back or self._connection.has_unread()
 
     def leave(self) -> None:
         """Nothing more is wanted, but only the end of the body is missing: the connection can be used again when it comes soon.
 
-        Nobody waits for it. More of the body without its end, or `_END_S` seconds, and the connection dies.
+        Nothing waits for it. More of the body without its end, or `_END_S` seconds, and the connection dies.
         """
         if self._closed or self._is_over() or self._has_bytes() or self._decoder is not None:
             self.close()
@@ -223,7 +223,7 @@ class UpstreamResponse:
             failure = self._take_head() or failure
         if failure is not None:
             self._fail(failure)
-            self._hand_on()
+            self._notify()
             return
         if framing.complete:
             self._finish()
@@ -243,7 +243,7 @@ class UpstreamResponse:
                 self._pause()
         elif not self.status:
             return
-        self._hand_on()
+        self._notify()
 
     def connection_ended(self) -> None:
         """The server closed its side in order."""
@@ -251,22 +251,21 @@ class UpstreamResponse:
             self._finish()
         else:
             self._fail(self._closed_early("upstream_closed", "the upstream closed the connection", None))
-        self._hand_on()
+        self._notify()
 
     def connection_lost(self, cause: Exception | None) -> None:
-        """The connection broke."""
         self._fail(self._closed_early("upstream_reset", "the connection to the upstream broke", cause))
-        self._hand_on()
+        self._notify()
 
     def client_closed(self) -> None:
         """The client was closed over this response."""
         self._fail(UpstreamClosed("the client was closed", code="client_closed"))
-        self._hand_on()
+        self._notify()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
     def _take_head(self) -> UpstreamProtocol | None:
-        """Show the head; returns why the body can not be read, if so."""
+        """Show the head; returns why the body cannot be read, if so."""
         framing = self._framing
         self.headers = headers = framing.headers
         encoding = headers.get("content-encoding")
@@ -286,8 +285,7 @@ class UpstreamResponse:
         self.status = framing.status
         return None
 
-    def _hand_on(self) -> None:
-        """Something changed: tell whoever waits."""
+    def _notify(self) -> None:
         if self._on_data is not None:
             self._deliver()
             return
@@ -412,7 +410,7 @@ class UpstreamResponse:
             self.ended_at = self._loop.time()
             self._stop_clock()
             if self._on_end is None:
-                # Nobody waits for it. What would have closed it is this object's own method: it must not keep itself.
+                # Nothing waits for it. What would have closed it is this object's own method: it must not keep itself.
                 self._on_data = None
 
     def _fail(self, failure: UpstreamError) -> None:
@@ -455,7 +453,7 @@ class UpstreamResponse:
             self._timer = self._loop.call_later(_NEXT_ROUND, self._watch)
             return
         self._fail(UpstreamTimeout(f"the upstream took too long ({code.removesuffix('_timeout')} limit)", code=code))
-        self._hand_on()
+        self._notify()
 
     def _watch_again(self) -> None:
         """Another limit holds from now on; it may end sooner."""

@@ -23,12 +23,11 @@ class TlsContexts:
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A fresh context."""
     try:
-        # With a file, the system's authorities are not loaded: nobody but the file's own is trusted.
+        # With a file, the system's authorities are not loaded: only the file's own are trusted.
         context = ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as cause:
-        raise ConfigError(f"ca_file {settings.ca_file!r} can not be used: {cause}", code="invalid_ca_file") from cause
+        raise ConfigError(f"ca_file {settings.ca_file!r} cannot be used: {cause}", code="invalid_ca_file") from cause
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if not settings.verify:
