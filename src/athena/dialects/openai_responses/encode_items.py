@@ -317,7 +317,9 @@ def encode_citation(citation: Citation) -> Item | None:
     """An annotation of answer text; None for kinds that have no form here."""
     raw = citation.raw
     if isinstance(raw, dict) and raw.get("type") in ("url_citation", "file_citation", "container_file_citation", "file_path"):
-        return raw
+        # Chat has the same types and puts their fields into an object of their own.
+        if raw["type"] not in raw:
+            return raw
     if citation.url is None:
         return None
     return {
