@@ -42,6 +42,8 @@ class SessionUpstream:
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """Dialect and body of every request that was answered."""
+        self.raw: list[bytes] = []
+        """The same bodies as they came."""
         self.faults: list[str] = []
         self.late: list[dict[str, Any]] = []
         """Requests that were refused for a system message behind the first."""
@@ -75,7 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        body = json.loads(raw)
         path = self.path.partition("?")[0].lower()
         dialect = next((name for name, end in DIALECTS.items() if path.endswith(end)), "")
         if not dialect:
@@ -95,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(400, json.dumps({"error": {"message": "; ".join(faults), "type": "invalid_request_error"}}).encode())
             return
         self.shared.requests.append((dialect, body))
+        self.shared.raw.append(raw)
         stream = "stream" in path if dialect == "gemini" else bool(body.get("stream"))
         number = len(self.shared.requests)
         _keep(dialect, said, json.loads(answer(dialect, said, False, number)), self.shared.kept)
