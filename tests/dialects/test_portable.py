@@ -218,8 +218,9 @@ def test_a_result_that_names_no_call_is_text_abroad_and_itself_at_home() -> None
     items = [{"role": "user", "content": "Hi"}, {"type": "function_call_output", "name": "f", "output": "12:00"}]
     body = {"model": "m", "input": items}
     assert translate_request(body, source="openai_responses", target="openai_responses").body["input"] == items
-    said = sent({"input": items}, "openai_responses")["messages"]
-    assert said[1] == {"role": "user", "content": "[result of the tool f]\n12:00"}
+    translated = translate_request(body, source="openai_responses", target="openai_chat")
+    assert translated.body["messages"][1] == {"role": "user", "content": "[result of the tool f]\n12:00"}
+    assert [(loss.path, loss.action) for loss in translated.warnings] == [("input", "emulated")]
 
 
 # -- Messages ----------------------------------------------------------------------------------------------------------------
