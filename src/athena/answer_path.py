@@ -21,8 +21,8 @@ from athena.dialects.base import (
     EncodeContext,
     StreamDecoder,
 )
-from athena.formats.stage import FormatOptions, FormatStage
-from athena.model.events import Done, Error, Event, TextDelta
+from athena.formats.machine.stage import FormatOptions, FormatStage
+from athena.model.events import Error, Event, TextDelta, is_failure, is_terminal
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
@@ -250,9 +250,9 @@ class AnswerPath:
         last = events[-1]
         if type(last) is TextDelta:
             return last
-        if isinstance(last, Error) and last.fatal:
+        if is_failure(last):
             last = events[-1] = self._visible(last)
-        self._ended = _is_terminal(events)
+        self._ended = is_terminal(last)
         return last
 
     def _junk_frames(self) -> bytes:
@@ -269,7 +269,7 @@ class AnswerPath:
         if not end and records and records[-1][1].startswith(b"[DONE]"):
             records.pop()
         terminal = self._settle(events) if events else None
-        failed = isinstance(terminal, Error) and terminal.fatal
+        failed = is_failure(terminal)
         if not self._encode_context.request.stream:
             return events, records[-1][1] if records and self._ended and not failed else b""
         if records:
@@ -370,8 +370,3 @@ def _prompted_stage(
         input_tokens=options.input_tokens,
         guard=guard,
     )
-
-
-def _is_terminal(events: list[Event]) -> bool:
-    last = events[-1] if events else None
-    return (isinstance(last, Done) and last.last) or (isinstance(last, Error) and last.fatal)

@@ -26,8 +26,8 @@ from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
 from athena.dialects.base import UNREADABLE, Encoded, Target, conversation_last, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
-from athena.formats.policies import EchoRule
-from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
+from athena.formats.machine.policies import EchoRule
+from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
 from athena.model.request import Loss, Request, by_weight
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
@@ -312,7 +312,7 @@ class Exchange:
 
     def keep_alive(self) -> bytes:
         """Bytes that keep a committed stream open."""
-        return self._client.keep_alive() if self.request.stream else b""
+        return self._client.keep_alive if self.request.stream else b""
 
     # -- what the client sees ----------------------------------------------------------------------------------------------
 
@@ -324,7 +324,6 @@ class Exchange:
         self.call = self._written(encoded)
         self.request_losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
         self._correction, self._path, self._headed = correction, None, False
-        self._headed = False
         self._held.clear()
         return Step(again=self.call)
 
@@ -336,7 +335,7 @@ class Exchange:
         if type(terminal) is TextDelta and self._head_sent and not self._held and self.request.stream:
             return Step(None, output, False, tuple(events))
         ended = isinstance(terminal, Done) and terminal.last
-        failed = isinstance(terminal, Error) and terminal.fatal
+        failed = is_failure(terminal)
         if failed:
             assert isinstance(terminal, Error)
             self.outcome, self.error = "error", terminal

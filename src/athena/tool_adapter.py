@@ -21,8 +21,8 @@ from athena.dialects import get_dialect
 from athena.dialects.base import Target
 from athena.errors import AthenaError, ClientError, ConfigError, ConfigProblem
 from athena.exchange import AnswerPath, Options, Route
-from athena.formats.value_types import ToolBook
-from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete
+from athena.formats.machine.value_types import ToolBook
+from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete, is_failure, is_terminal
 from athena.model.parts import ToolCall
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
@@ -455,13 +455,12 @@ def _as_bytes(body: Body) -> bytes:
 
 
 def _ended(events: list[Event]) -> bool:
-    last = events[-1] if events else None
-    return (isinstance(last, Done) and last.last) or (isinstance(last, Error) and last.fatal)
+    return bool(events) and is_terminal(events[-1])
 
 
 def _raise_failure(events: Iterable[Event]) -> None:
     for event in events:
-        if isinstance(event, Error) and event.fatal:
+        if is_failure(event):
             if event.code in ("tool_choice_unmet", "schema_mismatch", "quoted_call"):
                 raise ToolProcessingError(event.message, code=event.code)
             raise ToolNetworkError(event.message, kind=event.kind, code=event.code, status=event.status, raw=event.raw)

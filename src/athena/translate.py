@@ -16,10 +16,10 @@ from athena.dialects import get_dialect
 from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, Target, closed_error
 from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route, quotation_losses
-from athena.formats.policies import EchoRule, Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.policies import EchoRule, Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.model.answer import Answer
-from athena.model.events import Done, Error, Event, TextDelta
+from athena.model.events import Done, Error, Event, TextDelta, is_failure, is_terminal
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
@@ -134,7 +134,7 @@ def translate_response(
     events, output = path.feed(_as_bytes(body))
     more, rest = path.close()
     for event in (*events, *more):
-        if isinstance(event, Error) and event.fatal:
+        if is_failure(event):
             raise _status_error(event)
     try:
         warnings = quotation_losses(path.formats.notes) if path.formats is not None else ()
@@ -219,7 +219,7 @@ class StreamTranslator:
             last = events[-1]
             if isinstance(last, Done):
                 self.done = last
-            elif isinstance(last, Error) and last.fatal:
+            elif is_failure(last):
                 self.error = last
         return output
 
@@ -265,7 +265,7 @@ class StreamEncoder:
         if self._ended:
             return b""
         shown = self._restore.feed(list(events))
-        self._ended = bool(shown) and _is_terminal(shown[-1])
+        self._ended = bool(shown) and is_terminal(shown[-1])
         return self._encoder.feed(shown) if shown else b""
 
     def close(self) -> bytes:
@@ -307,9 +307,9 @@ def encode_answer(
     """
     events = unfold(answer) if isinstance(answer, Answer) else list(answer)
     last = events[-1] if events else None
-    if isinstance(last, Error) and last.fatal:
+    if is_failure(last):
         raise _status_error(last)
-    if last is None or not _is_terminal(last):
+    if not is_terminal(last):
         raise UpstreamClosed("the answer has no end: its last event must be Done")
     restore, encoder = _writer(dialect, request, model, envelope_key, seed, created, stream=False)
     return msgspec.json.decode(encoder.feed(restore.feed(events)), type=dict[str, Any])
@@ -393,10 +393,6 @@ def _writer(
     )
     context = EncodeContext(request=asked, seed=seed, created=created, envelope=envelope)
     return restore, client.encoder(context, stream=stream)
-
-
-def _is_terminal(event: Event) -> bool:
-    return (isinstance(event, Done) and event.last) or (isinstance(event, Error) and event.fatal)
 
 
 def _status_error(event: Error) -> UpstreamStatus:

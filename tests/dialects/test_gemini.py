@@ -120,7 +120,7 @@ def test_every_line_is_data_or_blank() -> None:
     assert not set("\x85\u2028\u2029") & set(written.decode())
 
 
-@pytest.mark.parametrize("keep_alive", [DIALECT.keep_alive(), DIALECT.keep_alive() * 3])
+@pytest.mark.parametrize("keep_alive", [DIALECT.keep_alive, DIALECT.keep_alive * 3])
 def test_keep_alives_are_invisible(stage: Stage, keep_alive: bytes) -> None:
     whole = encoded(ANSWER)
     stage.will_say(whole)

@@ -552,7 +552,7 @@ def test_older_calls_and_results_are_paired() -> None:
 def test_the_rest_of_the_dialect() -> None:
     from athena.dialects.base import ModelEntry
 
-    assert DIALECT.keep_alive() == b": ping\n\n"
+    assert DIALECT.keep_alive == b": ping\n\n"
     assert DIALECT.encode_models([ModelEntry("m", 1)])["data"] == [
         {"id": "m", "object": "model", "created": 1, "owned_by": "athena"}
     ]

@@ -159,7 +159,7 @@ def test_fact_comments_are_skipped_and_errors_raise() -> None:
     assert chat(": OPENROUTER PROCESSING", chunk({"role": "assistant", "content": "x"}), ": ping", chunk({}, "stop")).choices
     with pytest.raises(openai.APIError):
         chat(chunk({"role": "assistant", "content": "x"}), {"error": {"message": "no", "code": 502}}, chunk({}, "stop"))
-    assert get_dialect("openai_chat").keep_alive().startswith(b":")
+    assert get_dialect("openai_chat").keep_alive.startswith(b":")
 
 
 def test_fact_what_is_not_json_breaks_the_reader_and_what_follows_done_is_not_read() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from athena.formats.engine import TextParser
-from athena.formats.policies import Policies
-from athena.formats.speech import Channel
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.speech import Channel
 from athena.model.events import (
     Error,
     Event,

@@ -6,7 +6,7 @@ import pytest
 
 from athena.errors import UsageError
 from athena.formats import all_formats, get_format
-from athena.formats.detect import detect_family, detect_format
+from athena.formats.machine.detect import detect_family, detect_format
 
 
 @pytest.mark.parametrize(

@@ -247,11 +247,17 @@ def test_tls_with_a_ca_of_ones_own(run: Run, authority: Authority, host: str) ->
     assert names == [host if host == "localhost" else None]
 
 
-@pytest.mark.parametrize("case", ["unknown authority", "wrong name"])
+@pytest.mark.parametrize("case", ["unknown authority", "wrong name", "only the system's authority"])
 @both_loops
-def test_certificates_are_verified(run: Run, authority: Authority, case: str) -> None:
-    context = authority.server_context("127.0.0.1" if case == "unknown authority" else "other.invalid")
+def test_certificates_are_verified(
+    run: Run, authority: Authority, case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    context = authority.server_context("127.0.0.1" if case != "wrong name" else "other.invalid")
     tls = TlsSettings() if case == "unknown authority" else TlsSettings(ca_file=authority.ca_file)
+    if case == "only the system's authority":
+        # The file's authorities are trusted instead of the system's, not beside them.
+        monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+        tls = TlsSettings(ca_file=Authority(tmp_path).ca_file)
     with RawServer(tls_script(context)) as server:
 
         async def main(client: UpstreamClient) -> None:

@@ -1,4 +1,4 @@
-"""Half characters: replaced where they come in, escaped where they go out."""
+"""Half characters: replaced where they come in and go out, escaped where nothing may change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.wire.surrogates import encode_text, without_lone_surrogates
+from athena.wire.surrogates import encode_json, lossless_json, without_lone_surrogates
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,10 @@ def test_a_payload_without_surrogates_is_the_same_object() -> None:
 
 @given(st.text(st.characters()))
 def test_any_text_is_encoded(text: str) -> None:
-    assert json.loads(encode_text(text)) == text
+    assert json.loads(lossless_json(text)) == text
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert json.loads(encode_json({text: [text, (text,)]})) == {whole: [whole, [whole]]}
+    msgspec.json.decode(encode_json(text))
 
 
 @given(st.text(st.characters()))

@@ -6,14 +6,13 @@ process that reads and writes files only moves bytes.
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 import msgspec
 
 from athena.batch.records import LineRecord, Outcome, RecordParser, bad_record, is_bad
-from athena.formats.policies import EchoRule, RepairLevel
-from athena.wire.surrogates import without_lone_surrogates
+from athena.formats.machine.policies import EchoRule, RepairLevel
+from athena.wire.surrogates import lossless_json, without_lone_surrogates
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of one line; a longer one is a bad record."""
@@ -124,10 +123,7 @@ class LineParser:
 
 def encode_outcome(outcome: Outcome | dict[str, Any]) -> bytes:
     """The outcome as one line of JSON, without the line's end. Half characters, which UTF-8 has not, become escapes."""
-    try:
-        return _encode(outcome)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(outcome), separators=(",", ":")).encode()
+    return lossless_json(outcome)
 
 
 class _OnlyId(msgspec.Struct, gc=False):

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 
-from athena.model.events import Done, Error, Event, KeepAlive, TextDelta, ToolCallComplete, ToolCallDelta, ToolCallStart
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    KeepAlive,
+    TextDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+    is_failure,
+)
 
 
 class OneCallAtATime:
@@ -36,7 +46,7 @@ class OneCallAtATime:
         return out
 
     def _while_open(self, event: Event, out: list[Event]) -> None:
-        if isinstance(event, Done) or (isinstance(event, Error) and event.fatal):
+        if isinstance(event, Done) or is_failure(event):
             # Whatever is still open here was cut; the encoder must not close it.
             self._open = None
             if isinstance(event, Error):

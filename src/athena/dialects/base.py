@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from athena.calls.names import NameRule
 from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
-from athena.model.events import Done, Error, Event, Usage, error_event
+from athena.model.events import Done, Error, Event, Usage, error_event, is_failure
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
@@ -176,7 +176,43 @@ class HttpError(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Dialect(Protocol):
+class ModelEntry(msgspec.Struct, frozen=True):
+    """One model a gateway offers."""
+
+    id: str
+    created: int = 0
+    owner: str = "athena"
+    display_name: str = ""
+    max_input: int | None = None
+    max_output: int | None = None
+    root: str = ""
+    """What the upstream calls it."""
+
+
+class DecodeRequest(Protocol):
+    """A client's body as a Request; `model` and `stream` where the URL says them, `version` where a header does.
+
+    Raises InvalidRequest.
+    """
+
+    def __call__(
+        self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+    ) -> Request: ...
+
+
+class DecodeCountRequest(Protocol):
+    """The body of a token counter as a Request. Raises InvalidRequest."""
+
+    def __call__(self, body: Mapping[str, Any], *, model: str | None = None) -> Request: ...
+
+
+class EncodeError(Protocol):
+    """An error as an answer to a client; `request_id` where the dialect has a place for it."""
+
+    def __call__(self, error: Error, request_id: str = "") -> HttpError: ...
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """One API: requests both ways, answers both ways, errors both ways, token counts and model lists."""
 
     name: str
@@ -202,52 +238,35 @@ class Dialect(Protocol):
     """Clients tell events by their `event:` line, which repeats the payload's `type`."""
     usage_on_request: bool
     """Streams report usage only to clients that asked for it."""
+    keep_alive: bytes
+    """Bytes that keep a stream open and that every client of the dialect ignores."""
 
-    def portable(self, request: Request) -> Request:
-        """A request of this dialect for a target of another, or for a model that is taught tools in its prompt: what the client
-        runs itself as functions, and what only this dialect has said in plain words. What had to go is among its losses."""
-        ...
+    portable: Callable[[Request], Request]
+    """A request of this dialect for a target of another, or for a model that is taught tools in its prompt: what the client
+    runs itself as functions, and what only this dialect has said in plain words. What had to go is among its losses."""
+    decode_request: DecodeRequest
+    encode_request: Callable[[Request, Target], Encoded]
+    """A prepared Request as a body for an upstream. Raises UnsupportedFeature for what must not be dropped."""
+    stream_decoder: Callable[[DecodeContext], AnswerDecoder]
+    whole_decoder: Callable[[DecodeContext], AnswerDecoder]
+    stream_encoder: Callable[[EncodeContext], AnswerEncoder]
+    whole_encoder: Callable[[EncodeContext], AnswerEncoder]
+    decode_error: Callable[[int, Mapping[str, str], bytes], Error]
+    """An upstream's error, from its status, headers and body."""
+    encode_error: EncodeError
+    encode_models: Callable[[list[ModelEntry]], dict[str, Any]]
+    """The body of the list of models."""
+    encode_count: Callable[[int], dict[str, Any]]
+    """The body of a token counter's answer."""
+    decode_count_request: DecodeCountRequest
 
-    def decode_request(
-        self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
-    ) -> Request:
-        """A client's body as a Request; `model` and `stream` where the URL says them. Raises InvalidRequest."""
-        ...
+    def decoder(self, context: DecodeContext, *, stream: bool) -> AnswerDecoder:
+        """The decoder of one answer of an upstream."""
+        return self.stream_decoder(context) if stream else self.whole_decoder(context)
 
-    def encode_request(self, request: Request, target: Target) -> Encoded:
-        """A prepared Request as a body for an upstream. Raises UnsupportedFeature for what must not be dropped."""
-        ...
-
-    def decoder(self, context: DecodeContext, *, stream: bool) -> AnswerDecoder: ...
-
-    def encoder(self, context: EncodeContext, *, stream: bool) -> AnswerEncoder: ...
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Error: ...
-
-    def encode_error(self, error: Error, request_id: str = "") -> HttpError: ...
-
-    def keep_alive(self) -> bytes:
-        """Bytes that keep a stream open and that every client of the dialect ignores."""
-        ...
-
-    def encode_models(self, models: list[ModelEntry]) -> dict[str, Any]: ...
-
-    def encode_count(self, tokens: int) -> dict[str, Any]: ...
-
-    def decode_count_request(self, body: Mapping[str, Any], *, model: str | None = None) -> Request: ...
-
-
-class ModelEntry(msgspec.Struct, frozen=True):
-    """One model a gateway offers."""
-
-    id: str
-    created: int = 0
-    owner: str = "athena"
-    display_name: str = ""
-    max_input: int | None = None
-    max_output: int | None = None
-    root: str = ""
-    """What the upstream calls it."""
+    def encoder(self, context: EncodeContext, *, stream: bool) -> AnswerEncoder:
+        """The encoder of one answer to a client."""
+        return self.stream_encoder(context) if stream else self.whole_encoder(context)
 
 
 def model_value(entry: ModelEntry) -> dict[str, Any]:
@@ -357,7 +376,7 @@ class StreamDecoder(ABC):
 
     def _accept(self, name: str, payload: bytes, out: list[Event]) -> None:
         last = out[-1] if out else None
-        if self.context.accepted is not None and not (isinstance(last, Error) and last.fatal):
+        if self.context.accepted is not None and not is_failure(last):
             self.context.accepted.append((name, payload if payload.isascii() else mended_json(payload)))
 
     def bad_record(self, payload: bytes, error: Exception, out: list[Event]) -> None:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls
 from athena.formats.bodies.near_misses import unlike
-from athena.formats.render import result_text, tagged_trouble, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, tagged_trouble, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
     END,
@@ -21,7 +20,8 @@ from athena.formats.bodies.tool_call_blocks import (
     KEYED_OPENER,
     read_keyed_body,
 )
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

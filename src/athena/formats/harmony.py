@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
-from athena.formats.render import result_text, spaced_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from athena.errors import ConfigError
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.headed import Head, Headed, HeadedReader
-from athena.formats.render import result_text, spaced_json, tool_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.function_tags import BEGIN as FUNCTION_TAG
 from athena.formats.bodies.function_tags import read_function_tags
 from athena.formats.bodies.near_misses import NO_OBJECT
 from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
 from athena.formats.bodies.tool_call_blocks import NO_TAG_NAME
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

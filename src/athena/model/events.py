@@ -20,7 +20,7 @@ redacted block is a `ThinkingDelta` with no text and a signature of kind `redact
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -252,6 +252,16 @@ Event: TypeAlias = (
     | KeepAlive
 )
 """Anything an answer is made of; `athena.model.events` states the grammar."""
+
+
+def is_failure(event: Event | None) -> TypeGuard[Error]:
+    """Does the answer fail with this event?"""
+    return isinstance(event, Error) and event.fatal
+
+
+def is_terminal(event: Event | None) -> TypeGuard[Done | Error]:
+    """Does the answer end with this event, well or not?"""
+    return (isinstance(event, Done) and event.last) or (isinstance(event, Error) and event.fatal)
 
 
 def error_event(error: AthenaError) -> Error:

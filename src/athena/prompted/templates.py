@@ -7,11 +7,10 @@ text can end its string, its line or its message.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-import msgspec
+from athena.wire.surrogates import lossless_json
 
 PLACEHOLDER = "%s"
 
@@ -77,12 +76,7 @@ def filled(template: str, text: str) -> str:
 
 def safe_json(value: Any) -> str:
     """Compact JSON on one line in which no control token, fence or line break of anybody is left standing."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:
-        # A lone surrogate can only be written escaped.
-        text = json.dumps(value, separators=(",", ":"))
-    return escaped_json(text)
+    return escaped_json(lossless_json(value).decode())
 
 
 def escaped_json(text: str) -> str:

@@ -100,7 +100,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server proves who it is. System CAs are always trusted; `ca_file` adds to them."""
+    """How the server proves who it is. `ca_file` names the authorities to trust instead of the system's."""
 
     ca_file: str | None = None
     verify: bool = True

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from athena.model.request import Loss
+
 
 class Details(msgspec.Struct):
     """What is counted about a request besides its line."""
@@ -15,9 +17,10 @@ class Details(msgspec.Struct):
     bad_calls: dict[str, int] = msgspec.field(default_factory=dict)
     unchecked_calls: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls by what was wrong with them, and by why they were not held against their whole schema."""
-    losses: dict[str, int] = msgspec.field(default_factory=dict)
-    answer_losses: dict[str, int] = msgspec.field(default_factory=dict)
-    """Of the request and of the answer, by what was done: dropped, emulated, repaired."""
+    losses: tuple[Loss, ...] = ()
+    """What of the request did not reach the upstream as it was."""
+    answer_losses: tuple[Loss, ...] = ()
+    """What of the answer did not reach the client as it was."""
     notes: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls in text that could not be used, by error code."""
     prompted_style: str = ""

@@ -580,11 +580,8 @@ class Serving:
                 details.echo_note = _quotation(exchange)
             if exchange.prompted is not None:
                 details.prompted_style = exchange.prompted.style
-            record.answer_warnings = len(exchange.answer_losses)
-            for loss in exchange.request_losses:
-                details.losses[loss.action] = details.losses.get(loss.action, 0) + 1
-            for loss in exchange.answer_losses:
-                details.answer_losses[loss.action] = details.answer_losses.get(loss.action, 0) + 1
+            details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
+            record.answer_warnings = len(details.answer_losses)
             for note in exchange.notes:
                 details.notes[note.code] = details.notes.get(note.code, 0) + 1
         record.outcome = record.outcome or "error"

@@ -7,10 +7,11 @@ and the chunks of `google-genai` are the wire's records. The helpers' streams (`
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
+
+from athena.wire.surrogates import lossless_json
 
 _HELPER_EVENTS = frozenset({"text", "thinking", "signature", "citation", "input_json"})
 """`anthropic`'s `MessageStream` says these beside the records they come from."""
@@ -41,11 +42,7 @@ def wire_json(value: Any) -> bytes | None:
 
 
 def _encoded(value: Any) -> bytes:
-    """JSON; with half of a surrogate pair somewhere in it, all beyond ASCII is escaped, as the wire had it."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(value, default=msgspec.to_builtins).encode()
+    return lossless_json(value)
 
 
 def dialect_of(record: bytes) -> str | None:

@@ -225,9 +225,7 @@ def _connection_settings(library: ModuleType, origin: Origin) -> dict[str, Any]:
     if not origin.tls.verify:
         settings["verify"] = False
     elif origin.tls.ca_file is not None:
-        context = ssl.create_default_context()
-        context.load_verify_locations(origin.tls.ca_file)
-        settings["verify"] = context
+        settings["verify"] = ssl.create_default_context(cafile=origin.tls.ca_file)
     if origin.proxy is not None:
         headers = {"proxy-authorization": origin.proxy.authorization} if origin.proxy.authorization else None
         settings["proxy"] = library.Proxy(f"http://{origin.proxy.host}:{origin.proxy.port}", headers=headers)

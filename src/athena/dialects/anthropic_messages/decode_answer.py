@@ -30,11 +30,11 @@ from athena.model.events import (
     ThinkingDelta,
     Usage,
     WholePart,
+    is_failure,
 )
 from athena.model.parts import Foreign, Opaque, OpaqueKind
 from athena.wire.json_span import is_json_object
 from athena.wire.sse import is_event_name
-from athena.wire.surrogates import without_lone_surrogates
 
 _NOTHING = msgspec.Raw(b"")
 _CUT: frozenset[FinishKind] = frozenset({"length", "context", "refusal"})
@@ -224,7 +224,7 @@ class BlockReader:
         self.calls.close_all(out, cut=kind in _CUT)
         for position in range(mark, len(out)):
             event = out[position]
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 del out[position:]
                 return event
         if self._losses is not None and not self._keep_extras:
@@ -292,15 +292,7 @@ class MessagesStreamDecoder(StreamDecoder):
         self._details: Any = None
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
-        try:
-            record = _read_record(payload)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            mended = without_lone_surrogates(payload)
-            if mended is payload:
-                raise
-            record, payload = _read_record(mended), mended
+        record = _read_record(payload)
         kind = name if record.type is msgspec.UNSET else record.type
         if kind == "content_block_delta" and record.delta is not None:
             failed = self._blocks.delta(record.index, record.delta, payload, out)
@@ -395,15 +387,7 @@ class MessagesWholeDecoder(WholeDecoder):
     """A whole body to the events its stream would have given."""
 
     def whole(self, body: bytes, out: list[Event]) -> None:
-        try:
-            message = _read_message(body)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            mended = without_lone_surrogates(body)
-            if mended is body:
-                raise
-            message, body = _read_message(mended), mended
+        message = _read_message(body)
         if message.error is not None or message.type == "error":
             out.append(decode_error(200, {}, body))
             return

@@ -6,7 +6,6 @@ closed, because to a client a closed block is a call to run. `message_delta` goe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -34,6 +33,8 @@ from athena.model.events import (
     ToolCallStart,
     Usage,
     WholePart,
+    is_failure,
+    is_terminal,
 )
 from athena.model.parts import (
     Audio,
@@ -52,7 +53,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.wire.sse import encode_event
-from athena.wire.surrogates import encode_text
+from athena.wire.surrogates import encode_json
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -155,29 +156,40 @@ class MessagesStreamEncoder:
 
     def feed(self, events: list[Event]) -> bytes:
         """The bytes these events bring."""
-        if self._ended:
-            return b""
-        if self._open == "text" and len(events) == 1:
-            only = events[0]
-            if type(only) is TextDelta and only.choice == 0 and only.text:
-                return self._prefix + encode_text(only.text) + _DELTA_END
+        if self._open == "text" and len(events) == 1 and type(only := events[0]) is TextDelta and only.choice == 0:
+            return self._prefix + encode_json(only.text) + _DELTA_END if only.text else b""
         out: list[bytes] = []
         for event in self._sequence.feed(events):
-            kind = type(event)
-            if kind is KeepAlive:
-                out.append(PING)
-                continue
-            if not self._started and not (isinstance(event, Error) and event.fatal):
-                self._begin(event, out)
-            step = _STEPS.get(kind)
-            if step is not None:
-                step(self, event, out)
-            if self._is_over():
+            if self._ended:
                 break
+            if not self._started and not isinstance(event, KeepAlive) and not is_failure(event):
+                self._begin(event, out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallDelta():
+                    self._call_delta(event, out)
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallStart():
+                    self._call_start(event, out)
+                case ToolCallComplete():
+                    self._call_complete(event, out)
+                case WholePart():
+                    self._whole(event, out)
+                case Extra():
+                    self._extra(event, out)
+                case Done():
+                    self._done(event, out)
+                case Error():
+                    self._error(event, out)
+                case KeepAlive():
+                    out.append(PING)
+                case Start():
+                    pass  # the message has begun with it, or before it
+                case _:
+                    assert_never(event)
         return b"".join(out)
-
-    def _is_over(self) -> bool:
-        return self._ended
 
     # -- the frame of the message ------------------------------------------------------------------------------------------
 
@@ -226,7 +238,7 @@ class MessagesStreamEncoder:
         out.append(_event("error", error_body(event, self._context.seed)))
         if self._context.stream_error_stop:
             out.append(_MESSAGE_STOP)
-        self._ended = True
+        self._open, self._ended = "", True
 
     def _extra(self, event: Extra, out: list[bytes]) -> None:
         if not self._context.same_dialect:
@@ -276,7 +288,7 @@ class MessagesStreamEncoder:
             return
         if self._open != "text":
             self._open_text(out)
-        out += (self._prefix, encode_text(event.text), _DELTA_END)
+        out += (self._prefix, encode_json(event.text), _DELTA_END)
 
     def _open_text(self, out: list[bytes]) -> None:
         self._start_block({"type": "text", "text": ""}, out)
@@ -289,7 +301,7 @@ class MessagesStreamEncoder:
         if event.text:
             if self._open != "thinking":
                 self._open_thinking(out)
-            out += (self._prefix, encode_text(event.text), _DELTA_END)
+            out += (self._prefix, encode_json(event.text), _DELTA_END)
         state = event.signature
         if state is None:
             return
@@ -299,7 +311,7 @@ class MessagesStreamEncoder:
             return
         if self._open != "thinking":
             self._open_thinking(out)
-        out += (self._delta_prefix("signature_delta", "signature"), encode_text(state.payload), _DELTA_END)
+        out += (self._delta_prefix("signature_delta", "signature"), encode_json(state.payload), _DELTA_END)
         self._close(out)
 
     def _open_thinking(self, out: list[bytes]) -> None:
@@ -324,7 +336,7 @@ class MessagesStreamEncoder:
         if event.call != self._call or self._held_kind or not event.arguments:
             return
         self._pieces.append(event.arguments)
-        out += (self._prefix, encode_text(event.arguments), _DELTA_END)
+        out += (self._prefix, encode_json(event.arguments), _DELTA_END)
 
     def _call_complete(self, event: ToolCallComplete, out: list[bytes]) -> None:
         if event.call != self._call:
@@ -340,7 +352,7 @@ class MessagesStreamEncoder:
                 return
             rest = arguments[len(shown) :]
             if rest:
-                out += (self._prefix, encode_text(rest), _DELTA_END)
+                out += (self._prefix, encode_json(rest), _DELTA_END)
         self._open, self._call = "", None
         self._stop_block(out)
 
@@ -372,24 +384,10 @@ class MessagesStreamEncoder:
             # Agents read a tool's input from deltas only.
             self._start_block({**block, "input": {}}, out)
             prefix = self._delta_prefix("input_json_delta", "partial_json")
-            out += (prefix, encode_text(_encode(value).decode()), _DELTA_END)
+            out += (prefix, encode_json(_encode(value).decode()), _DELTA_END)
         else:
             self._start_block(block, out)
         self._stop_block(out)
-
-
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[MessagesStreamEncoder, Any, list[bytes]], None]] = {
-    TextDelta: MessagesStreamEncoder._text,
-    ThinkingDelta: MessagesStreamEncoder._thinking,
-    ToolCallStart: MessagesStreamEncoder._call_start,
-    ToolCallDelta: MessagesStreamEncoder._call_delta,
-    ToolCallComplete: MessagesStreamEncoder._call_complete,
-    WholePart: MessagesStreamEncoder._whole,
-    Extra: MessagesStreamEncoder._extra,
-    Done: MessagesStreamEncoder._done,
-    Error: MessagesStreamEncoder._error,
-}
 
 
 class MessagesWholeEncoder:
@@ -405,10 +403,10 @@ class MessagesWholeEncoder:
         if self._ended:
             return b""
         for position, event in enumerate(events):
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 self._ended = True
                 return encode_error(event, self._context.seed).body
-            if isinstance(event, Done) and event.last:
+            if is_terminal(event):
                 self._builder.feed(events[: position + 1])
                 self._ended = True
                 return _encode(write_message(self._builder.answer(), self._context))
@@ -439,7 +437,7 @@ def write_message(answer: Answer, context: EncodeContext) -> dict[str, Any]:
 def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
     match part:
         case Text():
-            block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_text(part.text))}
+            block: dict[str, Any] = {"type": "text", "text": msgspec.Raw(encode_json(part.text))}
             citations = [value for citation in part.citations if (value := own_citation(citation, context)) is not None]
             if citations:
                 block["citations"] = citations
@@ -450,7 +448,7 @@ def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
                 return {"type": "redacted_thinking", "data": state.payload}
             return {
                 "type": "thinking",
-                "thinking": msgspec.Raw(encode_text(part.text)),
+                "thinking": msgspec.Raw(encode_json(part.text)),
                 "signature": state.payload if state is not None else "",
             }
         case ToolCall():
@@ -462,7 +460,7 @@ def _write_part(part: Part, context: EncodeContext) -> dict[str, Any] | None:
             return None if own is None else {"type": "text", "text": "", "citations": [own]}
         case Refusal() | Image() | Document() | Audio() | Video() | ToolResult():
             text = shown_text(part, context)
-            return {"type": "text", "text": msgspec.Raw(encode_text(text))} if text else None
+            return {"type": "text", "text": msgspec.Raw(encode_json(text))} if text else None
         case _:
             assert_never(part)
 
@@ -492,7 +490,7 @@ def _write_call(part: ToolCall) -> dict[str, Any]:
 
 
 def shown_text(part: Part, context: EncodeContext) -> str:
-    """What can be shown as text of a part that has no block of its own here; the rest is noted."""
+    """What can be shown as text of a part that has no block of its own here; of any other part, the loss is noted."""
     match part:
         case Text() | Refusal():
             return part.text
@@ -502,10 +500,8 @@ def shown_text(part: Part, context: EncodeContext) -> str:
         case Image(source=Url(url=url)):
             context.losses.emulate("image", "shown as a link")
             return f"![image]({url})"
-        case Image() | Document() | Audio() | Video():
+        case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Citation() | Foreign():
             context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
-        case Thinking() | ToolCall() | ToolResult() | Citation() | Foreign():
-            pass  # written by others
         case _:
             assert_never(part)
     return ""

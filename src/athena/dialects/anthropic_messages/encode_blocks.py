@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from athena.calls.arguments import arguments_object
-from athena.dialects.anthropic_messages.report import Report
 from athena.dialects.anthropic_messages.vocabulary import BILLING, FAMILY, NAME
+from athena.dialects.losses import Losses
 from athena.model.parts import (
     Audio,
     Base64,
@@ -76,7 +76,7 @@ class Message:
 class MessageWriter:
     """Writes the turns of one request. `same`: the client speaks this dialect too."""
 
-    def __init__(self, profile: Profile, report: Report, *, same: bool) -> None:
+    def __init__(self, profile: Profile, report: Losses, *, same: bool) -> None:
         self._profile = profile
         self._report = report
         self._same = same
@@ -165,19 +165,30 @@ class MessageWriter:
     def _block(self, part: Part, role: str, path: str) -> Block | None:
         if self._same and isinstance(part.raw, dict) and not self._is_refused(part):
             return part.raw
-        if isinstance(part, Text):
-            return self._text(part, role, path)
-        if isinstance(part, ToolCall):
-            return self._call(part, path)
-        if isinstance(part, ToolResult):
-            return self._result(part, path)
-        if isinstance(part, Thinking):
-            return self._thinking(part, path)
-        if isinstance(part, Refusal):
-            return {"type": "text", "text": part.text} if part.text.strip() else None
-        if isinstance(part, Image | Document):
-            return self._media(part, role, path)
-        return self._other(part, role, path)
+        match part:
+            case Text():
+                return self._text(part, role, path)
+            case ToolCall():
+                return self._call(part, path)
+            case ToolResult():
+                return self._result(part, path)
+            case Thinking():
+                return self._thinking(part, path)
+            case Refusal():
+                return {"type": "text", "text": part.text} if part.text.strip() else None
+            case Image() | Document():
+                return self._media(part, role, path)
+            case Audio():
+                return self._audio(part, role, path)
+            case Video():
+                self._report.refuse(path, "video is not taken")
+            case Citation():
+                self._report.hint(path, "citations of another provider")
+            case Foreign():
+                return self._foreign(part, path)
+            case _:
+                assert_never(part)
+        return None
 
     def _text(self, part: Text, role: str, path: str) -> Block | None:
         if not part.text.strip():
@@ -282,24 +293,21 @@ class MessageWriter:
             self._report.refuse(path, "a file stored at one provider can not be read by another")
         return {"type": "file", "file_id": source.id}
 
-    def _other(self, part: Part, role: str, path: str) -> Block | None:
-        if isinstance(part, Audio):
-            if role != "assistant":
-                self._report.refuse(path, "audio is not taken")
-            if part.transcript:
-                self._report.emulate(path, "audio of an earlier answer is sent as its transcript")
-                return {"type": "text", "text": part.transcript}
-            self._report.drop(path, "audio of an earlier answer can not be sent")
-        if isinstance(part, Video):
-            self._report.refuse(path, "video is not taken")
-        if isinstance(part, Citation):
-            self._report.hint(path, "citations of another provider")
-        elif isinstance(part, Foreign):
-            if part.dialect == NAME and isinstance(part.raw, dict):
-                return part.raw
-            if part.kind == "compaction":
-                self._report.refuse(path, "a compacted history can only be read by the provider that made it")
-            self._report.drop(path, f"{part.kind} means nothing to this provider")
+    def _audio(self, part: Audio, role: str, path: str) -> Block | None:
+        if role != "assistant":
+            self._report.refuse(path, "audio is not taken")
+        if part.transcript:
+            self._report.emulate(path, "audio of an earlier answer is sent as its transcript")
+            return {"type": "text", "text": part.transcript}
+        self._report.drop(path, "audio of an earlier answer can not be sent")
+        return None
+
+    def _foreign(self, part: Foreign, path: str) -> Block | None:
+        if part.dialect == NAME and isinstance(part.raw, dict):
+            return part.raw
+        if part.kind == "compaction":
+            self._report.refuse(path, "a compacted history can only be read by the provider that made it")
+        self._report.drop(path, f"{part.kind} means nothing to this provider")
         return None
 
     def _finish(self, block: Block, part: Part, path: str) -> Block:

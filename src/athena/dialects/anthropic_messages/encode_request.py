@@ -16,9 +16,9 @@ from athena.dialects.anthropic_messages.encode_blocks import Message, MessageWri
 from athena.dialects.anthropic_messages.encode_thinking import Thinking, lacks_thinking, write_thinking
 from athena.dialects.anthropic_messages.encode_tools import tools_of_history, write_choice, write_tools
 from athena.dialects.anthropic_messages.field_filter import without_fields
-from athena.dialects.anthropic_messages.report import Report
 from athena.dialects.anthropic_messages.vocabulary import NAME, NEW_VERSION, OLD_VERSION
 from athena.dialects.base import Encoded, Target
+from athena.dialects.losses import Losses
 from athena.model.parts import Text
 from athena.model.profile import Profile
 from athena.model.request import Output, Reasoning, Request
@@ -41,7 +41,7 @@ _REFUSED_SERVER = ("conversation", "background", "prompt", "container", "cached_
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body, its path and headers, and what did not survive."""
     same = request.dialect == NAME
-    report = Report(strict=target.strict)
+    report = Losses(strict=target.strict)
     writer = MessageWriter(target.profile, report, same=same)
     messages = writer.messages(request.turns)
     if same and request.raw is not None:
@@ -53,7 +53,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     body = without_fields(body, target.profile.drop_fields, report)
     version = target.profile.wire_version or _version(request, body, same=same)
     headers = {"anthropic-version": version, **target.profile.headers}
-    return Encoded(body=body, path=PATH, headers=headers, losses=tuple(report.losses))
+    return Encoded(body=body, path=PATH, headers=headers, losses=tuple(report.found))
 
 
 def _version(request: Request, body: dict[str, Any], *, same: bool) -> str:
@@ -70,7 +70,7 @@ def _version(request: Request, body: dict[str, Any], *, same: bool) -> str:
 
 
 def _overlaid(
-    request: Request, raw: dict[str, Any], target: Target, messages: list[Message], writer: MessageWriter, report: Report
+    request: Request, raw: dict[str, Any], target: Target, messages: list[Message], writer: MessageWriter, report: Losses
 ) -> dict[str, Any]:
     body = dict(raw)
     body["model"] = target.model
@@ -101,7 +101,7 @@ def _overlay_thinking(
     before: dict[str, Any],
     profile: Profile,
     messages: list[Message],
-    report: Report,
+    report: Losses,
 ) -> None:
     """Thinking and the shape of the answer: written anew only where the client's own words no longer fit."""
     fits = _takes(request.reasoning, profile) and not (request.reasoning.mode == "on" and lacks_thinking(messages))
@@ -156,7 +156,7 @@ def _put_list(body: dict[str, Any], key: str, value: list[dict[str, Any]]) -> No
 # -- from any other dialect -------------------------------------------------------------------------------------------------
 
 
-def _built(request: Request, target: Target, messages: list[Message], writer: MessageWriter, report: Report) -> dict[str, Any]:
+def _built(request: Request, target: Target, messages: list[Message], writer: MessageWriter, report: Losses) -> dict[str, Any]:
     profile = target.profile
     _check(request, report)
     output_format, instruction = _output(request.output, profile, report)
@@ -186,7 +186,7 @@ def _built(request: Request, target: Target, messages: list[Message], writer: Me
     return body
 
 
-def _fitting_thinking(request: Request, profile: Profile, messages: list[Message], report: Report, *, same: bool) -> Thinking:
+def _fitting_thinking(request: Request, profile: Profile, messages: list[Message], report: Losses, *, same: bool) -> Thinking:
     """Thinking as the model takes it, and off for a step it could not have thought about itself (`dialects.md` 3.9)."""
     written = write_thinking(request.reasoning, request.max_output, profile, report, same=same)
     if written.thinking is None or written.thinking["type"] != "enabled" or not lacks_thinking(messages):
@@ -196,7 +196,7 @@ def _fitting_thinking(request: Request, profile: Profile, messages: list[Message
     return Thinking({"type": "disabled"}, written.effort, limit)
 
 
-def _check(request: Request, report: Report) -> None:
+def _check(request: Request, report: Losses) -> None:
     """What has no place here at all."""
     if request.n > 1:
         report.refuse("n", f"this API gives one answer per request, not {request.n}")
@@ -225,7 +225,7 @@ def _check(request: Request, report: Report) -> None:
         report.drop(key, "a setting of another provider's service")
 
 
-def _output(output: Output, profile: Profile, report: Report) -> tuple[dict[str, Any] | None, str]:
+def _output(output: Output, profile: Profile, report: Losses) -> tuple[dict[str, Any] | None, str]:
     """The format to send, or an instruction where the model has none for it."""
     if output.kind == "json":
         report.emulate("response_format", "free JSON is asked for in words; only a schema can be enforced here")
@@ -236,13 +236,13 @@ def _output(output: Output, profile: Profile, report: Report) -> tuple[dict[str,
     return _output_format(output, report), ""
 
 
-def _output_format(output: Output, report: Report) -> dict[str, Any] | None:
+def _output_format(output: Output, report: Losses) -> dict[str, Any] | None:
     if output.kind != "schema" or output.schema is None:
         return None
-    return {"type": "json_schema", "schema": for_anthropic_output(output.schema, losses=report.losses, growth=report.growth)}
+    return {"type": "json_schema", "schema": for_anthropic_output(output.schema, losses=report.found, growth=report.growth)}
 
 
-def _put_sampling(body: dict[str, Any], request: Request, report: Report) -> None:
+def _put_sampling(body: dict[str, Any], request: Request, report: Losses) -> None:
     temperature = request.temperature
     if temperature is not None and temperature > 1:
         report.repair("temperature", "lowered to 1, the most this API takes")
@@ -252,14 +252,14 @@ def _put_sampling(body: dict[str, Any], request: Request, report: Report) -> Non
     _put(body, "top_k", request.top_k)
 
 
-def _stops(request: Request, report: Report) -> list[str]:
+def _stops(request: Request, report: Losses) -> list[str]:
     kept = [stop for stop in request.stop if stop.strip()]
     if len(kept) < len(request.stop):
         report.drop("stop", "a stop sequence of nothing but whitespace is refused here")
     return kept
 
 
-def _put_identity(body: dict[str, Any], request: Request, profile: Profile, report: Report) -> None:
+def _put_identity(body: dict[str, Any], request: Request, profile: Profile, report: Losses) -> None:
     if request.end_user is not None:
         if profile.user_field in (None, "metadata.user_id"):
             body["metadata"] = {"user_id": request.end_user}
@@ -299,7 +299,7 @@ def _marked(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _put_extras(body: dict[str, Any], request: Request, profile: Profile, report: Report) -> None:
+def _put_extras(body: dict[str, Any], request: Request, profile: Profile, report: Losses) -> None:
     for key, value in (request.extras or {}).items():
         if key in profile.pass_fields and key not in body:
             body[key] = value

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects.anthropic_messages.encode_blocks import Message
-from athena.dialects.anthropic_messages.report import Report
+from athena.dialects.losses import Losses
 from athena.model.profile import Profile
 from athena.model.request import Reasoning
 
@@ -25,7 +25,7 @@ class Thinking(msgspec.Struct, frozen=True):
     max_tokens: int
 
 
-def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, report: Report, *, same: bool) -> Thinking:
+def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, report: Losses, *, same: bool) -> Thinking:
     """`limit` is the client's own bound on the answer; a budget may have to raise it."""
     max_tokens = limit if limit is not None else profile.max_tokens_default or DEFAULT_MAX_TOKENS
     effort = _effort(reasoning, profile)
@@ -78,7 +78,7 @@ def _effort_of_budget(budget: int, profile: Profile) -> str:
     return effort
 
 
-def _off(effort: str | None, max_tokens: int, profile: Profile, report: Report) -> Thinking:
+def _off(effort: str | None, max_tokens: int, profile: Profile, report: Losses) -> Thinking:
     if profile.thinking_off == "disabled":
         return Thinking({"type": "disabled"}, effort, max_tokens)
     if profile.thinking_off == "between_tools":
@@ -88,7 +88,7 @@ def _off(effort: str | None, max_tokens: int, profile: Profile, report: Report) 
     return Thinking({"type": "adaptive"}, "low", max_tokens)
 
 
-def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tokens: int, report: Report) -> Thinking:
+def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tokens: int, report: Losses) -> Thinking:
     wanted = _asked_budget(reasoning)
     budget = max(wanted or _BUDGETS.get(reasoning.effort or "medium", _BUDGETS["medium"]), LEAST_BUDGET)
     if wanted is None and limit is not None and limit > 2 * LEAST_BUDGET:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from athena.dialects.anthropic_messages.encode_blocks import Message, cache_control
-from athena.dialects.anthropic_messages.report import Report
 from athena.dialects.base import searches_web
+from athena.dialects.losses import Losses
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, ToolChoice
 from athena.schemas import for_anthropic
@@ -15,7 +15,7 @@ WEB_SEARCH = "web_search_20250305"
 """The oldest dated search tool: every model that searches at all knows it."""
 
 
-def write_tools(request: Request, profile: Profile, report: Report, *, same: bool) -> list[dict[str, Any]]:
+def write_tools(request: Request, profile: Profile, report: Losses, *, same: bool) -> list[dict[str, Any]]:
     """The definitions; what came in this dialect and was not changed goes out as it stood."""
     written: list[dict[str, Any]] = []
     for index, tool in enumerate(request.tools):
@@ -65,7 +65,7 @@ def write_choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, 
 
 
 def _write_tool(
-    tool: Tool, request: Request, profile: Profile, report: Report, path: str, *, same: bool
+    tool: Tool, request: Request, profile: Profile, report: Losses, path: str, *, same: bool
 ) -> dict[str, Any] | None:
     if tool.kind == "hosted":
         value = _hosted(tool, request, profile, report, path, same=same)
@@ -84,12 +84,12 @@ def _write_tool(
     return value
 
 
-def _function(tool: Tool, profile: Profile, report: Report, path: str, *, same: bool) -> dict[str, Any]:
+def _function(tool: Tool, profile: Profile, report: Losses, path: str, *, same: bool) -> dict[str, Any]:
     strict = bool(tool.strict) and profile.strict_tools
     if tool.strict and not profile.strict_tools:
         report.hint(f"{path}.strict", "this upstream does not enforce schemas")
     where = f"{path}.input_schema"
-    schema = for_anthropic(tool.schema, strict=strict, losses=report.losses, path=where, growth=report.growth)
+    schema = for_anthropic(tool.schema, strict=strict, losses=report.found, path=where, growth=report.growth)
     value: dict[str, Any] = {"name": tool.name}
     if tool.description:
         value["description"] = tool.description
@@ -104,7 +104,7 @@ def _function(tool: Tool, profile: Profile, report: Report, path: str, *, same: 
     return value
 
 
-def _hosted(tool: Tool, request: Request, profile: Profile, report: Report, path: str, *, same: bool) -> dict[str, Any] | None:
+def _hosted(tool: Tool, request: Request, profile: Profile, report: Losses, path: str, *, same: bool) -> dict[str, Any] | None:
     """A tool the provider runs: its own at home, a web search from anywhere, else nothing."""
     if same:
         config = dict(tool.config or {})
@@ -125,7 +125,7 @@ def _hosted(tool: Tool, request: Request, profile: Profile, report: Report, path
     return None
 
 
-def _web_search(tool: Tool, report: Report, path: str) -> dict[str, Any]:
+def _web_search(tool: Tool, report: Losses, path: str) -> dict[str, Any]:
     """Other families nest the domain filter and the place; what has no counterpart is reported."""
     config = dict(tool.config or {})
     value: dict[str, Any] = {"type": WEB_SEARCH, "name": "web_search"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.anthropic_messages.report import Report
+from athena.dialects.losses import Losses
 
 _DATA = frozenset({"input", "input_schema", "schema"})
 """Keys whose values are the client's own data: what looks like a field in there is none."""
 
 
-def without_fields(body: dict[str, Any], names: tuple[str, ...], report: Report) -> dict[str, Any]:
+def without_fields(body: dict[str, Any], names: tuple[str, ...], report: Losses) -> dict[str, Any]:
     """The body without them: a plain name at top level, in messages, blocks and tools; `a.b` in every object a."""
     if not names:
         return body

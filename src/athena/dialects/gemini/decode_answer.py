@@ -41,9 +41,9 @@ from athena.model.events import (
     Usage,
     WholePart,
     error_event,
+    is_failure,
 )
 from athena.model.parts import Opaque
-from athena.wire.surrogates import without_lone_surrogates
 
 FINISH_KINDS: dict[str, FinishKind] = {
     "STOP": "stop",
@@ -235,18 +235,11 @@ class AnswerReader:
                 value = self._decoded(payload)
                 if isinstance(value, dict):
                     self._note_unknown(value, out)
-        try:
-            return _RESPONSES.decode(payload), payload
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            # Half a surrogate pair is legal in JSON text and fatal to the parser: such a character is replaced.
-            payload = without_lone_surrogates(payload)
-            return _RESPONSES.decode(payload), payload
+        return _RESPONSES.decode(payload), payload
 
     def _decoded(self, payload: bytes) -> Any:
         try:
-            return msgspec.json.decode(without_lone_surrogates(payload))
+            return msgspec.json.decode(payload)
         except msgspec.DecodeError:
             return None  # the reading proper says what is wrong with it
 
@@ -428,7 +421,7 @@ class AnswerReader:
     def _complete(self, key: int, choice: _Choice, out: list[Event]) -> None:
         self._tracker.write_complete(out, key)
         last = out[-1] if out else None
-        if isinstance(last, Error) and last.fatal:
+        if is_failure(last):
             self.failed = True
         else:
             choice.completed = True
@@ -458,7 +451,7 @@ class AnswerReader:
         self._tracker.close_all(out, cut=cut)
         for position in range(written, len(out)):
             event = out[position]
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 del out[position + 1 :]
                 self.failed = True
                 return False

@@ -19,7 +19,9 @@ _SERVER_CONFIG = (
 )  # fmt: skip
 
 
-def decode_request(body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None) -> Request:
+def decode_request(
+    body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+) -> Request:
     """The request; raises InvalidRequest with the path of what is wrong."""
     raw = dict(body)
     fields = EitherCase(raw)

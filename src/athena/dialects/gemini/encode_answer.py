@@ -27,12 +27,16 @@ from athena.model.events import (
     Extra,
     Finish,
     FinishKind,
+    KeepAlive,
     Start,
     TextDelta,
     ThinkingDelta,
     ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
     Usage,
     WholePart,
+    is_terminal,
 )
 from athena.model.parts import (
     Audio,
@@ -52,6 +56,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.opaque import is_envelope
+from athena.wire.surrogates import encode_json
 
 _REASONS: dict[FinishKind, str] = {
     "stop": "STOP",
@@ -69,7 +74,6 @@ DECLINED = "The model declined to answer."
 """Shown where a refusal came without a word: clients ask again and again for an answer without text (5.3)."""
 
 _SEPARATORS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
-_encode = msgspec.json.encode
 
 
 def _one_line(payload: bytes) -> bytes:
@@ -78,13 +82,6 @@ def _one_line(payload: bytes) -> bytes:
         if raw in payload:
             payload = payload.replace(raw, escaped)
     return payload
-
-
-def _text_json(text: str) -> bytes:
-    try:
-        return _encode(text)
-    except UnicodeEncodeError:
-        return _encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def answer_id(context: EncodeContext, start: Start | None) -> str:
@@ -103,11 +100,11 @@ def call_json(call: ToolCall | ToolCallComplete, slot: str | None) -> bytes:
     """A call as a part. The arguments are the model's own JSON; raw line ends in it can only be whitespace."""
     arguments = call.arguments.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
     if call.kind == "custom":
-        arguments = b'{"input":%b}' % _text_json(call.arguments)
-    signed = b"" if slot is None else b',"thoughtSignature":%b' % _encode(slot)
+        arguments = b'{"input":%b}' % encode_json(call.arguments)
+    signed = b"" if slot is None else b',"thoughtSignature":%b' % encode_json(slot)
     return b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}' % (
-        _encode(call.id),
-        _encode(call.name),
+        encode_json(call.id),
+        encode_json(call.name),
         arguments or b"{}",
         signed,
     )
@@ -146,7 +143,7 @@ def finish_reason(finish: Finish, context: EncodeContext) -> str:
 
 
 def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
-    """A generated image, sound or document as a part; None for what Gemini has no part for, which is noted."""
+    """A part that came in one piece (an image, sound, a document); None for what has no form of one here, which is noted."""
     if context.same_dialect and isinstance(part, Image | Document | Audio | Video) and isinstance(part.raw, dict):
         return part.raw
     match part:
@@ -165,10 +162,10 @@ def media_object(part: Part, context: EncodeContext) -> dict[str, Any] | None:
         case Audio(transcript=str() as transcript) if transcript:
             context.losses.emulate("audio", "shown as its transcript")
             return {"text": transcript}
-        case Image() | Document() | Audio() | Video() | ToolResult():
+        case Text() | Refusal():
+            return {"text": msgspec.Raw(encode_json(part.text))} if part.text else None
+        case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Citation():
             context.losses.drop(type(part).__name__.lower(), "answers hold no such content here")
-        case Text() | Refusal() | Thinking() | ToolCall() | Citation():
-            pass  # written by others
         case _:
             assert_never(part)
     return None
@@ -233,25 +230,33 @@ class GeminiStreamEncoder:
         for event in self._sequence.feed(events):
             if self._ended:
                 break
-            if isinstance(event, TextDelta):
-                self._text(event, out)
-            elif isinstance(event, ThinkingDelta):
-                self._thinking(event, out)
-            elif isinstance(event, ToolCallComplete):
-                choice = self._choice(event.choice)
-                choice.visible = True
-                self._part(call_json(event, choice.take_slot(event.signature)), choice, out)
-            elif isinstance(event, Done):
-                self._done(event, out)
-            elif isinstance(event, WholePart):
-                self._whole(event, out)
-            elif isinstance(event, Extra):
-                self._extra(event, out)
-            elif isinstance(event, Start):
-                self._start = event
-            elif isinstance(event, Error) and event.fatal:
-                self._frame(_one_line(_encode(error_object(event))), out)
-                self._close(out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallStart() | ToolCallDelta():
+                    pass  # a call leaves when it is complete
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallComplete():
+                    choice = self._choice(event.choice)
+                    choice.visible = True
+                    self._part(call_json(event, choice.take_slot(event.signature)), choice, out)
+                case Done():
+                    self._done(event, out)
+                case WholePart():
+                    self._whole(event, out)
+                case Extra():
+                    self._extra(event, out)
+                case Start():
+                    self._start = event
+                case Error():
+                    if event.fatal:
+                        self._frame(_one_line(encode_json(error_object(event))), out)
+                        self._close(out)
+                case KeepAlive():
+                    pass  # the vendor's SDKs take nothing in a stream but answers
+                case _:
+                    assert_never(event)
         return b"".join(out)
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
@@ -262,11 +267,11 @@ class GeminiStreamEncoder:
             return
         slot = choice.take_slot(event.signature) if event.signature is not None or choice.owed is not None else None
         choice.visible = choice.visible or bool(event.text.strip())
-        text = _text_json(event.text)
+        text = encode_json(event.text)
         if slot is None:
             self._part(b'{"text":%b}' % text, choice, out)
         else:
-            self._part(b'{"text":%b,"thoughtSignature":%b}' % (text, _encode(slot)), choice, out)
+            self._part(b'{"text":%b,"thoughtSignature":%b}' % (text, encode_json(slot)), choice, out)
 
     def _thinking(self, event: ThinkingDelta, out: list[bytes]) -> None:
         choice = self._choice(event.choice)
@@ -279,10 +284,10 @@ class GeminiStreamEncoder:
             choice.digest.update(event.text.encode("utf-8", "surrogatepass"))
             signed = b""
             if signature is not None and not foreign:
-                signed = b',"thoughtSignature":%b' % _encode(write_slot(signature))
-            self._part(b'{"thought":true,"text":%b%b}' % (_text_json(event.text), signed), choice, out)
+                signed = b',"thoughtSignature":%b' % encode_json(write_slot(signature))
+            self._part(b'{"thought":true,"text":%b%b}' % (encode_json(event.text), signed), choice, out)
         elif signature is not None and not foreign:
-            self._part(b'{"text":"","thoughtSignature":%b}' % _encode(write_slot(signature)), choice, out)
+            self._part(b'{"text":"","thoughtSignature":%b}' % encode_json(write_slot(signature)), choice, out)
         if foreign:
             choice.owed = signature
         elif signature is not None:
@@ -291,7 +296,7 @@ class GeminiStreamEncoder:
     def _empty(self, choice: _Choice, out: list[bytes]) -> None:
         """The signature that is owed, on a part of its own."""
         slot = choice.take_slot(None)
-        self._part(b'{"thought":true,"text":"","thoughtSignature":%b}' % _encode(slot), choice, out)
+        self._part(b'{"thought":true,"text":"","thoughtSignature":%b}' % encode_json(slot), choice, out)
 
     def _whole(self, event: WholePart, out: list[bytes]) -> None:
         choice = self._choice(event.choice)
@@ -301,7 +306,7 @@ class GeminiStreamEncoder:
         value = media_object(event.part, self._context)
         if value is not None:
             choice.visible = True
-            self._part(_encode(value), choice, out)
+            self._part(encode_json(value), choice, out)
 
     def _extra(self, event: Extra, out: list[bytes]) -> None:
         if not self._context.same_dialect:
@@ -310,7 +315,7 @@ class GeminiStreamEncoder:
             self._extras.update(event.fields)
             return
         candidate = {**event.fields, "index": event.choice}
-        self._frame(_one_line(b'{"candidates":[%b]%b' % (_encode(candidate), self._ending())), out)
+        self._frame(_one_line(b'{"candidates":[%b]%b' % (encode_json(candidate), self._ending())), out)
 
     # -- frames --------------------------------------------------------------------------------------------------------------
 
@@ -322,8 +327,8 @@ class GeminiStreamEncoder:
 
     def _ending(self) -> bytes:
         if self._tail is None:
-            model = _encode(answer_model(self._context, self._start))
-            self._tail = b',"modelVersion":%b,"responseId":%b}' % (model, _encode(answer_id(self._context, self._start)))
+            model = encode_json(answer_model(self._context, self._start))
+            self._tail = b',"modelVersion":%b,"responseId":%b}' % (model, encode_json(answer_id(self._context, self._start)))
         return self._tail
 
     def _part(self, part: bytes, choice: _Choice, out: list[bytes]) -> None:
@@ -349,7 +354,7 @@ class GeminiStreamEncoder:
         if event.finish.kind == "refusal" and choice.visible:
             _note_explanation(event.finish, self._context)
         elif event.finish.kind == "refusal":
-            self._part(b'{"text":%b}' % _encode(_declined(event.finish)), choice, out)
+            self._part(b'{"text":%b}' % encode_json(_declined(event.finish)), choice, out)
         chunk: dict[str, Any] = {}
         feedback = _prompt_feedback(event.finish, self._context)
         if feedback is not None:
@@ -361,7 +366,7 @@ class GeminiStreamEncoder:
             usage = shown_usage(event.usage, self._context)
             if usage is not None:
                 chunk["usageMetadata"] = usage_object(usage, self._context)
-        self._frame(_one_line(_encode(chunk)[:-1] + self._ending()), out)
+        self._frame(_one_line(encode_json(chunk)[:-1] + self._ending()), out)
         if event.last:
             self._close(out)
 
@@ -406,7 +411,7 @@ class GeminiWholeEncoder:
         if self._ended:
             return b""
         self._builder.feed(events)
-        terminal = next((event for event in events if _is_terminal(event)), None)
+        terminal = next((event for event in events if is_terminal(event)), None)
         if terminal is None:
             return b""
         self._ended = True
@@ -443,11 +448,7 @@ class GeminiWholeEncoder:
             body["usageMetadata"] = usage_object(usage, context)
         body["modelVersion"] = answer_model(context, start)
         body["responseId"] = answer_id(context, start)
-        return _encode(body)
-
-
-def _is_terminal(event: Event) -> bool:
-    return (isinstance(event, Done) and event.last) or (isinstance(event, Error) and event.fatal)
+        return encode_json(body)
 
 
 def _is_visible(part: Part) -> bool:
@@ -460,27 +461,31 @@ def _whole_parts(parts: tuple[Part, ...], context: EncodeContext) -> tuple[list[
     citations: list[Citation] = []
     owed: str | None = None
     for part in parts:
-        if isinstance(part, Thinking):
-            if owed is not None:
-                written.append({"thought": True, "text": "", "thoughtSignature": owed})
-                owed = None
-            owed = _thinking_part(part, written)
-        elif isinstance(part, ToolCall):
-            slot = write_slot(part.signature) if part.signature is not None else owed
-            written.append(msgspec.Raw(call_json(part, slot)))
-            owed = None if part.signature is None else owed
-        elif isinstance(part, Text | Refusal):
-            signature = part.signature if isinstance(part, Text) else None
-            slot = write_slot(signature) if signature is not None else owed
-            text = msgspec.Raw(_text_json(part.text))
-            written.append({"text": text} if slot is None else {"text": text, "thoughtSignature": slot})
-            owed = None if signature is None else owed
-            if isinstance(part, Text):
-                citations.extend(part.citations)
-        elif isinstance(part, Citation):
-            citations.append(part)
-        elif (value := media_object(part, context)) is not None:
-            written.append(value)
+        match part:
+            case Thinking():
+                if owed is not None:
+                    written.append({"thought": True, "text": "", "thoughtSignature": owed})
+                    owed = None
+                owed = _thinking_part(part, written)
+            case ToolCall():
+                slot = write_slot(part.signature) if part.signature is not None else owed
+                written.append(msgspec.Raw(call_json(part, slot)))
+                owed = None if part.signature is None else owed
+            case Text() | Refusal():
+                signature = part.signature if isinstance(part, Text) else None
+                slot = write_slot(signature) if signature is not None else owed
+                text = msgspec.Raw(encode_json(part.text))
+                written.append({"text": text} if slot is None else {"text": text, "thoughtSignature": slot})
+                owed = None if signature is None else owed
+                if isinstance(part, Text):
+                    citations.extend(part.citations)
+            case Citation():
+                citations.append(part)
+            case Image() | Document() | Audio() | Video() | ToolResult() | Foreign():
+                if (value := media_object(part, context)) is not None:
+                    written.append(value)
+            case _:
+                assert_never(part)
     if owed is not None:
         written.append({"thought": True, "text": "", "thoughtSignature": owed})
     return written, citations
@@ -491,7 +496,7 @@ def _thinking_part(part: Thinking, written: list[Any]) -> str | None:
     signature = part.signature
     foreign = signature is not None and is_envelope(signature.payload)
     if part.text:
-        thought: dict[str, Any] = {"thought": True, "text": msgspec.Raw(_text_json(part.text))}
+        thought: dict[str, Any] = {"thought": True, "text": msgspec.Raw(encode_json(part.text))}
         if signature is not None and not foreign:
             thought["thoughtSignature"] = write_slot(signature)
         written.append(thought)

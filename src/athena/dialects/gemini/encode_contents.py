@@ -8,17 +8,19 @@ thoughts are not sent back.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from athena.calls.arguments import arguments_object
 from athena.dialects.base import Target
 from athena.dialects.gemini.decode_contents import NAME, RawContents
 from athena.dialects.gemini.signatures import PLACEHOLDER
 from athena.dialects.gemini.spelling import EitherCase, spelled
+from athena.dialects.losses import Losses
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
     Audio,
     Base64,
+    Citation,
     Document,
     FileRef,
     Foreign,
@@ -35,7 +37,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
-from athena.model.request import Loss, Request, Turn
+from athena.model.request import Request, Turn
 
 _PLACEHOLDER_TEXT = "."
 _AUDIO_MIMES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
@@ -45,7 +47,7 @@ _GOOGLE = ("gs://", "https://generativelanguage.googleapis.com/", "https://www.y
 class ContentsEncoder:
     """One request's conversation. `losses` collects what did not survive."""
 
-    def __init__(self, request: Request, target: Target, losses: list[Loss]) -> None:
+    def __init__(self, request: Request, target: Target, losses: Losses) -> None:
         self._home = request.dialect == NAME
         self._target = target
         self._losses = losses
@@ -62,7 +64,7 @@ class ContentsEncoder:
                 contents.extend(turn.raw if isinstance(turn.raw, RawContents) else [turn.raw])
                 continue
             if turn.name is not None:
-                self._losses.append(Loss(f"turns[{position}].name", "messages have no names here", minor=True))
+                self._losses.hint(f"turns[{position}].name", "messages have no names here")
             parts = self._parts(turn, f"turns[{position}]")
             if parts:
                 self._add(contents, "model" if turn.role == "assistant" else "user", parts, turn)
@@ -82,7 +84,7 @@ class ContentsEncoder:
     def _check_ends(self, contents: list[Any]) -> None:
         if not contents or contents[0]["role"] == "model":
             contents.insert(0, {"role": "user", "parts": [{"text": _PLACEHOLDER_TEXT}]})
-            self._losses.append(Loss("turns[0]", "the conversation must begin with the user", "repaired"))
+            self._losses.repair("turns[0]", "the conversation must begin with the user")
         if contents[-1]["role"] == "model" and not self._target.profile.prefill:
             path = f"turns[{len(self._turns) - 1}]"
             raise UnsupportedFeature(f"{path}: this upstream does not continue an answer that was begun", path=path)
@@ -102,7 +104,7 @@ class ContentsEncoder:
             if isinstance(part, Thinking):
                 state = part.signature or state
                 if part.text and not self._home:
-                    self._losses.append(Loss(where, "the text of earlier reasoning is not sent to this upstream", minor=True))
+                    self._losses.hint(where, "the text of earlier reasoning is not sent to this upstream")
                 continue
             if isinstance(part, ToolResult):
                 parts.append(self._result(part, where, behind))
@@ -111,7 +113,7 @@ class ContentsEncoder:
                 parts.extend(behind)
                 behind = []
             if isinstance(part, Text) and part.citations and not self._home:
-                self._losses.append(Loss(f"{where}.citations", "history has no citations here", minor=True))
+                self._losses.hint(f"{where}.citations", "history has no citations here")
             written = self._part(part, where)
             if not written and not (isinstance(part, Text) and part.signature is not None):
                 continue
@@ -131,21 +133,25 @@ class ContentsEncoder:
 
     def _part(self, part: Part, path: str) -> dict[str, Any]:
         """One part; empty when there is nothing to say."""
-        if isinstance(part, Text | Refusal):
-            return {"text": part.text} if part.text else {}
-        if isinstance(part, ToolCall):
-            call: dict[str, Any] = {"name": part.name, "args": arguments_object(part.arguments)}
-            if part.kind == "custom":
-                call["args"] = {"input": part.arguments}
-            if self._with_ids and part.id not in self._without_id:
-                call = {"id": part.id, **call}
-            return {"functionCall": call}
-        if isinstance(part, Image | Document | Audio | Video):
-            return self._media(part, path)
-        if isinstance(part, Foreign) and part.dialect == NAME and isinstance(part.raw, dict):
-            return dict(part.raw)
-        self._drop(path, f"{type(part).__name__.lower()} parts of another provider have no place here")
-        return {}
+        match part:
+            case Text() | Refusal():
+                return {"text": part.text} if part.text else {}
+            case ToolCall():
+                call: dict[str, Any] = {"name": part.name, "args": arguments_object(part.arguments)}
+                if part.kind == "custom":
+                    call["args"] = {"input": part.arguments}
+                if self._with_ids and part.id not in self._without_id:
+                    call = {"id": part.id, **call}
+                return {"functionCall": call}
+            case Image() | Document() | Audio() | Video():
+                return self._media(part, path)
+            case Foreign(dialect="gemini", raw=dict() as own):
+                return dict(own)
+            case Foreign() | Thinking() | ToolResult() | Citation():
+                self._losses.drop(path, f"{type(part).__name__.lower()} parts of another provider have no place here")
+                return {}
+            case _:
+                assert_never(part)
 
     def _result(self, part: ToolResult, path: str, behind: list[Any]) -> dict[str, Any]:
         name = part.name or self._names.get(part.call_id) or "unknown"
@@ -167,7 +173,7 @@ class ContentsEncoder:
         if media and self._target.profile.images_in_results:
             response["parts"] = media
         elif media:
-            self._losses.append(Loss(path, "media of a tool result follow it as user content", "emulated"))
+            self._losses.emulate(path, "media of a tool result follow it as user content")
             behind.append({"text": f"[content of the result of {name}, call {part.call_id}]"})
             behind.extend(media)
         result: dict[str, Any] = {"functionResponse": response}
@@ -178,7 +184,7 @@ class ContentsEncoder:
     def _media(self, part: Image | Document | Audio | Video, path: str) -> dict[str, Any]:
         source = part.source
         if isinstance(part, Document) and part.title and not isinstance(source, InlineText) and not self._home:
-            self._losses.append(Loss(f"{path}.title", "files have no names here", minor=True))
+            self._losses.hint(f"{path}.title", "files have no names here")
         if isinstance(source, Base64):
             mime = source.mime or (audio_mime(part) if isinstance(part, Audio) else "application/octet-stream")
             return {"inlineData": {"mimeType": mime, "data": source.data}}
@@ -188,7 +194,7 @@ class ContentsEncoder:
         if isinstance(source, Nested):
             texts = [inner.text for inner in source.parts if isinstance(inner, Text)]
             if len(texts) != len(source.parts):
-                self._drop(path, "a document made of other parts keeps only its text")
+                self._losses.drop(path, "a document made of other parts keeps only its text")
             return {"text": "\n".join(texts)} if texts else {}
         if isinstance(source, FileRef):
             if self._home:
@@ -204,11 +210,6 @@ class ContentsEncoder:
         if isinstance(part, Audio) and part.transcript:
             return {"text": part.transcript}
         raise UnsupportedFeature(f"{path}: audio kept at another provider can not be read here", path=path)
-
-    def _drop(self, path: str, reason: str) -> None:
-        if self._target.strict:
-            raise UnsupportedFeature(f"{path}: {reason}", path=path)
-        self._losses.append(Loss(path, reason))
 
 
 def audio_mime(part: Audio) -> str:

@@ -14,11 +14,12 @@ from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
 from athena.dialects.gemini.spelling import EitherCase, put, spelled
-from athena.errors import InvalidRequest, UnsupportedFeature
+from athena.dialects.losses import Losses
+from athena.errors import InvalidRequest
 from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
-from athena.model.request import Loss, Reasoning, Request, Tool
-from athena.schemas import Growth, for_gemini
+from athena.model.request import Reasoning, Request, Tool
+from athena.schemas import for_gemini
 
 _BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192, "high": 24576, "xhigh": -1, "max": -1}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
@@ -40,8 +41,7 @@ _NO_ROOM = {
 
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body and path for a Gemini upstream; raises UnsupportedFeature for what must not be dropped."""
-    losses: list[Loss] = []
-    growth = Growth()
+    losses = Losses(strict=target.strict)
     home = request.dialect == NAME
     body: dict[str, Any] = dict(request.raw) if home and request.raw is not None else {}
     before = decode_settings(EitherCase(body)) if body else {}
@@ -50,7 +50,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if "system" in changed:
         put(body, "systemInstruction", _instruction(request, home, losses))
     if "tools" in changed:
-        put(body, "tools", _tools(request, target, losses, growth) or None)
+        put(body, "tools", _tools(request, target, losses) or None)
     if "tool_choice" in changed:
         _write_choice(request, body)
     _write_generation(request, target, body, changed, losses)
@@ -65,9 +65,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     for key in target.profile.drop_fields:
         if spelled(body, key) in body:
             put(body, key, None)
-            losses.append(Loss(key, "not taken by this upstream"))
+            losses.omit(key, "not taken by this upstream")
     return Encoded(
-        body=body, path=path_of(target.model, request.stream), headers=dict(target.profile.headers), losses=tuple(losses)
+        body=body, path=path_of(target.model, request.stream), headers=dict(target.profile.headers), losses=tuple(losses.found)
     )
 
 
@@ -90,7 +90,7 @@ def path_of(model: str, stream: bool) -> str:
     return f"/v1beta/{quote(name, safe='/@', errors='replace')}:{action}"
 
 
-def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: list[Loss]) -> None:
+def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: Losses) -> None:
     contents = ContentsEncoder(request, target, losses).encode()
     key = spelled(body, "contents")
     written = body.get(key)
@@ -100,7 +100,7 @@ def _write_contents(request: Request, target: Target, body: dict[str, Any], loss
     body[key] = contents
 
 
-def _instruction(request: Request, home: bool, losses: list[Loss]) -> dict[str, Any] | None:
+def _instruction(request: Request, home: bool, losses: Losses) -> dict[str, Any] | None:
     parts: list[Any] = []
     for index, part in enumerate(request.system):
         if home and part.raw is not None:
@@ -109,14 +109,14 @@ def _instruction(request: Request, home: bool, losses: list[Loss]) -> dict[str, 
             if part.text:
                 parts.append({"text": part.text})
         else:
-            losses.append(Loss(f"system[{index}]", "instructions hold text only"))
+            losses.omit(f"system[{index}]", "instructions hold text only")
     return {"parts": parts} if parts else None
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------------
 
 
-def _tools(request: Request, target: Target, losses: list[Loss], growth: Growth) -> list[dict[str, Any]]:
+def _tools(request: Request, target: Target, losses: Losses) -> list[dict[str, Any]]:
     home = request.dialect == NAME
     functions: list[Any] = []
     hosted: list[dict[str, Any]] = []
@@ -127,44 +127,42 @@ def _tools(request: Request, target: Target, losses: list[Loss], growth: Growth)
         elif tool.kind == "hosted":
             hosted.extend(_hosted(request, tool, path, target, losses))
         else:
-            functions.append(_function(tool, path, target.profile, home, losses, growth))
+            functions.append(_function(tool, path, target.profile, home, losses))
     declared = [{"functionDeclarations": functions}] if functions else []
     return declared + hosted
 
 
-def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: list[Loss], growth: Growth) -> dict[str, Any]:
+def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: Losses) -> dict[str, Any]:
     declaration: dict[str, Any] = {"name": tool.name}
     if tool.description:
         declaration["description"] = tool.description
     as_json, where = profile.json_schema_tools, f"{path}.parameters"
-    schema = for_gemini(tool.schema, json_schema=as_json, losses=losses, path=where, growth=growth)
+    schema = for_gemini(tool.schema, json_schema=as_json, losses=losses.found, path=where, growth=losses.growth)
     if schema:
         declaration["parametersJsonSchema" if profile.json_schema_tools else "parameters"] = schema
     if home:
         declaration.update(tool.extras or {})
     else:
-        losses.extend(Loss(f"{path}.{key}", "unknown to this upstream") for key in tool.extras or ())
+        losses.extras(path, tool.extras, "unknown to this upstream")
         if tool.strict:
-            losses.append(Loss(f"{path}.strict", "this upstream does not enforce schemas", minor=True))
+            losses.hint(f"{path}.strict", "this upstream does not enforce schemas")
         if tool.deferred:
-            losses.append(Loss(f"{path}.defer_loading", "the tool is loaded at once", "emulated"))
+            losses.emulate(f"{path}.defer_loading", "the tool is loaded at once")
     return declaration
 
 
-def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: list[Loss]) -> list[dict[str, Any]]:
+def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: Losses) -> list[dict[str, Any]]:
     """A tool that runs at the provider: native from a Gemini client, web search from all, nothing else."""
     kind = tool.hosted or tool.name
     if request.dialect == NAME:
         return [{kind: tool.config or {}}]
     if searches_web(tool) and target.profile.hosted_tools:
         if tool.config:
-            losses.append(Loss(path, "settings of the web search"))
+            losses.omit(path, "settings of the web search")
         return [{"googleSearch": {}}]
     choice = request.tool_choice
     forced = choice is not None and choice.kind == "hosted" and choice.mode == "named"
-    if forced or target.strict:
-        raise UnsupportedFeature(f"{path}: the tool {kind!r} runs at another provider", path=path)
-    losses.append(Loss(path, f"the tool {kind!r} runs at another provider"))
+    (losses.refuse if forced else losses.drop)(path, f"the tool {kind!r} runs at another provider")
     return []
 
 
@@ -194,7 +192,7 @@ def _choice(request: Request) -> tuple[str | None, list[str]]:
 # -- generationConfig --------------------------------------------------------------------------------------------------------
 
 
-def _write_generation(request: Request, target: Target, body: dict[str, Any], changed: set[str], losses: list[Loss]) -> None:
+def _write_generation(request: Request, target: Target, body: dict[str, Any], changed: set[str], losses: Losses) -> None:
     config: dict[str, Any] = dict(body.get(spelled(body, "generationConfig")) or {})
     untouched = dict(config)
     for name, key in _SCALARS.items():
@@ -210,7 +208,7 @@ def _write_generation(request: Request, target: Target, body: dict[str, Any], ch
     if "reasoning" in changed:
         put(config, "thinkingConfig", _thinking(request.reasoning, target.profile) or None)
         if request.reasoning.mode == "between_tools":
-            losses.append(Loss("reasoning", "when to think is this model's own choice", "emulated"))
+            losses.emulate("reasoning", "when to think is this model's own choice")
     if "output" in changed:
         _write_output(request, target, config, losses)
     if request.dialect != NAME:
@@ -267,25 +265,25 @@ def _least_effort(profile: Profile) -> str:
     return next((effort for effort in _LEVELS if effort in profile.efforts), "minimal")
 
 
-def _write_output(request: Request, target: Target, config: dict[str, Any], losses: list[Loss]) -> None:
+def _write_output(request: Request, target: Target, config: dict[str, Any], losses: Losses) -> None:
     output = request.output
     put(config, "responseSchema", None)
     put(config, "responseJsonSchema", None)
     put(config, "responseMimeType", "application/json" if output.kind in ("json", "schema") else None)
     if output.kind == "schema" and output.schema is not None:
         as_json = target.profile.json_schema_tools
-        schema = for_gemini(output.schema, json_schema=as_json, losses=losses, path="output.schema")
+        schema = for_gemini(output.schema, json_schema=as_json, losses=losses.found, path="output.schema")
         put(config, "responseJsonSchema" if as_json else "responseSchema", schema or None)
     put(config, "responseModalities", [word.upper() for word in output.modalities] or None)
     for name in ("verbosity", "prediction", "audio"):
         if getattr(output, name) is not None:
-            losses.append(Loss(f"output.{name}", "not known to this upstream"))
+            losses.omit(f"output.{name}", "not known to this upstream")
     for name in ("description", "strict"):
         if getattr(output, name):
-            losses.append(Loss(f"output.{name}", "schemas have no such field here", minor=True))
+            losses.hint(f"output.{name}", "schemas have no such field here")
 
 
-def _write_resolution(request: Request, config: dict[str, Any], losses: list[Loss]) -> None:
+def _write_resolution(request: Request, config: dict[str, Any], losses: Losses) -> None:
     """One resolution for all images is what every model takes."""
     parts = [part for turn in request.turns for part in turn.parts]
     parts += [inner for part in parts if isinstance(part, ToolResult) for inner in part.parts]
@@ -293,17 +291,17 @@ def _write_resolution(request: Request, config: dict[str, Any], losses: list[Los
     if len(details) == 1 and (detail := next(iter(details))) in ("low", "high"):
         config["mediaResolution"] = f"MEDIA_RESOLUTION_{str(detail).upper()}"
     elif details:
-        losses.append(Loss("image.detail", "this upstream takes one resolution, low or high, for all images"))
+        losses.omit("image.detail", "this upstream takes one resolution, low or high, for all images")
 
 
 # -- what has no place here --------------------------------------------------------------------------------------------------
 
 
-def _labels(request: Request, target: Target, losses: list[Loss]) -> dict[str, Any] | None:
+def _labels(request: Request, target: Target, losses: Losses) -> dict[str, Any] | None:
     if not request.metadata:
         return None
     if request.dialect != NAME and not target.profile.metadata:
-        losses.append(Loss("metadata", "not taken by this upstream"))
+        losses.omit("metadata", "not taken by this upstream")
         return None
     return {key: str(value) for key, value in request.metadata.items()}
 
@@ -312,20 +310,16 @@ def _knows_tier(request: Request, profile: Profile) -> bool:
     return profile.tier and request.tier in (profile.tiers or ("flex", "standard", "priority"))
 
 
-def _report(request: Request, target: Target, losses: list[Loss]) -> None:
+def _report(request: Request, target: Target, losses: Losses) -> None:
     for name, path in _NO_ROOM.items():
         if getattr(request, name):
-            losses.append(Loss(path, "not known to this upstream"))
+            losses.omit(path, "not known to this upstream")
     if request.parallel is False:
-        if target.strict:
-            raise UnsupportedFeature("parallel_tool_calls: this upstream has no switch for it", path="parallel_tool_calls")
-        losses.append(Loss("parallel_tool_calls", "this upstream has no switch for it"))
+        losses.drop("parallel_tool_calls", "this upstream has no switch for it")
     if request.tier is not None and not _knows_tier(request, target.profile):
-        losses.append(Loss("service_tier", f"the tier {request.tier!r} is not known to this upstream"))
+        losses.omit("service_tier", f"the tier {request.tier!r} is not known to this upstream")
     for fields in (request.extras, request.server):
         for key in fields or ():
-            if target.strict:
-                raise UnsupportedFeature(f"{key}: not known to this upstream", path=key)
-            losses.append(Loss(key, "not known to this upstream"))
+            losses.drop(key, "not known to this upstream")
     if request.cache.key is not None or request.cache.mark is not None:
-        losses.append(Loss("cache", "this upstream caches by itself"))
+        losses.omit("cache", "this upstream caches by itself")

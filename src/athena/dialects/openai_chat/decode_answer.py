@@ -40,7 +40,6 @@ from athena.dialects.openai_chat.wire import (
     decode_chunk,
     decode_text_only,
     decode_value,
-    mended,
 )
 from athena.errors import ErrorKind
 from athena.model.events import (
@@ -487,16 +486,7 @@ class ChatStreamDecoder(StreamDecoder):
         if name == "error":
             self.fail(out, error_in_answer(payload))
             return
-        try:
-            chunk = decode_chunk(payload)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            fixed = mended(payload)
-            if fixed is None:
-                raise
-            payload = fixed
-            chunk = decode_chunk(payload)
+        chunk = decode_chunk(payload)
         reader = self._reader
         before = len(out)
         reader.read(chunk, payload, out)
@@ -524,16 +514,7 @@ class ChatWholeDecoder(WholeDecoder):
 
     def whole(self, body: bytes, out: list[Event]) -> None:
         """The complete body."""
-        try:
-            chunk = decode_chunk(body)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            fixed = mended(body)
-            if fixed is None:
-                raise
-            body = fixed
-            chunk = decode_chunk(body)
+        chunk = decode_chunk(body)
         reader = AnswerReader(self.context, whole=True)
         if not chunk.choices and not chunk.error and chunk.object != "error":
             if _read_blocks(body, chunk, reader, out):

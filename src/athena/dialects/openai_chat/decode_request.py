@@ -27,7 +27,9 @@ WEB_SEARCH = "web_search_options"
 """Chat's hosted search is a field of the request, not an entry of `tools`."""
 
 
-def decode_request(body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None) -> Request:
+def decode_request(
+    body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+) -> Request:
     """A body as a Request; raises InvalidRequest naming the field."""
     raw = dict(body)
     fields = Fields(raw)

@@ -36,7 +36,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body = _without(body, target.profile, writer)
     if target.profile.cache_marks != "none":
         body = _fewer_marks(body)
-    return Encoded(body=body, path=PATH, headers=dict(target.profile.headers), losses=tuple(writer.losses))
+    return Encoded(body=body, path=PATH, headers=dict(target.profile.headers), losses=tuple(writer.found))
 
 
 def _home_body(request: Request, writer: Writer) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def _foreign_body(request: Request, writer: Writer) -> dict[str, Any]:
         if key in writer.profile.pass_fields:
             body[key] = value
         else:
-            writer.lose(key, "unknown to this upstream")
+            writer.drop(key, "unknown to this upstream")
     for key in request.server or ():
-        writer.lose(key, "a setting of the client's own provider", semantic=False)
+        writer.hint(key, "a setting of the client's own provider")
     if request.speed is not None:
-        writer.lose("speed", "not taken by this upstream", semantic=False)
+        writer.hint("speed", "not taken by this upstream")
     return body
 
 
@@ -148,14 +148,14 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
         where = f"{path}.function.parameters"
         drops = profile.schema_drops if home else (*profile.schema_drops, *_TRANSLATED_DROPS)
         inner["parameters"] = for_openai(
-            tool.schema, strict=strict, drops=drops, losses=writer.losses, path=where, growth=writer.growth
+            tool.schema, strict=strict, drops=drops, losses=writer.found, path=where, growth=writer.growth
         )
     if tool.strict is not None and profile.strict_tools:
         inner["strict"] = tool.strict
     else:
         inner.pop("strict", None)
         if tool.strict:
-            writer.lose(f"{path}.function.strict", "this upstream does not enforce schemas", semantic=False)
+            writer.hint(f"{path}.function.strict", "this upstream does not enforce schemas")
     if tool.deferred and not home:
         writer.emulate(f"{path}.defer_loading", "the tool is loaded at once")
     entry: dict[str, Any] = {"type": "function", "function": inner}
@@ -165,7 +165,7 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
         if home:
             entry[key] = value
         else:
-            writer.lose(f"{path}.{key}", "unknown to this upstream", semantic=False)
+            writer.hint(f"{path}.{key}", "unknown to this upstream")
     return entry
 
 
@@ -178,9 +178,9 @@ def _hosted(body: dict[str, Any], tool: Tool, path: str, writer: Writer, *, home
         writer.emulate(path, "the hosted web search of this upstream is used")
         for key in tool.config or {}:
             if key not in _SEARCH_SETTINGS:
-                writer.lose(f"{path}.{key}", "web search here has no such setting", semantic=False)
+                writer.hint(f"{path}.{key}", "web search here has no such setting")
         return None
-    writer.lose(path, f"{tool.hosted or tool.name} runs only at its own provider")
+    writer.drop(path, f"{tool.hosted or tool.name} runs only at its own provider")
     return None
 
 
@@ -257,7 +257,7 @@ def _prefill(body: dict[str, Any], messages: list[dict[str, Any]], request: Requ
     elif profile.prefill_body:
         body.update(profile.prefill_body)
     else:
-        writer.lose("messages", "the upstream may answer anew instead of continuing the last message", semantic=False)
+        writer.hint("messages", "the upstream may answer anew instead of continuing the last message")
 
 
 def _put_stream(body: dict[str, Any], request: Request, writer: Writer) -> None:
@@ -283,7 +283,7 @@ def _without(body: dict[str, Any], profile: Profile, writer: Writer) -> dict[str
     nested = [(outer, inner) for outer, _, inner in (name.partition(".") for name in profile.drop_fields) if inner]
     top = {key for key in body if key in plain and key not in ("model", "messages")}
     for key in sorted(top):
-        writer.lose(key, "refused by this upstream", semantic=False)
+        writer.hint(key, "refused by this upstream")
 
     def cleaned(value: dict[str, Any]) -> dict[str, Any]:
         fresh = {key: item for key, item in value.items() if key not in plain}

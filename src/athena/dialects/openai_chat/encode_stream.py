@@ -7,7 +7,6 @@ is overwritten by any later chunk, so it comes last. Text takes a prepared path:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entry, text_entry
-from athena.dialects.openai_chat.errors import encode_error_value, json_bytes
+from athena.dialects.openai_chat.errors import encode_error_value
 from athena.dialects.openai_chat.media import annotation_of, url_of_source
 from athena.dialects.openai_chat.usage import encode_usage
 from athena.dialects.openai_chat.vocabulary import FINISH_WORDS, NAME, REASONING_MARK
@@ -25,6 +24,7 @@ from athena.model.events import (
     Event,
     Extra,
     Finish,
+    KeepAlive,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -51,6 +51,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
+from athena.wire.surrogates import encode_json
 
 DONE = b"data: [DONE]\n\n"
 _escape = msgspec.json.encode
@@ -119,13 +120,34 @@ class ChatStreamEncoder:
     def feed(self, events: list[Event]) -> bytes:
         """The bytes these events bring."""
         out: list[bytes] = []
-        steps = _STEPS
         for event in events:
             if self._ended:
                 break
-            step = steps.get(type(event))
-            if step is not None:
-                step(self, event, out)
+            match event:
+                case TextDelta():
+                    self._text(event, out)
+                case ToolCallDelta():
+                    self._call_delta(event, out)
+                case ThinkingDelta():
+                    self._thinking(event, out)
+                case ToolCallStart():
+                    self._call_start(event, out)
+                case ToolCallComplete():
+                    self._call_complete(event, out)
+                case WholePart():
+                    self._part(event, out)
+                case Extra():
+                    self._keep(event, out)
+                case Done():
+                    self._done(event, out)
+                case Error():
+                    self._error(event, out)
+                case Start():
+                    self._start(event)
+                case KeepAlive():
+                    pass  # the shell keeps streams open by comments of its own
+                case _:
+                    assert_never(event)
         return b"".join(out)
 
     # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -141,7 +163,7 @@ class ChatStreamEncoder:
         }
         if self._same and event.extras:
             head.update(event.extras)
-        self._prefix = b"data: " + json_bytes(head)[:-1]
+        self._prefix = b"data: " + encode_json(head)[:-1]
 
     def _choice(self, index: int, out: list[bytes], content: bytes = b'""') -> _Choice:
         """The choice; its first chunk names the role."""
@@ -168,7 +190,7 @@ class ChatStreamEncoder:
             self._extra = None
         if self._usage_wanted:
             record["usage"] = None
-        out.append(b"%b,%b\n\n" % (self._prefix, json_bytes(record)[1:]))
+        out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
     def _laden(self, choice: _Choice) -> bool:
         """Do fields of the upstream wait for the next chunk?"""
@@ -189,7 +211,7 @@ class ChatStreamEncoder:
             try:
                 out += (choice.text_head, _escape(event.text), self._tail)
             except UnicodeEncodeError:
-                out += (choice.text_head, json_bytes(event.text), self._tail)
+                out += (choice.text_head, encode_json(event.text), self._tail)
 
     def _thinking(self, event: ThinkingDelta, out: list[bytes]) -> None:
         choice = self._choices.get(event.choice) or self._choice(event.choice, out)
@@ -262,7 +284,7 @@ class ChatStreamEncoder:
         try:
             out += (call.head, _escape(event.arguments), call.tail)
         except UnicodeEncodeError:
-            out += (call.head, json_bytes(event.arguments), call.tail)
+            out += (call.head, encode_json(event.arguments), call.tail)
 
     def _call_complete(self, event: ToolCallComplete, out: list[bytes]) -> None:
         call = self._calls.get(event.call)
@@ -295,13 +317,13 @@ class ChatStreamEncoder:
                 image = image_entry(part)
                 self._chunk(choice, {"images": [{**image, "index": choice.images}]}, out)
                 choice.images += 1
-            case Audio():
+            case Audio(source=None | Base64()) | Audio(transcript=str()):
                 self._chunk(choice, {"audio": audio_value(part, self._context.seed)}, out)
             case Text() | Refusal():
                 self._text(TextDelta(part.text, event.choice, isinstance(part, Refusal)), out)
             case Foreign() if self._same and part.dialect == NAME:
                 self._chunk(choice, {"content": [part.raw]}, out)
-            case Image() | Document() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
+            case Image() | Document() | Audio() | Video() | Thinking() | ToolCall() | ToolResult() | Foreign():
                 lose_part(part, self._context)
             case _:
                 assert_never(part)
@@ -349,29 +371,14 @@ class ChatStreamEncoder:
 
     def _usage(self, usage: Usage, out: list[bytes]) -> None:
         record = {"choices": [], "usage": encode_usage(usage, same_dialect=self._same)}
-        out.append(b"%b,%b\n\n" % (self._prefix, json_bytes(record)[1:]))
+        out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
     def _error(self, event: Error, out: list[bytes]) -> None:
         if not event.fatal:
             return
-        out.append(b"data: %b\n\n" % json_bytes({"error": encode_error_value(event)}))
+        out.append(b"data: %b\n\n" % encode_json({"error": encode_error_value(event)}))
         out.append(DONE)
         self._ended = True
-
-
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[ChatStreamEncoder, Any, list[bytes]], None]] = {
-    TextDelta: ChatStreamEncoder._text,
-    ThinkingDelta: ChatStreamEncoder._thinking,
-    ToolCallStart: ChatStreamEncoder._call_start,
-    ToolCallDelta: ChatStreamEncoder._call_delta,
-    ToolCallComplete: ChatStreamEncoder._call_complete,
-    WholePart: ChatStreamEncoder._part,
-    Extra: ChatStreamEncoder._keep,
-    Done: ChatStreamEncoder._done,
-    Error: ChatStreamEncoder._error,
-    Start: lambda encoder, event, out: encoder._start(event),
-}
 
 
 def is_legacy(raw: dict[str, Any] | None) -> bool:

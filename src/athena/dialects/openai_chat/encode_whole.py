@@ -20,12 +20,12 @@ from athena.dialects.openai_chat.encode_stream import (
     lose_part,
     note_explanation,
 )
-from athena.dialects.openai_chat.errors import encode_error, json_bytes
+from athena.dialects.openai_chat.errors import encode_error
 from athena.dialects.openai_chat.media import annotation_of
 from athena.dialects.openai_chat.usage import encode_usage
 from athena.dialects.openai_chat.vocabulary import NAME, REASONING_MARK
 from athena.model.answer import Answer, Choice
-from athena.model.events import Done, Error, Event, Finish
+from athena.model.events import Done, Event, Finish, is_failure, is_terminal
 from athena.model.parts import (
     Audio,
     Base64,
@@ -42,6 +42,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
+from athena.wire.surrogates import encode_json
 
 
 class ChatWholeEncoder:
@@ -57,13 +58,13 @@ class ChatWholeEncoder:
         if self._ended:
             return b""
         for position, event in enumerate(events):
-            if isinstance(event, Error) and event.fatal:
+            if is_failure(event):
                 self._ended = True
                 return encode_error(event).body
-            if isinstance(event, Done) and event.last:
+            if is_terminal(event):
                 self._ended = True
                 self._builder.feed(events[: position + 1])
-                return json_bytes(encode_answer(self._builder.answer(), self._context))
+                return encode_json(encode_answer(self._builder.answer(), self._context))
         self._builder.feed(events)
         return b""
 
@@ -141,11 +142,11 @@ class _Said:
                     self.slots["tool_calls"].append(_call(part))
             case Image(source=Base64() | Url()):
                 self.slots["images"].append(image_entry(part))
-            case Audio():
+            case Audio(source=None | Base64()) | Audio(transcript=str()):
                 self.audio = audio_value(part, context.seed)
             case Foreign() if context.same_dialect and part.dialect == NAME:
                 self.chunks.append(part.raw)
-            case Image() | Document() | Video() | ToolResult() | Foreign():
+            case Image() | Document() | Audio() | Video() | ToolResult() | Foreign():
                 lose_part(part, context)
             case _:
                 assert_never(part)

@@ -15,6 +15,7 @@ import msgspec
 from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
 from athena.errors import ErrorKind
 from athena.model.events import Error
+from athena.wire.surrogates import encode_json
 
 _KIND_OF_WORD: dict[str, ErrorKind] = {
     "context_length_exceeded": "context_length",
@@ -134,22 +135,4 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
         headers["retry-after-ms"] = f"{error.retry_after * 1000:.0f}"
-    return HttpError(status, json_bytes({"error": encode_error_value(error)}), headers)
-
-
-def json_bytes(value: object) -> bytes:
-    """JSON that can always be sent: text that UTF-8 can not hold is escaped or replaced."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_sendable(value))
-
-
-def _sendable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_sendable(key): _sendable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_sendable(item) for item in value]
-    return value
+    return HttpError(status, encode_json({"error": encode_error_value(error)}), headers)

@@ -6,7 +6,6 @@ stay raw JSON text, so a server that sends them as an object does not make us re
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 import msgspec
@@ -122,21 +121,6 @@ decode_text_only = msgspec.json.Decoder(TextOnlyChunk).decode
 decode_chunk = msgspec.json.Decoder(Chunk).decode
 decode_value = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
-
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
-
-
-def mended(payload: bytes) -> bytes | None:
-    """The payload with lone escaped surrogates replaced; None when it holds none.
-
-    A server that cuts an emoji in half between two chunks writes legal JSON that no UTF-8 can hold.
-    """
-    if b"\\ud" not in payload and b"\\uD" not in payload:
-        return None
-    fixed = _LONE_SURROGATE.sub(rb"\\ufffd", payload)
-    return None if fixed == payload else fixed
 
 
 def arguments_of(raw: msgspec.Raw) -> str:

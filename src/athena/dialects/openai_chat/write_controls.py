@@ -14,10 +14,11 @@ import msgspec
 
 from athena.calls.ids import hashed
 from athena.dialects.base import Target
+from athena.dialects.losses import Losses
 from athena.errors import UnsupportedFeature
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
-from athena.schemas import Growth, for_openai
+from athena.model.request import Request
+from athena.schemas import for_openai
 
 _ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TIERS = {"standard_only": "default", "standard": "default"}
@@ -25,31 +26,16 @@ _FORMAT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _USER_ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 
 
-class Writer:
-    """What writing needs and what it could not say."""
+class Writer(Losses):
+    """What writing needs, and what it could not say."""
 
-    __slots__ = ("growth", "instructions", "losses", "profile", "strict")
+    __slots__ = ("instructions", "profile")
 
     def __init__(self, target: Target) -> None:
+        super().__init__(strict=target.strict)
         self.profile = target.profile
-        self.strict = target.strict
-        self.losses: list[Loss] = []
-        self.growth = Growth()
         self.instructions: list[str] = []
         """Lines to add to the system text, for what the upstream has no field for."""
-
-    def lose(self, path: str, reason: str, *, semantic: bool = True) -> None:
-        """Report something that is not sent; in strict mode the request is refused if it mattered."""
-        if semantic and self.strict:
-            raise UnsupportedFeature(f"{path}: {reason}", path=path)
-        self.losses.append(Loss(path, reason, minor=not semantic))
-
-    def repair(self, path: str, reason: str) -> None:
-        """Report something that was put right."""
-        self.losses.append(Loss(path, reason, "repaired"))
-
-    def emulate(self, path: str, reason: str) -> None:
-        self.losses.append(Loss(path, reason, "emulated"))
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -92,7 +78,7 @@ def _logprobs(request: Request, writer: Writer) -> dict[str, Any]:
     if request.logprobs is None:
         return {}
     if not writer.profile.logprobs:
-        writer.lose("logprobs", "not taken by this upstream")
+        writer.drop("logprobs", "not taken by this upstream")
         return {}
     return {"logprobs": True, **({"top_logprobs": request.logprobs} if request.logprobs else {})}
 
@@ -155,7 +141,7 @@ def _more(budget: int) -> str:
 def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
     effort, profile = _effort_of(request), writer.profile
     if profile.reasoning_control != "openrouter" and request.reasoning.visible is False:
-        writer.lose("reasoning.display", "this upstream can not be told to keep its reasoning to itself", semantic=False)
+        writer.hint("reasoning.display", "this upstream can not be told to keep its reasoning to itself")
     if effort is None:
         if request.reasoning.visible is not None and profile.reasoning_control == "openrouter":
             return {"reasoning": {"exclude": not request.reasoning.visible}}
@@ -176,7 +162,7 @@ def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
             return {**switch, **({"reasoning_effort": wanted} if said and not off and wanted is not None else {})}
         case "template":
             return {"chat_template_kwargs": {profile.template_switch: not off}, **budget}
-    writer.lose("reasoning", "this upstream has no switch for reasoning", semantic=False)
+    writer.hint("reasoning", "this upstream has no switch for reasoning")
     return {}
 
 
@@ -215,7 +201,7 @@ def _output(request: Request, writer: Writer) -> dict[str, Any]:
         if output.schema is not None:
             strict = bool(output.strict)
             inner["schema"] = (
-                for_openai(output.schema, strict=True, losses=writer.losses, path="response_format", growth=writer.growth)
+                for_openai(output.schema, strict=True, losses=writer.found, path="response_format", growth=writer.growth)
                 if strict
                 else output.schema
             )
@@ -238,7 +224,7 @@ def _output(request: Request, writer: Writer) -> dict[str, Any]:
         if profile.verbosity:
             body["verbosity"] = output.verbosity
         else:
-            writer.lose("verbosity", "not taken by this upstream", semantic=False)
+            writer.hint("verbosity", "not taken by this upstream")
     if output.modalities:
         body["modalities"] = [mode.lower() for mode in output.modalities]
     if output.audio is not None:
@@ -255,7 +241,7 @@ def _cache(request: Request, writer: Writer) -> dict[str, Any]:
         if profile.cache_key or "prompt_cache_key" in profile.pass_fields:
             body["prompt_cache_key"] = cache.key
         else:
-            writer.lose("prompt_cache_key", "not taken by this upstream", semantic=False)
+            writer.hint("prompt_cache_key", "not taken by this upstream")
     if cache.mark is not None and profile.cache_marks == "cache_control":
         body.update(mark_fields(cache.mark.ttl_seconds, profile))
     return body
@@ -275,7 +261,7 @@ def _end_user(request: Request, writer: Writer) -> dict[str, Any]:
     if user is None:
         return {}
     if field is None:
-        writer.lose("user", "not taken by this upstream", semantic=False)
+        writer.hint("user", "not taken by this upstream")
         return {}
     if (field == "safety_identifier" and len(user) > 128) or (field == "user_id" and not _USER_ID.fullmatch(user)):
         user = hashed(user, 32)
@@ -288,7 +274,7 @@ def _metadata(request: Request, writer: Writer) -> dict[str, Any]:
         return {}
     if writer.profile.metadata:
         return {"metadata": request.metadata}
-    writer.lose("metadata", "not taken by this upstream", semantic=False)
+    writer.hint("metadata", "not taken by this upstream")
     return {}
 
 
@@ -298,7 +284,7 @@ def _tier(request: Request, writer: Writer) -> dict[str, Any]:
         return {}
     tier = tier if tier in profile.tiers else _TIERS.get(tier, tier)
     if not profile.tier or (profile.tiers and tier not in profile.tiers):
-        writer.lose("service_tier", f"{tier} is not a tier of this upstream", semantic=False)
+        writer.hint("service_tier", f"{tier} is not a tier of this upstream")
         return {}
     return {"service_tier": tier}
 

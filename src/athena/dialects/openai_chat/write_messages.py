@@ -67,7 +67,7 @@ class MessageWriter:
         role = "developer" if self._profile.developer_role else "system"
         texts = [part for part in parts if isinstance(part, Text)]
         if len(texts) < len(parts):
-            self._writer.lose("system", "only text can stand in instructions")
+            self._writer.drop("system", "only text can stand in instructions")
         return {"role": role, "content": self._text_content(texts, "\n\n", "system")}
 
     def turns(self, turns: tuple[Turn, ...]) -> list[Message]:
@@ -103,7 +103,7 @@ class MessageWriter:
                 case Text():
                     texts.append(part)
                     if part.citations and not self._home:
-                        self._writer.lose(f"{path}.citations", "history has no citations here", semantic=False)
+                        self._writer.hint(f"{path}.citations", "history has no citations here")
                 case Refusal():
                     refusals.append(part.text)
                 case ToolCall():
@@ -116,7 +116,7 @@ class MessageWriter:
                 case Thinking():
                     pass  # written last, where the upstream takes it
                 case Image() | Document() | Video() | ToolResult() | Citation():
-                    self._writer.lose(path, f"{type(part).__name__.lower()} in an assistant message")
+                    self._writer.drop(path, f"{type(part).__name__.lower()} in an assistant message")
                 case _:
                     assert_never(part)
         if refusals and not self._home:
@@ -140,7 +140,7 @@ class MessageWriter:
             texts.append(Text(text=part.transcript))
             self._writer.emulate(path, "audio of an earlier answer is sent as its transcript")
         else:
-            self._writer.lose(path, "audio of an earlier answer can not be sent")
+            self._writer.drop(path, "audio of an earlier answer can not be sent")
 
     def _unless_empty(self, message: Message, turn: Turn, path: str) -> Message | None:
         """A message without text and calls: only where the client itself wrote it so, or for the reasoning it carries."""
@@ -208,7 +208,7 @@ class MessageWriter:
             self._put_own_thinking(message, turn, thoughts, text)
         elif not self._must_think(turn):
             if text:
-                self._writer.lose(path, "reasoning of earlier turns is not sent to this upstream", semantic=False)
+                self._writer.hint(path, "reasoning of earlier turns is not sent to this upstream")
         elif profile.reasoning_replay == "details":
             self._put_details(message, turn, thoughts, text)
         elif profile.reasoning_replay == "chunks":
@@ -303,19 +303,26 @@ class MessageWriter:
             return raw
         shown: list[Part] = []
         for inner in part.parts:
-            if isinstance(inner, Text):
-                shown.append(inner)
-            elif isinstance(inner, Document) and isinstance(inner.source, InlineText):
-                shown.append(Text(text=_titled(inner.title, inner.source.text)))
-            elif self._profile.images_in_results and isinstance(inner, Image):
-                shown.append(inner)
-            elif isinstance(inner, Image | Document | Audio | Video):
-                kind = type(inner).__name__.lower()
-                shown.append(Text(text=f"[{kind}: see the next message]"))
-                behind += [Text(text=f"[{kind} from tool call {part.call_id}]"), inner]
-                self._writer.emulate(path, f"{kind} in a tool result follows in a user message")
-            elif isinstance(inner, Foreign):
-                self._foreign(inner, path)
+            match inner:
+                case Text():
+                    shown.append(inner)
+                case Refusal():
+                    shown.append(Text(text=inner.text))
+                case Document(source=InlineText() as source):
+                    shown.append(Text(text=_titled(inner.title, source.text)))
+                case Image() if self._profile.images_in_results:
+                    shown.append(inner)
+                case Image() | Document() | Audio() | Video():
+                    kind = type(inner).__name__.lower()
+                    shown.append(Text(text=f"[{kind}: see the next message]"))
+                    behind += [Text(text=f"[{kind} from tool call {part.call_id}]"), inner]
+                    self._writer.emulate(path, f"{kind} in a tool result follows in a user message")
+                case Foreign():
+                    self._foreign(inner, path)
+                case Thinking() | ToolCall() | ToolResult() | Citation():
+                    self._writer.drop(path, f"{type(inner).__name__.lower()} in a tool result")
+                case _:
+                    assert_never(inner)
         if not shown and part.structured is not None:
             shown.append(Text(text=msgspec.json.encode(part.structured).decode()))
         content = self._result_content(part, shown, path)
@@ -416,7 +423,7 @@ class MessageWriter:
                 )
                 raise UnsupportedFeature(f"{path}: {why}", path=path)
             case Citation() | Thinking():
-                self._writer.lose(path, f"{type(part).__name__.lower()} in a user message", semantic=False)
+                self._writer.hint(path, f"{type(part).__name__.lower()} in a user message")
                 return None
             case ToolCall() | ToolResult():
                 raise UnsupportedFeature(f"{path}: {type(part).__name__} has no place in a user message", path=path)
@@ -442,14 +449,14 @@ class MessageWriter:
     def _foreign(self, part: Foreign, path: str) -> None:
         if part.kind.startswith("compaction"):
             raise UnsupportedFeature(f"{path}: compacted history can be read only by its own provider", path=path)
-        self._writer.lose(path, f"{part.kind} means something only to {part.dialect}")
+        self._writer.drop(path, f"{part.kind} means something only to {part.dialect}")
 
     def _put_extras(self, message: Message, extras: dict[str, Any] | None, path: str) -> None:
         for key, value in (extras or {}).items():
             if self._home:
                 message[key] = value
             else:
-                self._writer.lose(f"{path}.{key}", "unknown to this upstream", semantic=False)
+                self._writer.hint(f"{path}.{key}", "unknown to this upstream")
 
     # -- the whole list ------------------------------------------------------------------------------------------------------
 

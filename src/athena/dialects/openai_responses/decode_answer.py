@@ -11,7 +11,7 @@ right. A call whose item never finished is ended by the end of the response, or 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,6 @@ from athena.dialects.openai_responses.errors import error_of
 from athena.dialects.openai_responses.vocabulary import NAME, OTHER_EVENT
 from athena.model.events import (
     Done,
-    Error,
     Event,
     Extra,
     Finish,
@@ -35,6 +34,7 @@ from athena.model.events import (
     ThinkingDelta,
     Usage,
     WholePart,
+    is_failure,
 )
 from athena.model.parts import Foreign, Opaque
 from athena.wire.sse import is_event_name
@@ -585,8 +585,4 @@ def _says_the_same(shown: str, final: str) -> bool:
 
 def is_failed(out: list[Event]) -> bool:
     """Did the last step end the answer with an error?"""
-    return bool(out) and _is_fatal(out[-1])
-
-
-def _is_fatal(event: Event) -> TypeGuard[Error]:
-    return isinstance(event, Error) and event.fatal
+    return bool(out) and is_failure(out[-1])

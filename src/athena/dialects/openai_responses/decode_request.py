@@ -21,7 +21,12 @@ _EFFORTS: tuple[str, ...] = get_args(Effort)
 
 
 def decode_request(
-    body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, counting: bool = False
+    body: Mapping[str, Any],
+    *,
+    model: str | None = None,
+    stream: bool | None = None,
+    version: str | None = None,
+    counting: bool = False,
 ) -> Request:
     """A client's body. `counting`: the body of the token counter, where model and input may be absent."""
     raw = dict(body)

@@ -10,7 +10,6 @@ say the same. Frames of deltas are prepared when their part opens: one delta is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -18,7 +17,7 @@ import msgspec
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext, estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
-from athena.dialects.openai_responses.errors import encode_error, encode_json, failed_error
+from athena.dialects.openai_responses.errors import encode_error, failed_error
 from athena.dialects.openai_responses.response_object import echo, encode_usage
 from athena.dialects.openai_responses.typed_tools import TypedTools
 from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
@@ -54,6 +53,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.wire.sse import encode_comment
+from athena.wire.surrogates import encode_json
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
@@ -127,11 +127,34 @@ class OutputWriter:
 
     def feed(self, events: list[Event]) -> bytes:
         """The frames of these events; nothing after the terminal one."""
-        steps = _STEPS
         for event in events:
             if self.final is not None:
                 break
-            steps[type(event)](self, event)
+            match event:
+                case TextDelta():
+                    self._text(event)
+                case ToolCallDelta():
+                    self._call_delta(event)
+                case ThinkingDelta():
+                    self._thinking(event)
+                case ToolCallStart():
+                    self._call_start(event)
+                case ToolCallComplete():
+                    self._call_complete(event)
+                case WholePart():
+                    self._whole(event)
+                case Extra():
+                    self._extra(event)
+                case Done():
+                    self._done(event)
+                case Error():
+                    self._error(event)
+                case Start():
+                    self._start(event)
+                case KeepAlive():
+                    self._keep_alive()
+                case _:
+                    assert_never(event)
         frames = b"".join(self._frames)
         self._frames.clear()
         return frames
@@ -177,7 +200,7 @@ class OutputWriter:
         if not self._begun:
             self._start(Start())
 
-    def _keep_alive(self, event: KeepAlive) -> None:
+    def _keep_alive(self) -> None:
         if self._begun and not self._silent:
             self._frames.append(_KEEP_ALIVE)
 
@@ -533,22 +556,6 @@ class OutputWriter:
         self._frame("response.output_item.done", {"output_index": index, "item": whole})
 
 
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[OutputWriter, Any], None]] = {
-    Start: OutputWriter._start,
-    TextDelta: OutputWriter._text,
-    ThinkingDelta: OutputWriter._thinking,
-    ToolCallStart: OutputWriter._call_start,
-    ToolCallDelta: OutputWriter._call_delta,
-    ToolCallComplete: OutputWriter._call_complete,
-    WholePart: OutputWriter._whole,
-    Extra: OutputWriter._extra,
-    Error: OutputWriter._error,
-    Done: OutputWriter._done,
-    KeepAlive: OutputWriter._keep_alive,
-}
-
-
 class WholeEncoder:
     """A whole answer: the final response object, or an error body."""
 
@@ -566,8 +573,3 @@ class WholeEncoder:
         self._ended = True
         error = self._writer.error
         return encode_json(self._writer.final) if error is None else encode_error(error).body
-
-
-def encoder(context: EncodeContext, *, stream: bool) -> OutputWriter | WholeEncoder:
-    """The encoder of one answer."""
-    return OutputWriter(context) if stream else WholeEncoder(context)

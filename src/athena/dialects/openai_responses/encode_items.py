@@ -7,12 +7,12 @@ without its reasoning. So where reasoning had to go, the ids of that turn's item
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from athena.dialects.base import Target
-from athena.dialects.openai_responses.losses import Losses
+from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
@@ -128,25 +128,27 @@ class ItemEncoder:
             return [part.raw]
         if not self._home:
             self._losses.extras(path, part.extras)
-        if isinstance(part, Text):
-            return [self._marked({"type": "input_text", "text": part.text}, part.cache)] if part.text else []
-        if isinstance(part, Refusal):
-            return [{"type": "input_text", "text": part.text}] if part.text else []
-        if isinstance(part, Image):
-            return [
-                self._marked(
-                    {"type": "input_image", "detail": part.detail or "auto", **self._image(part.source, path)}, part.cache
-                )
-            ]
-        if isinstance(part, Document):
-            return self._document(part, path)
-        if isinstance(part, Audio | Video):
-            word = "audio" if isinstance(part, Audio) else "video"
-            raise UnsupportedFeature(f"{path}: this upstream takes no {word}", path=path)
-        if isinstance(part, Foreign):
-            return self._foreign(part, path)
-        if not isinstance(part, Citation):
-            self._losses.drop(path, f"{type(part).__name__} has no place in a user's message")
+        match part:
+            case Text():
+                return [self._marked({"type": "input_text", "text": part.text}, part.cache)] if part.text else []
+            case Refusal():
+                return [{"type": "input_text", "text": part.text}] if part.text else []
+            case Image():
+                image = {"type": "input_image", "detail": part.detail or "auto", **self._image(part.source, path)}
+                return [self._marked(image, part.cache)]
+            case Document():
+                return self._document(part, path)
+            case Audio() | Video():
+                word = "audio" if isinstance(part, Audio) else "video"
+                raise UnsupportedFeature(f"{path}: this upstream takes no {word}", path=path)
+            case Foreign():
+                return self._foreign(part, path)
+            case Citation():
+                self._losses.hint(path, "a user's message has no citations here")
+            case Thinking() | ToolCall() | ToolResult():
+                self._losses.drop(path, f"{type(part).__name__} has no place in a user's message")
+            case _:
+                assert_never(part)
         return []
 
     def _image(self, source: Source, path: str) -> Item:
@@ -211,7 +213,7 @@ class ItemEncoder:
             output = self._content(parts, path)
         if result.is_error:
             # There is no flag for it, and the model has to know.
-            self._losses.emulated(path, "is_error is told by a prefix of the text")
+            self._losses.emulate(path, "is_error is told by a prefix of the text")
             output = _ERROR_PREFIX + output if isinstance(output, str) else _prefixed(output)
         item: Item = {
             "type": "custom_tool_call_output" if result.kind == "custom" else "function_call_output",
@@ -274,12 +276,19 @@ class ItemEncoder:
     def _model_item(self, part: Part, path: str) -> list[Item]:
         if self._home and isinstance(part.raw, dict):
             return [part.raw]
-        if isinstance(part, ToolCall):
-            return [self._call(part, path)]
-        if isinstance(part, Foreign):
-            return self._foreign(part, path)
-        if not isinstance(part, Citation):
-            self._losses.drop(path, f"{type(part).__name__} has no place in an answer's history")
+        match part:
+            case ToolCall():
+                return [self._call(part, path)]
+            case Foreign():
+                return self._foreign(part, path)
+            case Text() | Refusal():
+                return self._said(part, path)
+            case Citation():
+                self._losses.hint(path, "history has no citations here")
+            case Thinking() | Image() | Document() | Audio() | Video() | ToolResult():
+                self._losses.drop(path, f"{type(part).__name__} has no place in an answer's history")
+            case _:
+                assert_never(part)
         return []
 
     def _call(self, call: ToolCall, path: str) -> Item:

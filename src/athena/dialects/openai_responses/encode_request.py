@@ -12,12 +12,12 @@ from typing import Any
 
 from athena.calls.ids import hashed
 from athena.dialects.base import Encoded, Target
+from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.decode_items import decode_input, is_instruction
 from athena.dialects.openai_responses.decode_request import read_instructions, read_settings
 from athena.dialects.openai_responses.decode_tools import decode_tools
 from athena.dialects.openai_responses.encode_items import ItemEncoder
 from athena.dialects.openai_responses.encode_tools import encode_output, encode_tool_choice, encode_tools
-from athena.dialects.openai_responses.losses import Losses
 from athena.dialects.openai_responses.vocabulary import ENCRYPTED_REASONING, MINIMUM_OUTPUT, NAME, OUTPUT_LOGPROBS
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Text
@@ -33,7 +33,7 @@ _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body to POST and what it lost."""
-    losses = Losses(target.strict)
+    losses = Losses(strict=target.strict)
     if request.dialect == NAME and request.raw is not None:
         body = _overlaid(request, target, losses)
     else:
@@ -173,7 +173,7 @@ def _write_sampling(request: Request, target: Target, body: _Body, losses: Losse
 def _write_length(request: Request, target: Target, body: _Body, losses: Losses) -> None:
     limit = request.max_output
     if limit is not None and limit < MINIMUM_OUTPUT:
-        losses.emulated("max_output", f"raised to {MINIMUM_OUTPUT}, the least this API takes")
+        losses.emulate("max_output", f"raised to {MINIMUM_OUTPUT}, the least this API takes")
         limit = MINIMUM_OUTPUT
     _set(body, "max_output_tokens", limit)
 
@@ -188,7 +188,7 @@ def _write_reasoning(request: Request, target: Target, body: _Body, losses: Loss
         body.pop("reasoning", None)
         return
     if wanted.mode == "between_tools" and request.dialect != NAME:
-        losses.emulated("reasoning", "this model can not be told when to think; it is asked for little effort")
+        losses.emulate("reasoning", "this model can not be told when to think; it is asked for little effort")
     _set(reasoning, "effort", _effort(wanted, profile.efforts))
     summary = wanted.summary
     if summary is None and wanted.visible is not False and (wanted.visible or wanted.mode in ("on", "adaptive")):

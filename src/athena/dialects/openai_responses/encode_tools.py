@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from athena.dialects.base import Target, searches_web
-from athena.dialects.openai_responses.losses import Losses
+from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.errors import UnsupportedFeature
 from athena.model.request import Output, Request, Tool, ToolChoice

@@ -22,6 +22,7 @@ from athena.dialects.base import (
 )
 from athena.errors import ErrorKind
 from athena.model.events import Error
+from athena.wire.surrogates import encode_json
 
 _KIND_OF_CODE: dict[str, ErrorKind] = {
     "context_length_exceeded": "context_length",
@@ -118,7 +119,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     return msgspec.structs.replace(error, kind=kind)
 
 
-def encode_error(error: Error) -> HttpError:
+def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as an HTTP answer in OpenAI's form."""
     kind, code = _TYPE_AND_CODE[error.kind]
     if error.kind in ("invalid", "conflict", "permission") or error.code == "unknown_path":
@@ -138,21 +139,3 @@ def failed_error(error: Error) -> dict[str, Any]:
     if code == "rate_limit_exceeded" and error.retry_after is not None and "try again in" not in message.lower():
         message = f"{message.rstrip('.')}. Please try again in {error.retry_after:g}s."
     return {"code": code, "message": message}
-
-
-def encode_json(value: Any) -> bytes:
-    """JSON bytes; a lone surrogate, which UTF-8 can not hold, becomes a question mark rather than the end of a stream."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_cleaned(value))
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_cleaned(entry) for entry in value]
-    return value

@@ -13,9 +13,9 @@ import msgspec
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_responses.encode_tools import encode_tool_choice
-from athena.dialects.openai_responses.errors import encode_json
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.model.events import Start, Usage
+from athena.wire.surrogates import encode_json
 
 _ECHOED: tuple[tuple[str, Any], ...] = (
     ("background", False),

@@ -12,8 +12,8 @@ import msgspec
 
 from athena.formats.bodies.json_text import JsonPipe, strict_json
 from athena.formats.bodies.json_tokens import STRING
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
+from athena.formats.machine.writer import CallWriter
 from athena.wire.json_span import is_json_object
 
 _FENCE_END = Lexer(("\n", "{"))

@@ -7,8 +7,8 @@ have. Whatever follows the last call is text.
 from __future__ import annotations
 
 from athena.formats.bodies.named import Fields, read_named_calls
-from athena.formats.scanner import Declined, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import Declined, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 BARE_FIELDS = Fields(others=("type", "index"), needs_arguments=True)
 _LINE_END = ("\n",)

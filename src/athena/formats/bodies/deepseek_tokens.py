@@ -6,10 +6,10 @@ prompt.
 
 from __future__ import annotations
 
-from athena.formats.base import Opener
 from athena.formats.bodies.headed import Head, Headed, HeadedReader
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Opener
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 
 def spellings(words: str) -> tuple[str, ...]:

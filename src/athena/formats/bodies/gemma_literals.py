@@ -15,9 +15,9 @@ import msgspec
 from athena.formats.bodies.arguments import json_value, skip_to
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.json_tokens import NUMBER
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.value_types import ANYTHING, ValueType, typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.value_types import ANYTHING, ValueType, typed_json
+from athena.formats.machine.writer import CallWriter
 
 CALL = "call:"
 _KEY_RUN = re.compile(r"\s*[\w.$@\-/ ]*")

@@ -14,8 +14,8 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.near_misses import too_often
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 SECTIONS_AT_ONCE = 2
 """How often a section's opening may be repeated before its first call: looking ahead is bounded."""

@@ -8,11 +8,8 @@ every moment the beginning of a valid value: nothing ever has to be taken back.
 
 from __future__ import annotations
 
-import json
 import re
 from json.encoder import encode_basestring
-
-import msgspec
 
 from athena.formats.bodies.json_tokens import (
     AFTER_ITEM,
@@ -43,7 +40,8 @@ from athena.formats.bodies.json_tokens import (
     TOP,
     WIDE,
 )  # fmt: skip
-from athena.formats.scanner import Run
+from athena.formats.machine.scanner import Run
+from athena.wire.surrogates import lossless_json
 
 _SINGLE = Run(r"[^'\"\\\x00-\x1f]")
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}+")
@@ -421,8 +419,4 @@ def quoted(text: str) -> str:
     """A JSON string literal."""
     if text.isascii():
         return encode_basestring(text)
-    try:
-        return msgspec.json.encode(text).decode()
-    except UnicodeEncodeError:
-        # A lone surrogate can only be written escaped.
-        return json.dumps(text)
+    return lossless_json(text).decode()

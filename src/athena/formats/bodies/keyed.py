@@ -12,8 +12,8 @@ import msgspec
 
 from athena.formats.bodies.near_misses import no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=|]+")
 

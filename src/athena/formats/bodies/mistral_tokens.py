@@ -7,8 +7,8 @@ from athena.calls.ids import hashed
 from athena.formats.bodies.arguments import end_of_block, json_arguments, skip_to
 from athena.formats.bodies.named import read_named_calls
 from athena.formats.bodies.near_misses import SPACE, unlike
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 CALLS = "[TOOL_CALLS]"
 CALLS_END = "[/TOOL_CALLS]"

@@ -12,8 +12,8 @@ import re
 import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
+from athena.formats.machine.writer import CallWriter
 
 
 class Fields(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from athena.formats.bodies.arguments import pump
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.python_literals import python_to_json
 from athena.formats.bodies.python_span import PythonSpan
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")

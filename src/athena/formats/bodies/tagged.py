@@ -16,9 +16,9 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
-from athena.formats.value_types import ValueType, is_json, typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.value_types import ValueType, is_json, typed_json
+from athena.formats.machine.writer import CallWriter
 
 TEXT = ValueType(frozenset({"string"}))
 

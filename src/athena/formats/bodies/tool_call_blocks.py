@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
-from athena.formats.base import Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import no_json, no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Opener
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 BEGIN = "<tool_call>"
 END = "</tool_call>"

@@ -311,7 +311,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     sse_dir: str = ""
     """Directory for one file of raw frames per stream, for reports and replay, with configured keys masked; empty: none."""
     transformations: bool = False
-    """Log every change that a request or an answer went through."""
+    """Log at info every change that a request or its answer went through: its place, what was done and why, no values."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -43,7 +44,8 @@ class KnownTargets:
 
 def upstream_origin(upstream: Upstream) -> Origin:
     """Where an upstream's connections lead."""
-    tls = TlsSettings(ca_file=upstream.ca_file, verify=upstream.verify)
+    ca_file = str(Path(upstream.ca_file).expanduser()) if upstream.ca_file is not None else None
+    tls = TlsSettings(ca_file=ca_file, verify=upstream.verify)
     proxy = upstream.proxy.reveal() if upstream.proxy is not None else None
     origin, _ = parse_base_url(upstream.base_url.partition("?")[0], tls=tls, proxy=proxy)
     return origin

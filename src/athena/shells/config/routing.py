@@ -15,9 +15,9 @@ from athena.bounded_cache import BoundedCache
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
 from athena.formats.declared.description import FormatDescription
-from athena.formats.detect import detect_format
-from athena.formats.policies import Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.detect import detect_format
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.model.limits import Limits as CoreLimits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
@@ -33,7 +33,6 @@ from athena.shells.config.model import (
     Policy,
     TimeoutOverrides,
     Timeouts,
-    ToolAdapter,
     ToolMode,
     Upstream,
 )
@@ -221,7 +220,7 @@ class Router:
             limits=config.limits.core(settings.section_limit_kb),
             context_limit_kb=rule.context_limit_kb or settings.context_limit_kb,
             policy=rule.policy or config.tool_adapter.policy,
-            prompted_options=prompted_options(config.tool_adapter, rule, rule.echo or config.echo),
+            prompted_options=_prompted_options(config, rule),
             may_switch=(target.tools or rule.tools) == "auto",
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
@@ -270,8 +269,9 @@ def _sources(config: Config) -> set[FormatSource]:
     return {one for one in wanted if isinstance(one, FormatSource)}
 
 
-def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "text") -> PromptedOptions:
+def _prompted_options(config: Config, rule: ModelRule) -> PromptedOptions:
     """The tool adapter's settings for the models of one rule."""
+    adapter = config.tool_adapter
     return PromptedOptions(
         policy=rule.policy or adapter.policy,
         style=adapter.style,
@@ -287,7 +287,8 @@ def prompted_options(adapter: ToolAdapter, rule: ModelRule, echo: EchoRule = "te
         reask=adapter.reask or adapter.retry_required,
         invalid=adapter.invalid_arguments,
         repair=rule.repair,
-        echo=echo,
+        echo=rule.echo or config.echo,
+        prompt_bytes=config.limits.prompt_bytes,
     )
 
 

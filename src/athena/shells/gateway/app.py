@@ -59,7 +59,7 @@ from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
-from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, write_line
+from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, Transformations, write_line
 from athena.shells.logs import log_refusal, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
@@ -152,6 +152,7 @@ class Gateway:
                 self._numbers,
                 self._lines,
                 RawStreams(config.log.sse_dir, self._secrets),
+                *((Transformations(),) if config.log.transformations else ()),
             ),
             wall_clock=time.time,
         )
@@ -258,7 +259,7 @@ class Gateway:
                 return
             if asks_for_socket(client.method, client.headers):
                 raise socket_refused()
-            if door is None:
+            if door is None or (door.action == "metrics" and not self.config.metrics.enabled):
                 raise unknown_path(path)
             if client.method not in door.methods:
                 allowed = " or ".join(door.methods)

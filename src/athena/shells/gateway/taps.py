@@ -16,6 +16,8 @@ from athena.shells.logs import BODY_LOG, log_body
 
 LOG = logging.getLogger("athena")
 LINE_LOG = logging.getLogger("athena.request")
+_TRANSFORMATIONS_SHOWN = 200
+"""Changes of one request that are written one by one: a client decides how many there are."""
 
 
 def write_line(record: Record) -> None:
@@ -100,10 +102,10 @@ class RequestNumbers(Tap):
             metrics.unchecked_calls.labels(record.upstream, reason).inc(count)
         if details.prompted_style:
             metrics.prompted.labels(record.upstream, details.prompted_style).inc()
-        for action, count in details.losses.items():
-            metrics.losses.labels(action).inc(count)
-        for action, count in details.answer_losses.items():
-            metrics.answer_losses.labels(action).inc(count)
+        for loss in details.losses:
+            metrics.losses.labels(loss.action).inc()
+        for loss in details.answer_losses:
+            metrics.answer_losses.labels(loss.action).inc()
         for code, count in details.notes.items():
             metrics.format_errors.labels(record.format or "standard", code).inc(count)
 
@@ -121,6 +123,34 @@ class RequestNumbers(Tap):
             metrics.detections.labels(record.format).inc()
         if record.echoes:
             metrics.echoes.labels(record.upstream, model, details.echo_rule).inc(record.echoes)
+
+
+class Transformations(Tap):
+    """Writes a line for each change that a request or its answer went through (`log.transformations`). One for all requests."""
+
+    def wants_bodies(self) -> bool:
+        """Never: a change is told by its place and its reason."""
+        return False
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
+        """Itself."""
+        return self
+
+    def over(self, record: Record) -> None:
+        """Write them."""
+        details = record.details
+        changes = [("request", loss) for loss in details.losses] + [("answer", loss) for loss in details.answer_losses]
+        for side, loss in changes[:_TRANSFORMATIONS_SHOWN]:
+            place = loss.path or side
+            fields = {
+                "request_id": record.request_id, "side": side, "path": place, "action": loss.action, "reason": loss.reason,
+            }  # fmt: skip
+            LOG.info(
+                "request %s: %s of the %s %s: %s",
+                record.request_id, place, side, loss.action, loss.reason, extra={"fields": fields},
+            )  # fmt: skip
+        if len(changes) > _TRANSFORMATIONS_SHOWN:
+            LOG.info("request %s: and %d more changes", record.request_id, len(changes) - _TRANSFORMATIONS_SHOWN)
 
 
 class RawStreams:

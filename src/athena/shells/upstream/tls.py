@@ -1,4 +1,4 @@
-"""TLS contexts: system CAs, a CA file on top, verification that only an explicit setting turns off."""
+"""TLS contexts: the system's CAs or those of a file, verification that only an explicit setting turns off."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ class TlsContexts:
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """A fresh context."""
-    context = ssl.create_default_context()
+    try:
+        # With a file, the system's authorities are not loaded: nobody but the file's own is trusted.
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except (OSError, ssl.SSLError) as cause:
+        raise ConfigError(f"ca_file {settings.ca_file!r} can not be used: {cause}", code="invalid_ca_file") from cause
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    if settings.ca_file is not None:
-        try:
-            context.load_verify_locations(cafile=settings.ca_file)
-        except (OSError, ssl.SSLError) as cause:
-            raise ConfigError(f"ca_file {settings.ca_file!r} can not be used: {cause}", code="invalid_ca_file") from cause
     if not settings.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -11,14 +11,14 @@ import re
 from collections.abc import Sequence
 
 from athena.errors import AthenaError, UsageError
-from athena.formats.base import Format
-from athena.formats.call_reading import CallReading
-from athena.formats.policies import Counts, Policies
-from athena.formats.recognizer import Candidate, Meaning, Recognizer, Search, recognizer
-from athena.formats.scanner import TICKS_AT_ONCE, Scanner
-from athena.formats.speech import Channel, Speech
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import CallWriter, Guard, Output, Seed
+from athena.formats.machine.base import Format
+from athena.formats.machine.call_reading import CallReading
+from athena.formats.machine.policies import Counts, Policies
+from athena.formats.machine.recognizer import Candidate, Meaning, Recognizer, Search, recognizer
+from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
+from athena.formats.machine.speech import Channel, Speech
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import CallWriter, Guard, Output, Seed
 from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from athena.formats.value_types import ToolBook, ValueType, typed_json
+from athena.formats.machine.value_types import ToolBook, ValueType, typed_json
 from athena.wire.json_span import is_json_object
 
 WRAPPER_KEYS = ("arguments", "input", "parameters", "properties")

@@ -17,12 +17,12 @@ from athena.calls.ids import synthesized_id
 from athena.formats import get_format
 from athena.formats.declared.build import declared_recognizer
 from athena.formats.declared.description import FormatDescription
-from athena.formats.engine import TextParser
-from athena.formats.policies import Counts, Policies
-from athena.formats.recognizer import Recognizer, recognizer
-from athena.formats.speech import Channel
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import Guard
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import Counts, Policies
+from athena.formats.machine.recognizer import Recognizer, recognizer
+from athena.formats.machine.speech import Channel
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import Guard
 from athena.model.events import (
     Done,
     Error,

@@ -15,8 +15,8 @@ from functools import cache, lru_cache
 import msgspec
 
 from athena.bounded_cache import BoundedCache
-from athena.formats.base import Format, Opener
-from athena.formats.scanner import TICKS_AT_ONCE, Lexer
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.scanner import TICKS_AT_ONCE, Lexer
 
 _CONTROL = ("<|", "<｜")
 """How control tokens begin, which mean the same in every family."""

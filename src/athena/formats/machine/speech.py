@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from athena.formats.code_spans import CodeSpans
-from athena.formats.policies import Policies
-from athena.formats.recognizer import Meaning, Recognizer
-from athena.formats.writer import Output
+from athena.formats.machine.code_spans import CodeSpans
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.recognizer import Meaning, Recognizer
+from athena.formats.machine.writer import Output
 
 Channel = Literal["text", "reasoning"]
 

@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.formats.scanner import Scanner, Steps
-from athena.formats.writer import CallWriter, NewId
+from athena.formats.machine.scanner import Scanner, Steps
+from athena.formats.machine.writer import CallWriter, NewId
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

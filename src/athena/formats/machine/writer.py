@@ -15,10 +15,10 @@ import msgspec
 from athena.calls.ids import synthesized_id
 from athena.errors import LimitExceeded
 from athena.formats.bodies.json_text import quoted
-from athena.formats.policies import Counts, Malformed, Policies
-from athena.formats.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.scanner import LOOK_AHEAD, Declined, Scanner, Sink
-from athena.formats.value_types import ToolBook, ValueType
+from athena.formats.machine.policies import Counts, Malformed, Policies
+from athena.formats.machine.repair import coerced, may_be_wrapped, unwrapped
+from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, Sink
+from athena.formats.machine.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
     Event,
@@ -39,7 +39,7 @@ _HEAD_KEPT = 4096
 
 
 class Guard(Protocol):
-    """Knows what the request holds (`formats.echo`)."""
+    """Knows what the request holds (`formats.machine.echo`)."""
 
     def suspects(self, name: str, markup: str) -> bool:
         """May a call that begins with this markup be a quotation from the request?"""
