@@ -351,7 +351,9 @@ def test_one_session_over_four_dialects(agent: str, switching: str, model: Sessi
         before, faults = len(model.requests), len(model.faults)
         run.next_file(f"secret-{number}.txt")
         how = AGAIN.get(agent, ()) if number else FIRST.get(agent, ())
-        output = run.ask(agent, "--url", switching, "--model", f"on-{dialect}", words=how, prompt=QUESTION.format(path=run.file))
+        output = run.ask(
+            agent, "--url", switching, "--model", f"on-{dialect}", words=how, prompt=QUESTION.format(path=run.file)
+        )
         assert model.faults[faults:] == []
         assert run.word in output, (dialect, run.errors)
         turns = [body for spoken, body in model.requests[before:] if spoken == dialect and offered(dialect, body)]
@@ -366,7 +368,7 @@ def test_one_session_over_four_dialects(agent: str, switching: str, model: Sessi
 
 
 def _beginnings_kept(dialect: str, turns: list[dict[str, Any]]) -> list[float]:
-    """How much of each turn is the beginning of the next, where the agent did not offer other tools meanwhile (Kimi Code does)."""
+    """How much of each turn begins the next, where the agent did not offer other tools meanwhile, as Kimi Code does."""
     names = [{tool["name"] for tool in offered(dialect, body)} for body in turns]
     same = [names[number] == names[number + 1] for number in range(len(turns) - 1)]
     pairs = itertools.compress(itertools.pairwise(map(prompt_of, turns)), same)

@@ -1,7 +1,7 @@
 """The loops that SDKs run by themselves go through the gateway to their end, on upstreams of every dialect.
 
 Anthropic's tool runner leaves the conversation with the provider by default (`thread`), and OpenAI's clients may do so with
-`previous_response_id`. At home both reach the upstream as they are; elsewhere the runner gets the refusal from which it recovers.
+`previous_response_id`. At home both reach the upstream as they are; elsewhere the runner gets the refusal it recovers from.
 The upstream refuses every fault of a history, and a call is known by the word that only its result holds.
 """
 

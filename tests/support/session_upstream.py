@@ -1,4 +1,4 @@
-"""A model behind all four dialects that real coding agents work with over a whole session, and that takes nothing amiss lightly.
+"""A model behind all four dialects that real coding agents work with over a whole session, and that lets no fault pass.
 
 It reads the file that a person asks about, several times in a row, through whatever tool the agent offers, and then tells the
 word in it. The path of a request decides its dialect. What an API of that dialect would refuse is refused and kept in `faults`:
@@ -33,7 +33,7 @@ _LATE = "System message must be at the beginning."
 
 
 Kept = dict[str, dict[str, Any]]
-"""Requests with all that was said, by the id of the last answer, for clients that leave their conversations with the provider."""
+"""Requests with all that was said, by the id of the last answer: some clients leave their conversations with the provider."""
 
 
 class SessionUpstream:
@@ -174,9 +174,7 @@ def offered(dialect: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         case _:
             declared = [entry for tool in tools for entry in tool.get("functionDeclarations") or ()]
             schemas = ("parametersJsonSchema", "parameters_json_schema", "parameters")  # SDKs write both cases
-            return [
-                {**entry, "parameters": next((entry[name] for name in schemas if name in entry), {})} for entry in declared
-            ]
+            return [{**entry, "parameters": next((entry[name] for name in schemas if name in entry), {})} for entry in declared]
 
 
 # -- what no API takes ---------------------------------------------------------------------------------------------------------
@@ -185,13 +183,17 @@ def offered(dialect: str, body: dict[str, Any]) -> list[dict[str, Any]]:
 def faults_of(dialect: str, body: dict[str, Any]) -> list[str]:
     """What is wrong with the history of a request."""
     entries = history(dialect, body)
-    faults = [f"{dialect}: a {entry.kind} without text" for entry in entries if entry.kind in ("user", "text") and not entry.text]
+    faults = [
+        f"{dialect}: a {entry.kind} without text" for entry in entries if entry.kind in ("user", "text") and not entry.text
+    ]
     calls = [entry for entry in entries if entry.kind == "call"]
     results = [entry for entry in entries if entry.kind == "result"]
     if dialect == "gemini":
         # Calls of Gemini are known by their order and name; ids may be missing. Gemini CLI itself tells each result twice in a
         # session that it goes on with, which at home is left to the API.
-        told = [result for number, result in enumerate(results) if number == 0 or not result.id or result != results[number - 1]]
+        told = [
+            result for number, result in enumerate(results) if number == 0 or not result.id or result != results[number - 1]
+        ]
         if [call.name for call in calls] != [result.name for result in told]:
             faults.append("gemini: calls and results do not go together")
         return faults

@@ -148,8 +148,10 @@ def _chat_calls(stream: bool) -> bytes:
 def _responses(stream: bool, items: list[dict[str, Any]], number: int = 1) -> bytes:
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15, "input_tokens_details": {"cached_tokens": 0},
              "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
-    response: dict[str, Any] = {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": "gpt", "status": "completed",
-                "output": items, "usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
+    response: dict[str, Any] = {
+        "id": f"resp_{number}", "object": "response", "created_at": 1, "model": "gpt", "status": "completed",
+        "output": items, "usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
     if not stream:
         return whole(response)
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
@@ -243,9 +245,7 @@ _FINAL: dict[str, Callable[[bool], bytes]] = {
 }
 
 
-def spoken_answer(
-    dialect: str, stream: bool, text: str, calls: list[tuple[str, str, dict[str, Any]]], number: int
-) -> bytes:
+def spoken_answer(dialect: str, stream: bool, text: str, calls: list[tuple[str, str, dict[str, Any]]], number: int) -> bytes:
     """An answer of that text and those calls (id, name, arguments); whoever calls thinks first, with the family's state.
 
     `number` goes into its ids: clients take two answers of one id for parts of one.
@@ -254,7 +254,7 @@ def spoken_answer(
         case "anthropic_messages":
             thought = [{"type": "thinking", "thinking": THOUGHT, "signature": STATE[dialect]}] if calls else []
             uses = [{"type": "tool_use", "id": call_id, "name": name, "input": given} for call_id, name, given in calls]
-            blocks = [*thought, {"type": "text", "text": text}, *uses]
+            blocks: list[dict[str, Any]] = [*thought, {"type": "text", "text": text}, *uses]
             return _claude(stream, blocks, "tool_use" if calls else "end_turn", number)
         case "openai_chat":
             message: dict[str, Any] = {"content": text}
@@ -269,7 +269,13 @@ def spoken_answer(
             summary = [{"type": "summary_text", "text": THOUGHT}]
             reasoning = {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": STATE[dialect]}
             items = [
-                {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name, "arguments": json.dumps(given)}
+                {
+                    "type": "function_call",
+                    "id": f"fc_{call_id}",
+                    "call_id": call_id,
+                    "name": name,
+                    "arguments": json.dumps(given),
+                }
                 for call_id, name, given in calls
             ]
             return _responses(stream, [*([reasoning] if calls else ()), _message_item(text, number), *items], number)

@@ -35,9 +35,7 @@ def by_weight(losses: Iterable[Loss]) -> tuple[Loss, ...]:
 
     Among what was dropped, parts of the conversation and tools stand before settings.
     """
-    return tuple(
-        sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped", not loss.path.startswith(_SUBSTANCE)))
-    )
+    return tuple(sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped", not loss.path.startswith(_SUBSTANCE))))
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
