@@ -120,6 +120,28 @@ HOSTILE: dict[str, dict[str, Any]] = {
     },
 }
 """Settings that a person may have for other servers, by file in their home."""
+_ELSEWHERE = {
+    "ANTHROPIC_BASE_URL": NOWHERE,
+    "ANTHROPIC_API_KEY": "theirs",
+    "OPENAI_BASE_URL": f"{NOWHERE}/v1",
+    "OPENAI_API_KEY": "theirs",
+    "OPENAI_MODEL": "theirs",
+    "GOOGLE_GEMINI_BASE_URL": NOWHERE,
+    "GEMINI_API_KEY": "theirs",
+    "GEMINI_MODEL": "theirs",
+}
+_ENV_FILE = "".join(f"{name}={value}\n" for name, value in _ELSEWHERE.items())
+IN_PROJECT: dict[str, dict[str, Any]] = {
+    "claude": dict.fromkeys(
+        (".claude/settings.json", ".claude/settings.local.json"), HOSTILE["claude"][".claude/settings.json"]
+    ),
+    "codex": HOSTILE["codex"],
+    "gemini": {".gemini/settings.json": HOSTILE["gemini"][".gemini/settings.json"], ".gemini/.env": _ENV_FILE},
+    "opencode": {"opencode.json": HOSTILE["opencode"][".config/opencode/opencode.json"]},
+    "qwen": {**HOSTILE["qwen"], ".qwen/.env": _ENV_FILE},
+    "pi": {".pi/settings.json": HOSTILE["pi"][".pi/agent/settings.json"]},
+}
+"""The same for files of the project that the agent works in, which may be somebody else's; all of them have an `.env` as well."""
 AGAIN: dict[str, tuple[str, ...]] = {
     "claude": ("--continue", "-p", "{prompt}", "--allowedTools", "Read"),
     "codex": (
@@ -196,10 +218,10 @@ class Run:
         self.file = self.directory / name
         self.file.write_text(self.word + "\n")
 
-    def put(self, files: dict[str, Any]) -> None:
-        """Files of the person, in their home."""
+    def put(self, files: dict[str, Any], place: Path | None = None) -> None:
+        """Files of the person, in their home; or in another place."""
         for name, content in files.items():
-            file = self.home / name
+            file = (place or self.home) / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content if isinstance(content, str) else json.dumps(content))
 
@@ -305,6 +327,17 @@ def test_a_persons_own_settings_do_not_lead_past_the_gateway(
 ) -> None:
     run = Run(tmp_path)
     run.put(HOSTILE[agent])
+    before = len(upstream.requests)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
+    assert {request["model"] for request in upstream.requests[before:]} == {FORMS["native"]}
+
+
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_a_projects_settings_do_not_lead_past_the_gateway(
+    agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.put({**IN_PROJECT.get(agent, {}), ".env": _ENV_FILE}, run.directory)
     before = len(upstream.requests)
     assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
     assert {request["model"] for request in upstream.requests[before:]} == {FORMS["native"]}
