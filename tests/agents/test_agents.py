@@ -141,7 +141,7 @@ IN_PROJECT: dict[str, dict[str, Any]] = {
     "qwen": {**HOSTILE["qwen"], ".qwen/.env": _ENV_FILE},
     "pi": {".pi/settings.json": HOSTILE["pi"][".pi/agent/settings.json"]},
 }
-"""The same for files of the project that the agent works in, which may be somebody else's; all of them have an `.env` as well."""
+"""The same for files of the project that the agent works in, which may be somebody else's; each has an `.env` besides."""
 AGAIN: dict[str, tuple[str, ...]] = {
     "claude": ("--continue", "-p", "{prompt}", "--allowedTools", "Read"),
     "codex": (
