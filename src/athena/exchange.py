@@ -24,7 +24,7 @@ import msgspec
 
 from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
-from athena.dialects.base import UNREADABLE, Target, kind_of_status, protocol_error
+from athena.dialects.base import UNREADABLE, Encoded, Target, conversation_last, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
@@ -108,7 +108,7 @@ class Exchange:
         )
         encoded = self._upstream.encode_request(self.prepared.request, target)
         self.request_losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
-        self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
+        self.call = self._written(encoded)
         self._target = target
         self._correction: Correction | None = None
         self._path: AnswerPath | None = None
@@ -125,6 +125,11 @@ class Exchange:
         self.outcome: Literal["", "ok", "error"] = ""
         self.error: Error | None = None
         self.usage: Usage | None = None
+
+    def _written(self, encoded: Encoded) -> UpstreamCall:
+        """At home the client's own order of fields stays."""
+        body = encoded.body if self._client is self._upstream else conversation_last(encoded.body)
+        return UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(body))
 
     def warm_up(self) -> None:
         """Build now what reading the answer will need. It depends on the tools' names and takes long when there are many."""
@@ -316,7 +321,7 @@ class Exchange:
         turns = (*self.prepared.request.turns, *correction_turns(correction.answer, correction.reason))
         request = msgspec.structs.replace(self.prepared.request, turns=merged_turns(turns))
         encoded = self._upstream.encode_request(request, self._target)
-        self.call = UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(encoded.body))
+        self.call = self._written(encoded)
         self.request_losses += (Loss("tools", f"asked once more: {correction.reason}", "repaired"),)
         self._correction, self._path, self._headed = correction, None, False
         self._held.clear()

@@ -7,6 +7,7 @@ stand in their output.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -23,6 +24,8 @@ from athena.shells.agent_run import started_gateway
 from athena.shells.agents import AGENTS
 from athena.shells.temporary_gateway import Wish
 from support.scripted_agent_upstream import FORMS, ScriptedAgentUpstream, is_refused, offered_tools, tool_results
+from support.session_upstream import DIALECTS, QUESTION, STEPS, SessionUpstream, offered
+from support.sessions import prompt_of, shared
 
 pytestmark = pytest.mark.agents
 
@@ -118,6 +121,28 @@ HOSTILE: dict[str, dict[str, Any]] = {
     },
 }
 """Settings that a person may have for other servers, by file in their home."""
+_ELSEWHERE = {
+    "ANTHROPIC_BASE_URL": NOWHERE,
+    "ANTHROPIC_API_KEY": "theirs",
+    "OPENAI_BASE_URL": f"{NOWHERE}/v1",
+    "OPENAI_API_KEY": "theirs",
+    "OPENAI_MODEL": "theirs",
+    "GOOGLE_GEMINI_BASE_URL": NOWHERE,
+    "GEMINI_API_KEY": "theirs",
+    "GEMINI_MODEL": "theirs",
+}
+_ENV_FILE = "".join(f"{name}={value}\n" for name, value in _ELSEWHERE.items())
+IN_PROJECT: dict[str, dict[str, Any]] = {
+    "claude": dict.fromkeys(
+        (".claude/settings.json", ".claude/settings.local.json"), HOSTILE["claude"][".claude/settings.json"]
+    ),
+    "codex": HOSTILE["codex"],
+    "gemini": {".gemini/settings.json": HOSTILE["gemini"][".gemini/settings.json"], ".gemini/.env": _ENV_FILE},
+    "opencode": {"opencode.json": HOSTILE["opencode"][".config/opencode/opencode.json"]},
+    "qwen": {**HOSTILE["qwen"], ".qwen/.env": _ENV_FILE},
+    "pi": {".pi/settings.json": HOSTILE["pi"][".pi/agent/settings.json"]},
+}
+"""The same for files of the project that the agent works in, which may be somebody else's; each has an `.env` besides."""
 AGAIN: dict[str, tuple[str, ...]] = {
     "claude": ("--continue", "-p", "{prompt}", "--allowedTools", "Read"),
     "codex": (
@@ -126,8 +151,21 @@ AGAIN: dict[str, tuple[str, ...]] = {
     ),
     "gemini": ("--resume", "latest", "-p", "{prompt}", "--approval-mode", "yolo", "--skip-trust"),
     "pi": ("--continue", "-p", "--offline", "{prompt}"),
+    "opencode": ("run", "--auto", "--continue", "{prompt}"),
+    "qwen": ("--continue", "-y", "-p", "{prompt}"),
+    "goose": (
+        # A session of goose keeps its model unless another is named.
+        *("run", "--name", "tried", "--resume", "--model", "{model}", "--no-profile", "--with-builtin", "developer"),
+        *("-t", "{prompt}"),
+    ),
+    "kimi": ("--continue", "-p", "{prompt}"),
+    "continue": ("--resume", "-p", "--auto", "{prompt}"),
 }
-"""How the last session is gone on with."""
+"""How the last session is gone on with. Cline wants the session's id for that."""
+FIRST: dict[str, tuple[str, ...]] = {
+    "goose": ("run", "--name", "tried", "--no-profile", "--with-builtin", "developer", "-t", "{prompt}"),
+}
+"""How a session begins that is to be gone on with, where that differs."""
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +213,24 @@ class Run:
         self.file = self.directory / "secret.txt"
         self.file.write_text(self.word + "\n")
 
-    def put(self, files: dict[str, Any]) -> None:
-        """Files of the person, in their home."""
+    def next_file(self, name: str) -> None:
+        """Another file, with another word."""
+        self.word = "SECRET-" + secrets.token_hex(6)
+        self.file = self.directory / name
+        self.file.write_text(self.word + "\n")
+
+    def put(self, files: dict[str, Any], place: Path | None = None) -> None:
+        """Files of the person, in their home; or in another place."""
         for name, content in files.items():
-            file = self.home / name
+            file = (place or self.home) / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content if isinstance(content, str) else json.dumps(content))
 
     def ask(self, agent: str, *options: str, words: tuple[str, ...] = (), prompt: str = "") -> str:
         """What the agent printed; `options` are those of `athena code`, `words` the agent's own."""
         prompt = prompt or _PROMPT.format(path=self.file)
-        arguments = [argument.replace("{prompt}", prompt) for argument in words or HEADLESS[agent]]
+        model = options[options.index("--model") + 1]
+        arguments = [word.replace("{prompt}", prompt).replace("{model}", model) for word in words or HEADLESS[agent]]
         process = subprocess.Popen(
             [*_ATHENA_CODE, *options, agent, "--", *arguments],
             cwd=self.directory,
@@ -288,15 +333,80 @@ def test_a_persons_own_settings_do_not_lead_past_the_gateway(
     assert {request["model"] for request in upstream.requests[before:]} == {FORMS["native"]}
 
 
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_a_projects_settings_do_not_lead_past_the_gateway(
+    agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.put({**IN_PROJECT.get(agent, {}), ".env": _ENV_FILE}, run.directory)
+    before = len(upstream.requests)
+    assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
+    assert {request["model"] for request in upstream.requests[before:]} == {FORMS["native"]}
+
+
 @pytest.mark.parametrize("agent", AGAIN)
 def test_a_session_goes_on_in_the_next_run(agent: str, gateway: str, upstream: ScriptedAgentUpstream, tmp_path: Path) -> None:
     run = Run(tmp_path)
-    assert run.word in run.ask(agent, "--url", gateway, "--model", "native")
+    assert run.word in run.ask(agent, "--url", gateway, "--model", "native", words=FIRST.get(agent, ()))
     before = len(upstream.requests)
     run.ask(agent, "--url", gateway, "--model", "kimi-content", words=AGAIN[agent], prompt="Say it once more.")
     later = [request for request in upstream.requests[before:] if offered_tools(request)]
     assert later
     assert run.word in json.dumps(later[-1]["messages"]), "what was said before is part of the conversation"
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[SessionUpstream]:
+    """The model that is behind four dialects."""
+    with SessionUpstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def switching(model: SessionUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway with one model per dialect."""
+    lines = ["upstreams:"]
+    lines += [f"  {dialect}: {{dialect: {dialect}, base_url: '{model.url}'}}" for dialect in DIALECTS]
+    lines += ["models:", *(f"  - {{match: 'on-{dialect}', use: '{dialect}/tried-model'}}" for dialect in DIALECTS)]
+    lines += [f"state_dir: '{tmp_path_factory.mktemp('state')}'"]
+    file = tmp_path_factory.mktemp("switching") / "athena.yml"
+    file.write_text("\n".join(lines))
+    with started_gateway(Wish(config_file=str(file)), tmp_path_factory.mktemp("gateway") / "gateway.log") as up:
+        yield up.url
+
+
+@pytest.mark.parametrize("agent", HEADLESS)
+def test_one_session_over_four_dialects(agent: str, switching: str, model: SessionUpstream, tmp_path: Path) -> None:
+    """The person's own settings are hostile, the Chat model's template is strict, and each run takes another upstream."""
+    run = Run(tmp_path)
+    run.put(HOSTILE[agent])
+    words: list[str] = []
+    for number, dialect in enumerate((*DIALECTS, "openai_chat")):
+        before, faults = len(model.requests), len(model.faults)
+        run.next_file(f"secret-{number}.txt")
+        how = AGAIN.get(agent, ()) if number else FIRST.get(agent, ())
+        output = run.ask(
+            agent, "--url", switching, "--model", f"on-{dialect}", words=how, prompt=QUESTION.format(path=run.file)
+        )
+        assert model.faults[faults:] == []
+        assert run.word in output, (dialect, run.errors)
+        turns = [body for spoken, body in model.requests[before:] if spoken == dialect and offered(dialect, body)]
+        assert len(turns) == STEPS + 1, "no turn was repeated"
+        if agent in AGAIN:
+            assert all(word in json.dumps(turns[-1]) for word in words), "what was said before is part of the conversation"
+        words.append(run.word)
+        kept = _beginnings_kept(dialect, turns)
+        print(f"{agent} on {dialect}: of {len(prompt_of(turns[-1]))} characters {min(kept):.3%} at least stay as they were")
+        assert min(kept) >= 0.999, (dialect, kept)
+        assert len(kept) >= STEPS - 1
+
+
+def _beginnings_kept(dialect: str, turns: list[dict[str, Any]]) -> list[float]:
+    """How much of each turn begins the next, where the agent did not offer other tools meanwhile, as Kimi Code does."""
+    names = [{tool["name"] for tool in offered(dialect, body)} for body in turns]
+    same = [names[number] == names[number + 1] for number in range(len(turns) - 1)]
+    pairs = itertools.compress(itertools.pairwise(map(prompt_of, turns)), same)
+    return [shared(earlier, later) for earlier, later in pairs]
 
 
 @pytest.mark.parametrize("agent", ["claude", "opencode", "qwen", "goose", "kimi", "continue"])

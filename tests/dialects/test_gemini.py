@@ -406,9 +406,12 @@ def test_finish_reasons(reason: str, kind: str) -> None:
     assert done.finish.details == ("dG9r" if kind == "continuation" else None)
 
 
-@pytest.mark.parametrize(
-    "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"]
-)
+_FAILED_CALLS = (
+    "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", _FAILED_CALLS)
 @pytest.mark.parametrize("parts", [[], [{"text": "Let me see."}]])
 @pytest.mark.parametrize("client", ["anthropic_messages", "openai_chat", "openai_responses"])
 def test_a_model_that_failed_to_call_is_an_error_abroad(client: str, parts: list[dict[str, Any]], reason: str) -> None:
@@ -423,6 +426,17 @@ def test_a_model_that_failed_to_call_is_an_error_abroad(client: str, parts: list
     assert stream.done is None
     home = translate_response(answer, source="gemini", target="gemini").body["candidates"][0]
     assert home["finishReason"] == reason
+
+
+def test_a_reason_that_nobody_knows_is_no_success_without_an_answer() -> None:
+    empty = candidate(finishReason="MODEL_WENT_HOME", finishMessage="at five")
+    with pytest.raises(UpstreamStatus, match="MODEL_WENT_HOME: at five"):
+        translate_response(empty, source="gemini", target="openai_chat")
+    said = candidate({"text": "Hi"}, finishReason="MODEL_WENT_HOME")
+    assert translate_response(said, source="gemini", target="openai_chat").body["choices"][0]["finish_reason"] == "stop"
+    for answer in (empty, said):
+        home = translate_response(answer, source="gemini", target="gemini").body["candidates"][0]
+        assert home["finishReason"] == "MODEL_WENT_HOME"
 
 
 def test_a_signature_behind_calls_signs_the_first() -> None:

@@ -31,6 +31,15 @@ def test_the_header_begins_with_what_matters_and_tells_each_kind_once() -> None:
     )
 
 
+def test_what_the_model_can_not_call_stands_before_settings() -> None:
+    losses = [Loss("verbosity", "no such setting"), Loss("tools[3]", "runs elsewhere"), Loss("turns[1].parts[0]", "not read")]
+    assert warnings_header(losses).split("; ") == [
+        "tools[3] dropped: runs elsewhere",
+        "turns[1].parts[0] dropped: not read",
+        "verbosity dropped: no such setting",
+    ]
+
+
 def test_the_header_holds_twenty_kinds() -> None:
     text = warnings_header([Loss(f"f{number}", f"reason {number}") for number in range(25)])
     assert "f19 dropped: reason 19; and 5 more" in text

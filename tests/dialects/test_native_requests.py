@@ -25,6 +25,18 @@ NATIVE: list[tuple[str, dict[str, Any]]] = [
     # A function that runs in the background: its call stands there without a result, and the result comes late.
     ("openai_responses", {**RESPONSES, "input": [{**CALL, "async": True}, {"role": "user", "content": "Go on."}]}),
     ("openai_responses", {**RESPONSES, "input": [CALL, {"role": "assistant", "content": "Wait."}, OUTPUT]}),
+    # Tools that the provider holds: in a stored prompt, in a thread.
+    ("openai_responses", {"model": "gpt-5.1", "prompt": {"id": "pmpt_1"}, "input": "Hi", "tool_choice": "required"}),
+    (
+        "anthropic_messages",
+        {
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 10,
+            "thread": {"type": "continue", "previous_message_id": "msg_1"},
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tool_choice": {"type": "any"},
+        },
+    ),
     (
         "gemini",
         {

@@ -154,6 +154,16 @@ def test_items_of_typed_tools_come_back_as_calls_and_results(
     assert "a.py" in shown or "data:image/png;base64,aGk=" in shown
 
 
+@pytest.mark.parametrize("named", ["x_1", "call_1"])
+def test_the_output_of_a_local_shell_names_its_call_by_either_id(named: str) -> None:
+    """The API's types say the item's id, OpenAI's own agent library sends the call's."""
+    action = {"type": "exec", "command": ["ls"], "env": {}}
+    call = {"type": "local_shell_call", "id": "x_1", "call_id": "call_1", "action": action, "status": "completed"}
+    items = [{"role": "user", "content": "Hi"}, call, {"type": "local_shell_call_output", "id": named, "output": "a.py"}]
+    body = sent({"input": items, "tools": [{"type": "local_shell"}]}, "openai_responses")
+    assert body["messages"][2] == {"role": "tool", "tool_call_id": "call_1", "content": "a.py"}
+
+
 def test_a_failed_patch_is_an_error_and_tools_that_a_search_found_are_declared() -> None:
     found = {"type": "function", "name": "send_mail", "description": "Send.", "parameters": {"type": "object"}}
     items: list[dict[str, Any]] = [
@@ -208,8 +218,9 @@ def test_a_result_that_names_no_call_is_text_abroad_and_itself_at_home() -> None
     items = [{"role": "user", "content": "Hi"}, {"type": "function_call_output", "name": "f", "output": "12:00"}]
     body = {"model": "m", "input": items}
     assert translate_request(body, source="openai_responses", target="openai_responses").body["input"] == items
-    said = sent({"input": items}, "openai_responses")["messages"]
-    assert said[1] == {"role": "user", "content": "[result of the tool f]\n12:00"}
+    translated = translate_request(body, source="openai_responses", target="openai_chat")
+    assert translated.body["messages"][1] == {"role": "user", "content": "[result of the tool f]\n12:00"}
+    assert [(loss.path, loss.action) for loss in translated.warnings] == [("input", "emulated")]
 
 
 # -- Messages ----------------------------------------------------------------------------------------------------------------

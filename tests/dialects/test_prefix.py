@@ -15,6 +15,7 @@ import pytest
 
 from athena.dialects import dialect_names, get_dialect
 from athena.dialects.base import Target
+from athena.exchange import Exchange, Route
 from athena.model.request import Request
 from athena.prepare import prepare
 from athena.profiles import default_profiles
@@ -70,6 +71,33 @@ def test_recorded_agents(client: str) -> None:
         for prompted in (False, True):
             before, after = (sent(request, dialect, profile, model, prompted=prompted) for request in (first, second))
             assert shared(before, after) >= min(own, 0.999), (profile, model, prompted)
+
+
+_CLOSING = 8
+"""Brackets that close the last message, the conversation and the body."""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_bytes_of_recorded_agents(client: str) -> None:
+    """The conversation is the last field of a translated body, so that this holds for the bytes on the wire, too."""
+    (_, first), (_, second) = _recorded(client, 1), _recorded(client, 2)
+    tried = 0
+    for dialect, profile, model in UPSTREAMS:
+        route = Route(dialect=dialect, model=model, profile=default_profiles().get(profile, model))
+        before, after = (Exchange(request, route).call.body for request in (first, second))
+        marked = any(mark in before for mark in (b'"prompt_cache_breakpoint"', b'"cache_control"'))
+        if first.dialect == dialect or marked or _settings(before) != _settings(after):
+            # The client's own order of fields, its marks that move on with every turn, or a model that may no longer think
+            # because nobody kept its thoughts.
+            continue
+        tried += 1
+        assert after.startswith(before[:-_CLOSING]), (profile, model)
+    assert tried >= 5
+
+
+def _settings(body: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(body)
+    return {name: value[name] for name in value if name not in ("messages", "contents", "input")}
 
 
 def test_the_line_for_billing_changes_and_stays_at_home() -> None:

@@ -37,3 +37,25 @@ def test_azure(base_url: str, dialect: str, path: str, wanted: str, tmp_path: Pa
     headers = dict(target.headers({}, Request(dialect=dialect, model="any", turns=()), {}, None))
     assert headers[b"api-key"] == KEY.encode()
     assert b"authorization" not in headers
+
+
+@pytest.mark.parametrize(
+    ("dialect", "header"),
+    [
+        ("anthropic_messages", "anthropic-beta"),
+        ("openai_chat", "openai-beta"),
+        ("openai_responses", "openai-beta"),
+        ("openai_responses", "openai-organization"),
+        ("openai_chat", "openai-project"),
+    ],
+)
+def test_headers_that_belong_to_the_body_go_home_with_it_and_nowhere_else(dialect: str, header: str, tmp_path: Path) -> None:
+    """A field of a beta is refused without the header that announces it."""
+    upstream = {"base_url": "https://u.example", "dialect": dialect}
+    config = load_config({"upstreams": {"u": upstream}, "models": [{"match": "*", "use": "u"}]}, tmp_path)
+    [target] = ready_targets(Router(config), "any")
+    given = {header: "tried=v1", "x-own": "secret", "cookie": "secret"}
+    for client in ("anthropic_messages", "openai_chat", "openai_responses", "gemini"):
+        sent = dict(target.headers({}, Request(dialect=client, model="any", turns=()), given, None))
+        assert sent.get(header.encode()) == (b"tried=v1" if client == dialect else None)
+        assert b"secret" not in sent.values()

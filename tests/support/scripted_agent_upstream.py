@@ -163,11 +163,11 @@ def answer(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     if words:
         return _pieces("content", f"The word is {words[-1]}."), "stop"
     path = _asked_path(messages)
-    tool = _reading_tool(offered_tools(body))
+    tool = reading_tool(offered_tools(body))
     if not path or tool is None or results:
         return _pieces("content", "There is nothing to read."), "stop"
     oddity = body["model"].partition(":")[2]
-    return _calls(_form(body), tool["name"], _arguments(tool, path), times=2 if oddity == "twice" else 1)
+    return _calls(_form(body), tool["name"], fitting_arguments(tool, path), times=2 if oddity == "twice" else 1)
 
 
 def is_refused(body: Mapping[str, Any]) -> bool:
@@ -260,13 +260,14 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def _reading_tool(tools: list[dict[str, Any]]) -> dict[str, Any] | None:
+def reading_tool(tools: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The tool that reads a file, else the one that runs a command; a name may stand behind that of its group."""
     functions = {tool["name"].lower().rpartition("__")[2]: tool for tool in tools}
     return next((functions[name] for name in (*_READERS, *_SHELLS) if name in functions), None)
 
 
-def _arguments(tool: dict[str, Any], path: str) -> dict[str, Any]:
+def fitting_arguments(tool: dict[str, Any], path: str) -> dict[str, Any]:
+    """Arguments with which that tool reads the file."""
     schema = tool.get("parameters") or {}
     properties: dict[str, Any] = schema.get("properties") or {}
     filled = {name: _filler(properties.get(name) or {}) for name in schema.get("required") or ()}

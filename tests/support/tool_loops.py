@@ -62,8 +62,8 @@ def final_answer(dialect: str, stream: bool) -> bytes:
 _CLAUDE_USAGE = {"input_tokens": 10, "output_tokens": 5}
 
 
-def _claude(stream: bool, blocks: list[dict[str, Any]], reason: str) -> bytes:
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "content": blocks,
+def _claude(stream: bool, blocks: list[dict[str, Any]], reason: str, number: int = 1) -> bytes:
+    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "claude", "content": blocks,
                "stop_reason": reason, "stop_sequence": None, "usage": _CLAUDE_USAGE}  # fmt: skip
     if not stream:
         return whole(message)
@@ -145,11 +145,13 @@ def _chat_calls(stream: bool) -> bytes:
     return chat_answer(stream, message, "tool_calls")
 
 
-def _responses(stream: bool, items: list[dict[str, Any]]) -> bytes:
+def _responses(stream: bool, items: list[dict[str, Any]], number: int = 1) -> bytes:
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15, "input_tokens_details": {"cached_tokens": 0},
              "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
-    response: dict[str, Any] = {"id": "resp_1", "object": "response", "created_at": 1, "model": "gpt", "status": "completed",
-                "output": items, "usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
+    response: dict[str, Any] = {
+        "id": f"resp_{number}", "object": "response", "created_at": 1, "model": "gpt", "status": "completed",
+        "output": items, "usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
     if not stream:
         return whole(response)
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
@@ -185,9 +187,9 @@ def _responses(stream: bool, items: list[dict[str, Any]]) -> bytes:
     return sse(*({**record, "sequence_number": number} for number, record in enumerate(records)), named=True)
 
 
-def _message_item(text: str) -> dict[str, Any]:
+def _message_item(text: str, number: int = 1) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"type": "message", "id": "msg_o1", "role": "assistant", "status": "completed", "content": content}
+    return {"type": "message", "id": f"msg_o{number}", "role": "assistant", "status": "completed", "content": content}
 
 
 def _responses_calls(stream: bool) -> bytes:
@@ -241,6 +243,49 @@ _FINAL: dict[str, Callable[[bool], bytes]] = {
     "openai_responses": lambda stream: _responses(stream, [_message_item(FINAL)]),
     "gemini": lambda stream: _gemini(stream, [{"text": FINAL}]),
 }
+
+
+def spoken_answer(dialect: str, stream: bool, text: str, calls: list[tuple[str, str, dict[str, Any]]], number: int) -> bytes:
+    """An answer of that text and those calls (id, name, arguments); whoever calls thinks first, with the family's state.
+
+    `number` goes into its ids: clients take two answers of one id for parts of one.
+    """
+    match dialect:
+        case "anthropic_messages":
+            thought = [{"type": "thinking", "thinking": THOUGHT, "signature": STATE[dialect]}] if calls else []
+            uses = [{"type": "tool_use", "id": call_id, "name": name, "input": given} for call_id, name, given in calls]
+            blocks: list[dict[str, Any]] = [*thought, {"type": "text", "text": text}, *uses]
+            return _claude(stream, blocks, "tool_use" if calls else "end_turn", number)
+        case "openai_chat":
+            message: dict[str, Any] = {"content": text}
+            if calls:
+                message["reasoning_details"] = CHAT_DETAILS
+                message["tool_calls"] = [
+                    {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+                    for call_id, name, given in calls
+                ]
+            return chat_answer(stream, message, "tool_calls" if calls else "stop")
+        case "openai_responses":
+            summary = [{"type": "summary_text", "text": THOUGHT}]
+            reasoning = {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": STATE[dialect]}
+            items = [
+                {
+                    "type": "function_call",
+                    "id": f"fc_{call_id}",
+                    "call_id": call_id,
+                    "name": name,
+                    "arguments": json.dumps(given),
+                }
+                for call_id, name, given in calls
+            ]
+            return _responses(stream, [*([reasoning] if calls else ()), _message_item(text, number), *items], number)
+        case _:
+            parts: list[dict[str, Any]] = [{"text": text}]
+            parts += [{"functionCall": {"name": name, "args": given}} for _, name, given in calls]
+            if calls:
+                parts[1]["thoughtSignature"] = STATE["gemini"]
+                parts.insert(0, {"text": THOUGHT, "thought": True})
+            return _gemini(stream, parts)
 
 
 # -- what a history says, on the wire ---------------------------------------------------------------------------------------

@@ -42,6 +42,20 @@ class Encoded(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
+_CONVERSATION = ("messages", "contents", "input")
+
+
+def conversation_last(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with its conversation behind everything else.
+
+    So the bytes of one turn are the beginning of those of the next: the tools stand before what grows.
+    """
+    name = next((name for name in _CONVERSATION if name in body), None)
+    if name is None:
+        return body
+    return {**{key: value for key, value in body.items() if key != name}, name: body[name]}
+
+
 def searches_web(tool: Tool) -> bool:
     """Is this a hosted web search, by whatever name a dialect has for it?"""
     word = (tool.hosted or "").lower().replace("_", "")

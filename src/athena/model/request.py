@@ -26,9 +26,16 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
     """The answer means the same without it: a label, a cache mark, state that only its maker can read."""
 
 
+_SUBSTANCE = ("turns", "messages", "contents", "input", "system", "tool", "answer")
+"""How paths begin of what a model reads, what it may call, and what it said; all others are settings."""
+
+
 def by_weight(losses: Iterable[Loss]) -> tuple[Loss, ...]:
-    """The losses with those that change the meaning first: what was dropped, what was said otherwise, what hardly matters."""
-    return tuple(sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped")))
+    """The losses with those that change the meaning first: what was dropped, what was said otherwise, what hardly matters.
+
+    Among what was dropped, parts of the conversation and tools stand before settings.
+    """
+    return tuple(sorted(losses, key=lambda loss: (loss.minor, loss.action != "dropped", not loss.path.startswith(_SUBSTANCE))))
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

@@ -106,6 +106,11 @@ def _has_state(request: Request) -> bool:
     return request.previous_id is not None or bool(request.server and request.server.get("conversation"))
 
 
+def _holds_tools(request: Request) -> bool:
+    """May the provider hold tools that this request does not declare: in a thread, a stored prompt, a conversation?"""
+    return bool(request.server and any(request.server.get(name) for name in ("thread", "prompt", "conversation")))
+
+
 def prepare(
     request: Request,
     target: Target,
@@ -166,7 +171,7 @@ def prepare(
     else:
         # Behind the names: some ids are made of them.
         request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
-    request = fit_choice(request, target, losses)
+    request = fit_choice(request, target, losses, tools_held=not abroad_or_taught and _holds_tools(request))
     request, stops = fit_controls(request, target, same=same, losses=losses)
     return Prepared(
         request=request,

@@ -94,10 +94,10 @@ def _plain_choice(choice: ToolChoice | None) -> ToolChoice | None:
     return msgspec.structs.replace(choice, kind="function")
 
 
-def fit_choice(request: Request, target: Target, losses: list[Loss]) -> Request:
-    """The tool choice, or the nearest one the target takes."""
+def fit_choice(request: Request, target: Target, losses: list[Loss], *, tools_held: bool = False) -> Request:
+    """The tool choice, or the nearest one the target takes; `tools_held`: the provider may know tools that are not declared."""
     choice, profile = request.tool_choice, target.profile
-    if choice is None:
+    if choice is None or (tools_held and not request.tools):
         return request
     if not request.tools:
         if choice.mode not in ("none", "auto"):

@@ -16,7 +16,7 @@ from athena.model.request import Loss, Request
 from athena.serving.network import Origin, PoolLimits, Timeouts, upstream_url
 
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
-_FORWARDED = ("anthropic-beta", "openai-organization", "openai-project")
+_FORWARDED = ("anthropic-beta", "openai-beta", "openai-organization", "openai-project")
 _NEAR_LIMIT = 0.8
 
 

@@ -85,7 +85,8 @@ def _overlaid(
         _put(body, "stream", request.stream or None)
     before = read_settings(Fields(raw))
     after = {key: getattr(request, key) for key in before}
-    if any(after[key] != before[key] for key in ("tool_choice", "parallel")) or not request.tools:
+    without_tools = not request.tools and not raw.get("thread")  # a thread keeps its tools
+    if any(after[key] != before[key] for key in ("tool_choice", "parallel")) or without_tools:
         _put_choice(body, request)
     for key in _SAMPLING:
         if after[key] != before[key]:

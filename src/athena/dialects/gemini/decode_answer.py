@@ -66,6 +66,7 @@ FINISH_KINDS: dict[str, FinishKind] = {
     "UNEXPECTED_TOOL_CALL": "malformed",
     "TOO_MANY_TOOL_CALLS": "malformed",
     "MALFORMED_RESPONSE": "malformed",
+    "MISSING_THOUGHT_SIGNATURE": "malformed",
     "CONTINUATION": "continuation",
 }
 _NOTHING = msgspec.Raw()
@@ -556,7 +557,8 @@ def _given(value: msgspec.Raw) -> bool:
 
 
 def _kind(choice: _Choice) -> FinishKind:
-    return FINISH_KINDS.get(choice.finish or "", "stop")
+    """What the finish reason means. A word that nobody knows is a plain end, unless nothing came before it."""
+    return FINISH_KINDS.get(choice.finish or "STOP", "stop" if choice.last else "malformed")
 
 
 def _audio(details: list[_Modality] | None) -> int:

@@ -139,7 +139,7 @@ def shown_usage(usage: Usage | None, context: EncodeContext) -> Usage | None:
 
 def finish_reason(finish: Finish, context: EncodeContext) -> str:
     """Gemini's own word where it was the upstream's, else its word for our kind."""
-    if context.same_dialect and finish.raw in FINISH_KINDS:
+    if context.same_dialect and finish.raw and (finish.raw in FINISH_KINDS or finish.kind in ("stop", "malformed")):
         return finish.raw
     return _REASONS[finish.kind]
 

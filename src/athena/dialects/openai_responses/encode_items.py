@@ -326,7 +326,9 @@ class ItemEncoder:
 def encode_citation(citation: Citation) -> Item | None:
     """An annotation of answer text; None for kinds that have no form here."""
     raw = citation.raw
-    if isinstance(raw, dict) and raw.get("type") in ("url_citation", "file_citation", "container_file_citation", "file_path"):
+    kinds = ("url_citation", "file_citation", "container_file_citation", "file_path")
+    # Chat has the same types and puts their fields into an object of that name.
+    if isinstance(raw, dict) and raw.get("type") in kinds and raw["type"] not in raw:
         return raw
     if citation.url is None:
         return None

@@ -26,14 +26,16 @@ def portable(request: Request) -> Request:
         if isinstance(part, Foreign):
             return history.part(part)
         if isinstance(part, ToolResult) and not part.call_id:
+            losses.append(Loss("input", "a result that names no call is sent as text", "emulated"))
             told = Text(text=f"[result of the tool {part.name or 'that ran'}]\n{joined_text(part.parts)}")
             return (told, *(inner for inner in part.parts if not isinstance(inner, Text)))
         return part
 
+    turns = reworded(request.turns, reword)
     return msgspec.structs.replace(
         request,
         tools=_tools(request.tools, typed, losses),
-        turns=reworded(request.turns, reword),
+        turns=turns,
         tool_choice=_choice(request.tool_choice, typed),
         losses=tuple(losses),
     )

@@ -272,6 +272,8 @@ class TypedHistory:
             return foreign
         kind = _KIND_OF_CALL.get(foreign.kind)
         if kind is not None and isinstance(item.get("call_id"), str):
+            # The API's types name the call by its item's id, OpenAI's own agent library by its call_id.
+            self._calls[item["call_id"]] = item["call_id"]
             if isinstance(item.get("id"), str):
                 self._calls[item["id"]] = item["call_id"]
             return ToolCall(id=item["call_id"], name=self._tools.name_of(kind), arguments=_arguments(kind, item))
