@@ -4,10 +4,11 @@ Each schema of `benchmarks.hostile_schemas` goes to a gateway of its own process
 of upstream: one that takes JSON Schema as it is, one that needs references written out (Gemini's older form), and one without
 tools, to which they are taught in the prompt. The upstream answers with a call that makes the schema work.
 
-The lag is taken inside the gateway: the longest that a timer of two milliseconds came late. It counts what other processes
-took of the core as well, so each request is made several times and the least counts; the CPU of the loop's own thread in that
-time is printed beside it. Memory is the growth of the peak over the memory before the first request; memory that was
-freed before is not in it, because the server gives that back when it has a quiet second.
+The lag is taken inside the gateway: the longest that a timer of two milliseconds came late, less the time in which the loop's
+thread was ready to run and other programs had the cores, and never less than what the loop's thread spent. It still counts what
+other programs took from threads for which the loop waited, so each request is made several times and the least counts; the CPU
+of the loop's own thread in that time is printed beside it. Memory is the growth of the peak over the memory before the first
+request; memory that was freed before is not in it, because the server gives that back when it has a quiet second.
 
     ./dev bench schemas [--all] [--families NAME,...] [--numbers 16,34] [--repeats 3] [--source ../other/src]
 """
@@ -42,6 +43,8 @@ LAG_MS = 50.0
 MEMORY_MIB = 64.0
 _PATIENCE_S = 300.0
 _TICK_S = 0.002
+_MORE_TRIES = 5
+"""Of a request that came out above the bound: the machine may have been busy."""
 
 
 class Look(msgspec.Struct):
@@ -144,9 +147,9 @@ class _Measured:
         """One schema at one target."""
         looks: list[Look] = []
         status = 0
-        for number in range(repeats):
+        while len(looks) < repeats or (len(looks) < repeats + _MORE_TRIES and min(look.lag_ms for look in looks) > LAG_MS):
             self._look()
-            status = self._ask(schema, target, number)
+            status = self._ask(schema, target, len(looks))
             looks.append(self._look())
         best = min(looks, key=lambda look: look.lag_ms)
         memory = max(look.memory_mib for look in looks)
@@ -221,6 +224,7 @@ class _Watch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._waits = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         self._resident = _status("VmRSS")
         self._begin()
         self._tick()
@@ -232,15 +236,20 @@ class _Watch:
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         self._lag = self._loop_cpu = 0.0
         self._cpu = time.process_time()
-        self._last, self._last_cpu = time.perf_counter(), time.thread_time()
+        self._last, self._last_cpu, self._last_waited = time.perf_counter(), time.thread_time(), self._waited()
 
     def _tick(self) -> None:
-        now, cpu = time.perf_counter(), time.thread_time()
-        late = now - self._last - _TICK_S
+        now, cpu, waited = time.perf_counter(), time.thread_time(), self._waited()
+        spent = cpu - self._last_cpu
+        late = max(spent, now - self._last - _TICK_S - (waited - self._last_waited))
         if late > self._lag:
-            self._lag, self._loop_cpu = late, cpu - self._last_cpu
-        self._last, self._last_cpu = now, cpu
+            self._lag, self._loop_cpu = late, spent
+        self._last, self._last_cpu, self._last_waited = now, cpu, waited
         self._loop.call_later(_TICK_S, self._tick)
+
+    def _waited(self) -> float:
+        """Seconds in which this thread was ready to run and had no core."""
+        return int(os.pread(self._waits, 100, 0).split()[1]) / 1e9
 
     def say(self) -> None:
         look = Look(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from support.examples import GATE
+from support.examples import PROFILE
 
 if TYPE_CHECKING:
     from support.loopback import Loopback
 
-settings.load_profile(os.environ.get("ATHENA_HYPOTHESIS", GATE))
+settings.load_profile(PROFILE)
 
 
 @pytest.fixture(scope="session")

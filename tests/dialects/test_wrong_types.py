@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from athena.dialects import dialect_names, get_dialect
-from athena.errors import ClientError
+from athena.errors import ClientError, InvalidRequest
 from athena.exchange import Exchange, Options, Route
 from support.cases import dialect_cases
 from support.fault_judge import request_body
@@ -61,3 +61,23 @@ def test_an_item_reference_may_leave_its_type_null() -> None:
     with pytest.raises(ClientError) as refused:
         Exchange(request, Route(dialect="openai_chat", model="m", strict=True), Options())
     assert "[0]" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ([{"type": None, "id": "x"}], "turns[0]"),
+        ([{"type": "item_reference", "id": "x"}], "turns[0]"),
+        ([{"type": "reasoning", "id": "x", "summary": [{"type": "summary_text", "text": "Hm."}]}], "turns"),
+        ([], "turns"),
+    ],
+)
+@pytest.mark.parametrize("target", [name for name in dialect_names() if name != "openai_responses"])
+def test_a_conversation_of_which_nothing_is_left_is_refused(given: list[Any], place: str, target: str) -> None:
+    """The model would be asked nothing, and answer all the same."""
+    request = get_dialect("openai_responses").decode_request({"model": "m", "input": given})
+    with pytest.raises(InvalidRequest) as refused:
+        Exchange(request, Route(dialect=target, model="m"), Options())
+    assert str(refused.value).startswith(place)
+    told = get_dialect("openai_responses").decode_request({"model": "m", "input": given, "instructions": "Say hello."})
+    Exchange(told, Route(dialect=target, model="m"), Options())

@@ -1,13 +1,12 @@
 """Calls of random arguments, written by one format, wrapped in random layers of escapes, quoted in another format.
 
-Deterministic; `ATHENA_HYPOTHESIS=deep` (`./dev fuzz`) tries many more.
+The gate tries the same few in every run; `./dev fuzz` tries many more, other ones each time.
 """
 
 from __future__ import annotations
 
 import html
 import json
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +19,9 @@ from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Event, Finish, TextDelta, ThinkingDelta, ToolCallComplete
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
+from support.examples import IS_DEEP, SEED
 
-ROUNDS = 500 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else 12
+ROUNDS = 500 if IS_DEEP else 12
 SEEDS = 20
 PIECES = (
     "a", "b", " ", "rm -rf /", "\n", '"', "'", "<b>", "&", "\\", "é", "東", "😀", "$(x)", "/tmp/x.py", "{", "}", "[1]", "1",
@@ -82,9 +82,10 @@ def _calls(events: list[Event]) -> list[ToolCallComplete]:
     return [event for event in events if isinstance(event, ToolCallComplete)]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_call_is_made_of_a_random_quotation(seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", range(SEEDS))
+def test_no_call_is_made_of_a_random_quotation(part: int) -> None:
+    chance = random.Random(f"{SEED} {part}" if IS_DEEP else part)
     formats = all_formats()
     real = 0
     while real < ROUNDS:
@@ -107,4 +108,4 @@ def test_no_call_is_made_of_a_random_quotation(seed: int) -> None:
             continue
         real += 1
         made = _calls(_read(ours.id, answer, kind, EchoGuard(lambda page=page: [Passage(page)], tools=TOOLS)))  # type: ignore[misc]
-        assert made == [], (ours.id, theirs.id, call.arguments, page)
+        assert made == [], (f"ATHENA_SEED={SEED}", ours.id, theirs.id, call.arguments, page)

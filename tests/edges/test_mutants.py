@@ -1,8 +1,8 @@
 """Both edges of the gateway against mutants: requests that are wrong in small ways, and answers that are.
 
-The gate runs a fixed number with a fixed seed, so that it finds the same every time. `./dev fuzz` runs as many as
-`ATHENA_MUTANTS` says with the seed of `ATHENA_SEED`. Every message that broke a rule is written into `tests/cases/edges`, from
-where the gate runs it for ever after.
+The gate runs a fixed number with a fixed seed, so that it finds the same every time. `./dev fuzz` runs 100,000 of each kind, or
+as many as `ATHENA_MUTANTS` says, with a new seed each time or that of `ATHENA_SEED`, and makes some of its mutants of earlier
+finds. Every message that broke a rule is written into `tests/cases/edges`, from where the gate runs it for ever after.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from athena.dialects import dialect_names
 from edges.mutations import mutated_bytes, mutated_value
 from edges.world import UPSTREAM_OF, WrittenUpstream, exchange_all, in_batches, strict_answers, world
 from support.cases import CASES, answer_modes, case_bytes, dialect_cases
+from support.examples import IS_DEEP, SEED
 from support.fault_judge import judge, request_body, request_bytes
 from support.gateway_process import GatewayProcess
 from support.upstream_speech import CONTROL
 
-MUTANTS = int(os.environ.get("ATHENA_MUTANTS", "1500"))
+MUTANTS = int(os.environ.get("ATHENA_MUTANTS") or (100_000 if IS_DEEP else 1500))
 """How many requests, and as many answers."""
-SEED = int(os.environ.get("ATHENA_SEED", "1"))
 FOUND = CASES / "edges"
 World = tuple[WrittenUpstream, GatewayProcess]
+pytestmark = pytest.mark.fuzz
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,8 @@ def _valid_requests(dialect: str) -> tuple[tuple[str, dict[str, Any]], ...]:
 def _mutated_body(number: int) -> bytes:
     """A request whose framing is right and whose body is not."""
     dice = random.Random(f"request {SEED} {number}")
+    if (found := _near_a_find("body", dice)) is not None:
+        return found[1]
     path, body = dice.choice(_valid_requests(dialect_names()[number % len(dialect_names())]))
     if dice.random() < 0.8:
         data = json.dumps(mutated_value(body, dice)).encode()
@@ -79,6 +82,8 @@ def _mutated_body(number: int) -> bytes:
 def _mutated_head(number: int) -> bytes:
     """A request whose body is right and whose head is not."""
     dice = random.Random(f"head {SEED} {number}")
+    if (found := _near_a_find("head", dice)) is not None:
+        return found[1]
     path, body = dice.choice(_valid_requests(dialect_names()[number % len(dialect_names())]))
     head, mark, data = request_bytes(path, body, "connection: close").partition(b"\r\n\r\n")
     return mutated_bytes(head + mark, dice) + data
@@ -133,7 +138,21 @@ class Findings:
         self._lines.append(f"{path.name}: {problem[:300]}\n  received: {raw[-300:]!r}")
 
     def check(self) -> None:
-        assert not self._lines, "\n".join(self._lines[:20])
+        assert not self._lines, f"ATHENA_SEED={SEED}\n" + "\n".join(self._lines[:20])
+
+
+@cache
+def _finds(kind: str) -> tuple[tuple[str, bytes], ...]:
+    """Name and bytes of all messages of one kind that broke a rule once."""
+    return tuple((path.stem, path.read_bytes()) for path in sorted(FOUND.glob(f"{kind}-*.bin")))
+
+
+def _near_a_find(kind: str, dice: random.Random) -> tuple[str, bytes] | None:
+    """Now and then a mutant of an earlier find, with its name: where one fault was there may be others."""
+    if not IS_DEEP or not _finds(kind) or dice.random() >= 0.1:
+        return None
+    name, message = dice.choice(_finds(kind))
+    return name, mutated_bytes(message, dice)
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------------
@@ -151,6 +170,9 @@ def _valid_answers() -> tuple[tuple[str, str, bytes], ...]:
 def _mutated_answer(number: int) -> tuple[str, str, str, bytes]:
     """Upstream dialect, mode, client dialect and the upstream's whole HTTP response."""
     dice = random.Random(f"answer {SEED} {number}")
+    if (found := _near_a_find("answer", dice)) is not None:
+        _, dialect, mode, client, _ = found[0].split("-")
+        return dialect, mode, client, found[1]
     dialect, mode, body = dice.choice(_valid_answers())
     client = dialect_names()[number % len(dialect_names())]
     kind = "text/event-stream" if mode == "stream" else "application/json"
@@ -234,15 +256,15 @@ def test_mutated_answers(running: World) -> None:
 def test_requests_found_earlier(running: World) -> None:
     _, gateway = running
     for kind in ("body", "head"):
-        for path in sorted(FOUND.glob(f"{kind}-*.bin")):
-            (raw,) = exchange_all(gateway.port, [path.read_bytes()], then_end=kind == "head")
-            assert _request_problem(raw) == "", path.name
+        for name, message in _finds(kind):
+            (raw,) = exchange_all(gateway.port, [message], then_end=kind == "head")
+            assert _request_problem(raw) == "", name
 
 
 def test_answers_found_earlier(running: World) -> None:
     upstream, gateway = running
-    for path in sorted(FOUND.glob("answer-*.bin")):
-        _, dialect, mode, client, name = path.stem.split("-")
-        upstream.answers[name] = path.read_bytes()
-        (raw,) = exchange_all(gateway.port, [_ask(dialect, mode, client, name)])
-        assert _answer_problem(dialect, mode, client, raw) == "", path.name
+    for name, message in _finds("answer"):
+        _, dialect, mode, client, model = name.split("-")
+        upstream.answers[model] = message
+        (raw,) = exchange_all(gateway.port, [_ask(dialect, mode, client, model)])
+        assert _answer_problem(dialect, mode, client, raw) == "", name

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anthropic
 import openai
@@ -75,6 +76,7 @@ def _config(upstream: PlainUpstream, **more: Any) -> dict[str, Any]:
             {"match": "gone", "use": "dead/real"},
             {"match": "claude-*", "use": "claude"},
             {"match": "embed-*", "use": "google/gemini-embedding-001"},
+            {"match": "google/*", "use": "google/*"},
             {"match": "*", "use": "chat/real"},
         ],
         "retries": {"attempts": 0},
@@ -177,6 +179,45 @@ def test_gemini_embeddings(gateway: GatewayThread, upstream: PlainUpstream) -> N
     upstream.table[single] = Reply({"embedding": {"values": [1.0]}})
     one = _post(gateway, "/v1/models/embed-small:embedContent", {"content": {"parts": [{"text": "hi"}]}})
     assert (one.status, json.loads(one.body)) == (200, {"embedding": {"values": [1.0]}})
+
+
+GEMINI_VERBS = ("generateContent", "streamGenerateContent?alt=sse", "embedContent", "batchEmbedContents")
+
+
+@pytest.mark.parametrize("name", ["../../v1/admin", "..", "a/../../b", "./x", "a//b", "/a", "a/"])
+def test_a_name_of_a_model_can_not_lead_out_of_the_models(name: str, gateway: GatewayThread, upstream: PlainUpstream) -> None:
+    """Whichever door it comes in by: the operator's key goes with it."""
+    quoted = "google%2F" + name.replace("/", "%2F").replace(".", "%2e")
+    for verb in GEMINI_VERBS:
+        answer = _post(gateway, f"/v1beta/models/{quoted}:{verb}", request_body("gemini", "m", stream=False)[1])
+        assert answer.status == 400, verb
+        assert b"model: the name of a model" in answer.body
+    for dialect in ("openai_chat", "anthropic_messages", "openai_responses"):
+        assert _post(gateway, *request_body(dialect, f"google/{name}", stream=True)).status == 400, dialect
+    assert not upstream.asked
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("..%2f..%2fadmin", "..%252f..%252fadmin"),
+        ("%2e%2e/x", "%252e%252e/x"),
+        ("x?y=1", "x%3Fy%3D1"),
+        ("x#y", "x%23y"),
+        ("x\r\ny: z", "x%0D%0Ay%3A%20z"),
+        ("x:y", "x%3Ay"),
+        ("\u00e9@1", "%C3%A9@1"),
+    ],
+)
+def test_whatever_else_a_name_holds_is_part_of_the_name(
+    name: str, sent: str, gateway: GatewayThread, upstream: PlainUpstream
+) -> None:
+    _post(gateway, *request_body("openai_chat", f"google/{name}", stream=False))
+    _post(gateway, f"/v1beta/models/{quote(f'google/{name}', safe='')}:embedContent", {"content": {}})
+    assert [request.path for request in upstream.asked] == [
+        f"/v1beta/models/{sent}:generateContent",
+        f"/v1beta/models/{sent}:embedContent",
+    ]
 
 
 def test_gateway_keys_hold_here_too(upstream: PlainUpstream, tmp_path: Path) -> None:

@@ -177,10 +177,10 @@ def _body(dialect: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def _ended(said: list[Any], last: dict[str, Any]) -> list[Any]:
     """A conversation in which the user has the last word."""
-    speaks = isinstance(said[-1], dict) and (
-        said[-1].get("role") in ("assistant", "model") or said[-1].get("type") == "reasoning"
-    )
-    return [*said, last] if speaks else said
+    if not isinstance(said[-1], dict):
+        return said
+    role = said[-1].get("role") if said[-1].get("type", "message") == "message" else None
+    return said if role not in (None, "assistant", "model") else [*said, last]
 
 
 def _paired_blocks(messages: list[Any]) -> list[Any]:

@@ -14,14 +14,15 @@ import pytest
 from benchmarks.hostile_schemas import FAMILIES, SIZES
 
 from support import schema_places
+from support.examples import IS_DEEP
 
 ROOT = Path(__file__).parent.parent.parent
 SHARDS = 6
-RUN = range(SHARDS) if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else range(2)
+RUN = range(SHARDS) if IS_DEEP else range(2)
 """A third of them in every run, all with `./dev fuzz`: each family has its small and its large ones in every shard."""
 
 
-@pytest.mark.hypothesis
+@pytest.mark.fuzz
 @pytest.mark.parametrize("shard", RUN)
 def test_every_place_is_bounded(shard: int) -> None:
     done = subprocess.run(

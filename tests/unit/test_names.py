@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,18 @@ from hypothesis import strategies as st
 from athena.calls.names import (
     ANTHROPIC_NAMES,
     ANY_NAMES,
+    CALL_ID_CHARS,
     GEMINI_NAMES,
+    MODEL_CHARS,
     OPENAI_NAMES,
+    TOOL_NAME_CHARS,
     NameMap,
     NameRule,
+    check_names,
     fitted_names,
     rename,
 )
+from athena.errors import InvalidRequest
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Request, Tool, ToolChoice, Turn
 
@@ -187,3 +193,29 @@ def test_renaming_twice_changes_nothing(rule: NameRule) -> None:
     names = fitted_names(once, rule)
     assert not names
     assert rename(once, names) is once
+
+
+def _named(part: ToolCall | ToolResult) -> Request:
+    return Request(dialect="openai_chat", model="m", turns=(Turn(role="assistant", parts=(part,)),))
+
+
+_NAMED: dict[str, tuple[int, Callable[[str], Request]]] = {
+    "model": (MODEL_CHARS, lambda name: Request(dialect="openai_chat", model=name)),
+    "tools[0].name": (TOOL_NAME_CHARS, lambda name: Request(dialect="openai_chat", model="m", tools=(Tool(name=name),))),
+    "tool_choice": (
+        TOOL_NAME_CHARS,
+        lambda name: Request(dialect="openai_chat", model="m", tool_choice=ToolChoice("named", names=(name,))),
+    ),
+    "turns[0]: name of a tool call": (TOOL_NAME_CHARS, lambda name: _named(ToolCall(id="c", name=name, arguments="{}"))),
+    "turns[0]: id of a tool call": (CALL_ID_CHARS, lambda name: _named(ToolCall(id=name, name="f", arguments="{}"))),
+    "turns[0]: call id of a tool result": (CALL_ID_CHARS, lambda name: _named(ToolResult(call_id=name, parts=()))),
+    "turns[0]: name of a tool result": (TOOL_NAME_CHARS, lambda name: _named(ToolResult(call_id="c", name=name, parts=()))),
+}
+
+
+@pytest.mark.parametrize("place", _NAMED)
+def test_a_name_that_is_longer_than_any_real_one_is_refused_with_its_place(place: str) -> None:
+    most, request = _NAMED[place]
+    check_names(request("n" * most))
+    with pytest.raises(InvalidRequest, match=f"^{re.escape(place)}: {most + 1} characters; at most {most} are allowed"):
+        check_names(request("n" * (most + 1)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from urllib.parse import quote
 
 import msgspec
 
@@ -110,6 +111,16 @@ def check_model_name(model: str) -> None:
     """Raises InvalidRequest for a name longer than any model's: names are matched against patterns and remembered."""
     if len(model) > MODEL_CHARS:
         raise _too_long("model", len(model), MODEL_CHARS)
+
+
+def model_in_path(model: str) -> str:
+    """A model's name as a part of a path. It may be a client's, so it can name a model there and nothing else.
+
+    Raises InvalidRequest for a name with an empty segment, `.` or `..`, which servers and proxies would resolve.
+    """
+    if any(segment in ("", ".", "..") for segment in model.split("/")):
+        raise InvalidRequest("model: the name of a model can not hold empty segments, '.' or '..'", path="model")
+    return quote(model, safe="/@", errors="replace")
 
 
 def check_names(request: Request) -> None:

@@ -13,8 +13,8 @@ from athena.calls.ids import fit_history_ids, unique_history_ids
 from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.dialects.base import Dialect, Target
-from athena.errors import UnsupportedFeature
-from athena.model.parts import Foreign
+from athena.errors import InvalidRequest, UnsupportedFeature
+from athena.model.parts import Foreign, Thinking
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
@@ -68,6 +68,18 @@ def _refuse_bound_features(request: Request) -> None:
                 raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
     if request.max_output == 0:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
+
+
+def _refuse_nothing(request: Request, losses: list[Loss]) -> None:
+    """A conversation of which nothing can be told abroad, such as one reference to what only its provider keeps. The model
+    would be asked nothing, and its client would take the answer for one to its own question.
+    """
+    told = any(not isinstance(part, Thinking) for turn in request.turns for part in turn.parts)
+    if not told and not request.system:
+        lost = next((loss for loss in losses if loss.path.startswith("turns[")), None)
+        path = "turns" if lost is None else lost.path
+        why = "" if lost is None else f"{lost.reason}; "
+        raise InvalidRequest(f"{path}: {why}nothing of this conversation can be sent to this upstream", path=path)
 
 
 def _refuse_threads(request: Request) -> None:
@@ -137,6 +149,7 @@ def prepare(
         _refuse_bound_features(request)
         losses += _unread(request, target)
         request = leave_strangers(request, target, losses)
+        _refuse_nothing(request, losses)
         losses += _labels(request, profile)
         losses += [
             Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)

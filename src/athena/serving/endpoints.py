@@ -65,7 +65,7 @@ _MOST_SEGMENTS = 12
 
 
 def gateway_door(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
-    """The door of a path at the gateway, in any of its usual spellings; None when there is none."""
+    """The door of a path at the gateway, percent-decoded, in any of its usual spellings; None when there is none."""
     door = _documented(method, path, query, headers)
     if door is None:
         plain = _plain_spelling(path)
@@ -84,7 +84,7 @@ def _documented(method: str, path: str, query: str, headers: Mapping[str, str]) 
     if verb not in _PASSED_VERBS or not model:
         return None
     version = "/v1beta" if prefix == "/v1" else prefix
-    return Door("pass", "gemini", unquote(model), endpoint=f"{version}/models/{{model}}:{verb}")
+    return Door("pass", "gemini", model, endpoint=f"{version}/models/{{model}}:{verb}")
 
 
 def _plain_spelling(path: str) -> str | None:
@@ -135,7 +135,7 @@ def asks_for_socket(method: str, headers: Mapping[str, str]) -> bool:
 
 
 def find_door(path: str, query: str, headers: Mapping[str, str]) -> Door | None:
-    """The door of a path; None when there is none. `headers` are lower-case."""
+    """The door of a path, percent-decoded; None when there is none. `headers` are lower-case."""
     path = path.rstrip("/") or "/"
     door = _FIXED.get(path)
     if door is not None:
@@ -148,7 +148,7 @@ def find_door(path: str, query: str, headers: Mapping[str, str]) -> Door | None:
     if path.startswith("/openai/deployments/"):
         deployment, _, rest = path[len("/openai/deployments/") :].partition("/")
         if rest == "chat/completions" and deployment:
-            return Door("answer", "openai_chat", model=unquote(deployment))
+            return Door("answer", "openai_chat", model=deployment)
     if path.startswith("/openai/v1/"):
         return _FIXED.get(path[len("/openai") :])
     return None
@@ -158,9 +158,9 @@ def _model_door(rest: str, prefix: str, query: str, headers: Mapping[str, str]) 
     model, colon, verb = rest.rpartition(":")
     if colon and verb in _GEMINI_VERBS and model:
         action, streamed = _GEMINI_VERBS[verb]
-        return Door(action, "gemini", unquote(model), streamed, array=streamed and "alt=sse" not in query)
+        return Door(action, "gemini", model, streamed, array=streamed and "alt=sse" not in query)
     dialect = _listing_dialect(prefix, query, headers)
-    return Door("model", dialect, model=unquote(rest), methods=("GET",))
+    return Door("model", dialect, model=rest, methods=("GET",))
 
 
 def _listing_dialect(prefix: str, query: str, headers: Mapping[str, str]) -> str:

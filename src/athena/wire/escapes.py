@@ -25,10 +25,11 @@ _LAYERS = 6
 _WORD_CODES = r"(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 """The codes of letters, digits, underscore, dash and dot."""
 _HIDING_ESCAPES = (
-    (re.compile(r"\\u00[2-7]"), re.compile(rf"\\u00{_WORD_CODES}")),
-    (re.compile(r"\\x[2-7]"), re.compile(rf"\\x{_WORD_CODES}")),
+    ("\\u00", re.compile(r"u00[2-7]"), re.compile(rf"\\u00{_WORD_CODES}")),
+    ("\\x", re.compile(r"\\x[2-7]"), re.compile(rf"\\x{_WORD_CODES}")),
 )
-"""Escapes of visible ASCII, and of words. Each expression begins with plain characters, so a search for it is fast."""
+"""How escapes begin, escapes of visible ASCII (or what looks like one), and escapes of words: each search is faster than the
+next, since backslashes are frequent, escapes seldom, and the expressions begin with plain characters."""
 _WORD_ESCAPE = re.compile(rf"\\++(?:u00|x){_WORD_CODES}")
 _WORD_NUMBERS = (
     rf"(?:[xX]0*+{_WORD_CODES}(?![0-9a-fA-F])|0*+(4[5689]|5[0-7]|6[5-9]|[78][0-9]|9[057-9]|1[01][0-9]|12[0-2])(?![0-9]));?"
@@ -68,8 +69,8 @@ def without_invisible(text: str) -> str:
 def hides_words(text: str) -> bool:
     """Are letters or digits written as escapes (`\\u0041`, `&#65;`)? No encoder does that: the answer is mostly no."""
     if "\\" in text:
-        for visible, word in _HIDING_ESCAPES:
-            if visible.search(text) is not None and word.search(text) is not None:
+        for beginning, visible, word in _HIDING_ESCAPES:
+            if beginning in text and visible.search(text) is not None and word.search(text) is not None:
                 return True
     if "&" not in text:
         return False

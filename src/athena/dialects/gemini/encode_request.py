@@ -9,15 +9,14 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
+from athena.calls.names import model_in_path
 from athena.dialects.base import Encoded, Target, searches_web
 from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
 from athena.dialects.gemini.spelling import EitherCase, put, spelled
 from athena.dialects.losses import Losses
-from athena.errors import InvalidRequest
 from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
 from athena.model.request import Reasoning, Request, Tool
@@ -81,15 +80,10 @@ _DEFAULTS: dict[str, Any] = {name: getattr(_EMPTY, name) for name in _FIELDS}
 
 
 def path_of(model: str, stream: bool) -> str:
-    """The path below the base URL. The model's name may be a client's: it can name a model there and nothing else.
-
-    Raises InvalidRequest for a name with an empty segment, `.` or `..`, which servers and proxies would resolve.
-    """
+    """The path below the base URL. Raises InvalidRequest for a name that would lead elsewhere."""
     name = model if model.startswith(_COLLECTIONS) else f"models/{model}"
-    if any(segment in ("", ".", "..") for segment in name.split("/")):
-        raise InvalidRequest("model: the name of a model cannot hold empty segments, '.' or '..'", path="model")
     action = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    return f"/v1beta/{quote(name, safe='/@', errors='replace')}:{action}"
+    return f"/v1beta/{model_in_path(name)}:{action}"
 
 
 def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: Losses) -> None:

@@ -153,10 +153,14 @@ class EchoGuard:
         key = (name, own)
         known = self._names.get(key)
         if known is None:
-            known = self._names[key] = []
-            for text in self._all_texts(own=own):
-                for spelling in self._all_names(name):
-                    known += [_Place(text, at) for at in self._finds(spelling, text)]
+            places = (
+                _Place(text, at)
+                for text in self._all_texts(own=own)
+                for spelling in self._all_names(name)
+                for at in self._finds(spelling, text)
+            )
+            # More than are compared need not be looked for.
+            known = self._names[key] = list(islice(places, _MOST_PLACES + 1))
         return known
 
     def _finds(self, name: str, text: _Text) -> Iterator[int]:

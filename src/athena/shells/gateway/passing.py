@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
 import msgspec
 
-from athena.calls.names import check_model_name
+from athena.calls.names import check_model_name, model_in_path
 from athena.dialects import get_dialect
 from athena.dialects.base import Dialect, kind_of_status
 from athena.errors import AthenaError, InvalidRequest, UnsupportedFeature, UpstreamError
@@ -168,7 +167,7 @@ class Passage:
             visit.ended(ok=not is_outage(error))
 
     def _path(self, target: Target) -> str:
-        return target.other_path(self._door.endpoint.replace("{model}", quote(target.model, safe="/")))
+        return target.other_path(self._door.endpoint.replace("{model}", model_in_path(target.model)))
 
     def _headers(self, target: Target) -> Headers:
         asked = Request(model=target.model, dialect=target.dialect, stream=self._body.get("stream") is True)
