@@ -16,6 +16,7 @@ from textwrap import dedent
 from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
+from athena.formats.bodies.yaml_text import YAML_LINE, yaml_values
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -26,7 +27,6 @@ from athena.model.request import Tool
 
 _TAG_END = Lexer((">",))
 _WORD = re.compile(r"[\w.\-]+")
-_YAML_LINE = re.compile(r"([\w.\-]+):(?: +(.*))?")
 
 
 def read_tool(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -44,7 +44,7 @@ def read_tool(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         return
     declared = calls.book.parameters(name)
     ahead = (yield from scan.peek(LOOK_AHEAD)).lstrip()
-    line = _YAML_LINE.match(ahead)
+    line = YAML_LINE.match(ahead)
     if line is not None and line.group(1) in declared:
         yield from _yaml(scan, calls, name)
         return
@@ -79,35 +79,6 @@ def _yaml(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:
         calls.fail(f"the arguments of {name} are not lines of YAML")
         return
     _write(calls, given)
-
-
-def yaml_values(text: str) -> dict[str, str] | None:
-    """The values of flat YAML as text; None when it is something else."""
-    found: dict[str, str] = {}
-    lines = text.split("\n")
-    at = 0
-    while at < len(lines):
-        line = _YAML_LINE.fullmatch(lines[at].rstrip())
-        if line is None:
-            if lines[at].strip():
-                return None
-            at += 1
-            continue
-        key, value = line.group(1), line.group(2) or ""
-        at += 1
-        block: list[str] = []
-        while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t"):
-            block.append(lines[at])
-            at += 1
-        if value in ("|", "|-", "|+", ">", ">-"):
-            joined = dedent("\n".join(block)).strip("\n")
-            value = (joined if value[0] == "|" else " ".join(joined.split("\n"))) + ("" if value.endswith("-") else "\n")
-        elif any(part.strip() for part in block):
-            return None
-        elif len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-            value = value[1:-1]
-        found[key] = value
-    return found
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:

@@ -19,7 +19,7 @@ from textwrap import dedent
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.near_misses import no_json, unlike
-from athena.formats.element_xml import yaml_values
+from athena.formats.bodies.yaml_text import yaml_values
 from athena.formats.machine.base import THINK, Format, Opener
 from athena.formats.machine.render import json_calls, result_text, tool_lines
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
