@@ -241,11 +241,11 @@ class AnswerPath:
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
         if not events:
             return events, self._junk_frames() if self._junk else b""
-        self._settle(events)
+        self._note_end(events)
         output = self._encoder.feed(events)
         return events, output if not self._junk else self._junk_frames() + output
 
-    def _settle(self, events: list[Event]) -> Event:
+    def _note_end(self, events: list[Event]) -> Event:
         """Note the end, if this is it, in the form in which the client may see it."""
         last = events[-1]
         if type(last) is TextDelta:
@@ -268,7 +268,7 @@ class AnswerPath:
         end = self._client.stream_end
         if not end and records and records[-1][1].startswith(b"[DONE]"):
             records.pop()
-        terminal = self._settle(events) if events else None
+        terminal = self._note_end(events) if events else None
         failed = is_failure(terminal)
         if not self._encode_context.request.stream:
             return events, records[-1][1] if records and self._ended and not failed else b""

@@ -240,7 +240,7 @@ class BlockReader:
         if kind == "text" and self._last_kind == "text" and self._keep_extras:
             out.append(Extra({TEXT_BLOCK_END: True}, choice=0, delta=True))
         self._last_kind = kind
-        self._settle(out)
+        self._complete_empty_calls(out)
         opened = self._open[index] = _Open(kind)
         return opened
 
@@ -253,7 +253,7 @@ class BlockReader:
         elif is_json_object("".join(opened.pieces)):
             self.calls.write_complete(out, index)
 
-    def _settle(self, out: list[Event]) -> None:
+    def _complete_empty_calls(self, out: list[Event]) -> None:
         """Another block begins: a call before it that has no arguments was meant to have none."""
         for index in self._waiting:
             self.calls.write_complete(out, index)

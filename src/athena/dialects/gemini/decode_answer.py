@@ -293,7 +293,7 @@ class AnswerReader:
         if not self._choices or any(choice.finish is None and not lenient for choice in self._choices.values()):
             self.fail(out, closed_error())
             return
-        if self._settle(out):
+        if self._end_open_calls(out):
             self._done(out)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class AnswerReader:
         if not call.name:
             self.fail(out, protocol_error("a function call has no name"))
             return
-        self._settle_partial(choice, out)
+        self._end_partial_call(choice, out)
         key = self._keys
         self._keys += 1
         start = self._tracker.start_call(call.id or "", call.name, key, choice=index, signature=signature)
@@ -436,19 +436,19 @@ class AnswerReader:
                 break
         choice.held.clear()
 
-    def _settle_partial(self, choice: _Choice, out: list[Event]) -> None:
+    def _end_partial_call(self, choice: _Choice, out: list[Event]) -> None:
         """A call given value by value that never ended: its last bracket is missing, as it is in the model's mind."""
         if choice.partial is not None:
             key, arguments = choice.partial
             choice.partial = None
             self._tracker.append(out, key, arguments.text()[:-1])
 
-    def _settle(self, out: list[Event]) -> bool:
+    def _end_open_calls(self, out: list[Event]) -> bool:
         """End every call that is still open; False when one of them cannot be ended well."""
         written = len(out)
         for choice in self._choices.values():
             self._release(choice, out)
-            self._settle_partial(choice, out)
+            self._end_partial_call(choice, out)
         cut = all(_kind(choice) == "length" for choice in self._choices.values())
         self._tracker.close_all(out, cut=cut)
         for position in range(written, len(out)):

@@ -120,13 +120,13 @@ class CallReader:
     def leave(self, calls: ChoiceCalls, out: list[Event]) -> None:
         """Something else begins: calls that are whole are whole."""
         calls.active = False
-        self._settle_names(calls, out)
+        self._take_complete_names(calls, out)
         self._wait_no_more(out)
         self._close_finished(out)
 
     def close(self, choices: list[ChoiceCalls], out: list[Event], *, cut: bool) -> None:
         for calls in choices:
-            self._settle_names(calls, out)
+            self._take_complete_names(calls, out)
         self._wait_no_more(out)
         start = len(out)
         self._tracker.close_all(out, cut=cut)
@@ -168,7 +168,7 @@ class CallReader:
     def _turn_to(self, calls: ChoiceCalls, key: Hashable, out: list[Event]) -> None:
         """A piece of the call `key` follows: every other call that is whole has ended."""
         if key != calls.last or not calls.active:
-            self._settle_names(calls, out, but=key)
+            self._take_complete_names(calls, out, but=key)
             self._close_finished(out, but=key)
         calls.last, calls.active = key, True
 
@@ -231,7 +231,7 @@ class CallReader:
             calls.names[key] = name
         return calls.names.pop(key, None) if arguments else None
 
-    def _settle_names(self, calls: ChoiceCalls, out: list[Event], but: Hashable = None) -> None:
+    def _take_complete_names(self, calls: ChoiceCalls, out: list[Event], but: Hashable = None) -> None:
         """Names that are complete because something else began."""
         for key in [key for key in calls.names if key != but]:
             name = calls.names.pop(key)

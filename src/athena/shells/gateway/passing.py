@@ -100,7 +100,7 @@ class Passage:
             self._over = True
             self._task = None
         if self._record.status or self._stop:
-            self._settle()
+            self._report()
 
     # -- targets -----------------------------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Passage:
                 raise reason
             self._break_off(error_event(reason))
 
-    def _settle(self) -> None:
+    def _report(self) -> None:
         self._record.duration_ms = (self._loop.time() - self._started) * 1000
         self._record.outcome = self._record.outcome or "error"
         self._gateway.over(self._record)

@@ -59,7 +59,7 @@ class FreedMemory:
             self._give_back()
 
 
-def settle_objects(_: object = None) -> None:
+def freeze_objects(_: object = None) -> None:
     """What was built until now stays: the collector need not look at it again, nor after every few hundred new objects."""
     gc.collect()
     gc.freeze()

@@ -29,7 +29,7 @@ from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
-from athena.shells.server.memory import FreedMemory, give_back, settle_objects
+from athena.shells.server.memory import FreedMemory, freeze_objects, give_back
 from athena.shells.server.plan import Plan, Started, with_demo
 from athena.shells.server.ready import import_everything, warm_up
 from athena.shells.server.tls import ListenerTls
@@ -102,7 +102,7 @@ class ServerProcess:
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
-        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(settle_objects)
+        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(freeze_objects)
         housekeeping = loop.create_task(self._housekeep())
         await self._stopping.wait()
         housekeeping.cancel()
