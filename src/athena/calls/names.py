@@ -119,7 +119,7 @@ def model_in_path(model: str) -> str:
     Raises InvalidRequest for a name with an empty segment, `.` or `..`, which servers and proxies would resolve.
     """
     if any(segment in ("", ".", "..") for segment in model.split("/")):
-        raise InvalidRequest("model: the name of a model can not hold empty segments, '.' or '..'", path="model")
+        raise InvalidRequest("model: the name of a model cannot hold empty segments, '.' or '..'", path="model")
     return quote(model, safe="/@", errors="replace")
 
 

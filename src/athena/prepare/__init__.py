@@ -184,7 +184,7 @@ def prepare(
     else:
         # Behind the names: some ids are made of them.
         request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
-    request = fit_choice(request, target, losses, tools_held=not abroad_or_taught and _holds_tools(request))
+    request = fit_choice(request, target, losses, tools_held=not foreign_or_taught and _holds_tools(request))
     request, stops = fit_controls(request, target, same=same, losses=losses)
     return Prepared(
         request=request,
