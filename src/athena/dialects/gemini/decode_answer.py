@@ -557,7 +557,7 @@ def _given(value: msgspec.Raw) -> bool:
 
 
 def _kind(choice: _Choice) -> FinishKind:
-    """What the finish reason means. A word that nobody knows is a plain end, unless nothing came before it."""
+    """What the finish reason means. A word that is not known is a plain end, unless nothing came before it."""
     return FINISH_KINDS.get(choice.finish or "STOP", "stop" if choice.last else "malformed")
 
 
