@@ -165,11 +165,6 @@ class AnswerPath:
         """No stage stands between decoder and encoder but those that may let text pass."""
 
     @property
-    def passes_through(self) -> bool:
-        """Are the upstream's records handed on untouched?"""
-        return self._accepted is not None
-
-    @property
     def losses(self) -> tuple[Loss, ...]:
         """What of the answer so far the client does not get."""
         return self._losses.found

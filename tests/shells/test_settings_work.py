@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.gateway_process import GatewayThread, running_gateway
+from athena.errors import ConfigError
+from athena.shells.config import meaning
+from support.gateway_process import GatewayThread, load_config, running_gateway
 from support.patience import until
 from support.plain_upstream import PlainUpstream, Reply
 from support.raw_server import Hold, RawServer, Request, Script, Step
@@ -121,3 +123,12 @@ def test_unused_connections_are_closed_when_the_upstream_says(tmp_path: Path) ->
         with running_gateway({**BASE, "upstreams": {"up": up}}, tmp_path) as gateway:
             assert ask(gateway)[0] == 200
             assert until(lambda: sum(one.open for one in gateway.gateway.client.stats().values()) == 0)
+
+
+def test_uvicorn_is_asked_for_only_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {**BASE, "upstreams": {"up": {"base_url": "http://127.0.0.1:9"}}, "server": "uvicorn"}
+    assert load_config(value, tmp_path).server == "uvicorn"
+    monkeypatch.setattr(meaning, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"uvicorn is not installed.*athena-gateway\[uvicorn\]"):
+        load_config(value, tmp_path)
+    assert load_config({**value, "server": "fast"}, tmp_path).server == "fast"

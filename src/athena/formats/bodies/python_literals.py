@@ -55,16 +55,6 @@ def python_to_json(text: str) -> str | None:
     return value if reader.at_end() else None
 
 
-def python_string(text: str) -> str | None:
-    """The value of one Python string literal (or several that are joined); None when it is none."""
-    reader = _Reader(text)
-    try:
-        value = reader.strings()
-    except _NotALiteral:
-        return None
-    return value if reader.at_end() else None
-
-
 def _common_literal(text: str) -> str | None:
     """The same for literals that differ from JSON in their words and quotes at most: most of them, and quickly."""
     if "\\" in text:

@@ -281,17 +281,3 @@ class TextParser:
         if candidates:
             self._reading.begin("", candidates)
         return True
-
-
-def opened_by_prompt(text: str, format_id: str = "auto") -> bool:
-    """Does a whole answer begin inside reasoning that the prompt opened? It closes reasoning that it never opened.
-
-    Only whole texts can tell; for a stream the caller must know (`starts_in_thinking`).
-    """
-    table = recognizer(format_id)
-    formats = (*((table.named,) if table.named is not None else ()), *table.others)
-    for begin, end in {pair for known in formats for pair in known.thinking}:
-        close = text.find(end)
-        if close >= 0 and begin not in text[:close]:
-            return True
-    return False

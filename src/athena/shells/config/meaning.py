@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path as FilePath
 
 import msgspec
@@ -54,6 +55,7 @@ def complete(
         _check_rule(rule, config, ("models", index), report)
         models.append(formats.placed(rule, ("models", index)))
     _check_keys(config, report)
+    _check_server(config, report)
     _check_web_access(config, report)
     _check_formats(config, report)
     _check_adapter(config, report)
@@ -342,6 +344,11 @@ def _check_keys(config: Config, report: Report) -> None:
         if key.hash in seen and key.hash:
             report.warn(("keys", index), f"the same key as keys[{seen[key.hash]}]")
         seen.setdefault(key.hash, index)
+
+
+def _check_server(config: Config, report: Report) -> None:
+    if config.server == "uvicorn" and find_spec("uvicorn") is None:
+        report.error(("server",), "uvicorn is not installed", "pip install 'athena-gateway[uvicorn]', or leave server out")
 
 
 def _checked_tls(tls: Tls, home: FilePath, report: Report) -> Tls:

@@ -382,7 +382,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Server processes."""
     server: Literal["fast", "uvicorn"] = "fast"
-    """The HTTP server that accepts clients: Athena's own (`fast`) or uvicorn."""
+    """The HTTP server that accepts clients: Athena's own (`fast`), or uvicorn, which needs `athena-gateway[uvicorn]`."""
     tls: Tls = Tls()
     """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
