@@ -37,6 +37,7 @@ SHAPE = Invoke(
     call_end=(f"</{NAMESPACE}invoke>",),
     parameter=(f"<{NAMESPACE}parameter",),
     parameter_end=(f"</{NAMESPACE}parameter>",),
+    strays=(MESSAGE,),
 )
 _READ = InvokeReader(SHAPE)
 _HEADER_END = Lexer((MESSAGE, *ENDS))

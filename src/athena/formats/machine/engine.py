@@ -129,11 +129,13 @@ class TextParser:
         self._run()
         return self._output.drain()
 
-    def close(self, *, ended_well: bool = False) -> list[Event]:
+    def close(self, *, ended_well: bool = False, was_cut: bool = False) -> list[Event]:
         """The text has ended. Idempotent.
 
         `ended_well`: the upstream said that the model stopped by itself. Then tagged parameters that are all closed count as a
-        whole call although its end marker is missing; otherwise they may have been cut between two parameters.
+        whole call although its end marker is missing; otherwise they may have been cut between two parameters. `was_cut`: it
+        said that the text was cut off. Then a value that was not closed is not closed by the end marker of its call either:
+        the marker may be part of the value.
         """
         if self._closed:
             return []
@@ -141,6 +143,7 @@ class TextParser:
         if not self._failed:
             self._scanner.final = True
             self._scanner.ended_well = ended_well
+            self._scanner.was_cut = was_cut
             self._scanner.push("")
             self._run()
             self._output.flush()
