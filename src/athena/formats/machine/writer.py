@@ -162,6 +162,8 @@ class CallWriter:
         """Show calls only when they are whole, whatever the policy says."""
         self.in_reasoning = False
         """All text of this parser is reasoning."""
+        self.broken = (0, False)
+        """Where JSON could not be read on: how many of its brackets were open, and whether that was in a string."""
         self.commits = 0
         """Rises whenever something is shown or dropped for good: the text before it can not go back."""
         self._scanner = scanner
