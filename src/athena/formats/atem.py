@@ -63,6 +63,15 @@ def read_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]
     yield from _messages(scan, calls, addressed=False)
 
 
+def read_addressed_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The same where nobody named the format: what follows the address must be of this family."""
+    text, marker = yield from scan.upto(_HEADER_END, LOOK_AHEAD * 2)
+    if marker != MESSAGE or _HEADER.fullmatch(text) is None:
+        raise Declined
+    scan.put_back_taken(len(text))
+    yield from _messages(scan, calls, addressed=True)
+
+
 def _messages(scan: Scanner, calls: CallWriter, *, addressed: bool) -> Steps[None]:
     while True:
         text, marker = yield from scan.upto(_HEADER_END, LOOK_AHEAD * 2)
@@ -150,6 +159,7 @@ FORMAT = Format(
         Opener(START, read_messages, auto=False, rank=-2, never=_NO_HEADER),
         Opener(START, read_addressed, rank=-1, never=_NO_HEADER),
         Opener("", read_beginning, auto=False),
+        Opener("", read_addressed_beginning, never=unlike("to=")),
     ),
     thinking=(),
     closers=(SECTION_END, *SHAPE.call_end, *ENDS),

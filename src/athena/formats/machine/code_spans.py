@@ -2,17 +2,22 @@
 
 A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
 another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
-that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick).
+that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick). A fence that
+never closes quotes nothing: models forget to close one before they call. So markup in a fence waits until the fence closes, the
+text ends, or so much has come that the fence counts as closed; which of them is known for all markup of the same fence.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
 _LINES_AHEAD = 2048
 """The same where the marker stands right behind the backtick, so that the code may have several lines."""
+_FENCE_AHEAD = 8192
+"""How far to look for the end of the fence a marker stands in."""
 _LINE_END = re.compile(r"\n")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 
@@ -20,7 +25,7 @@ _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 class CodeSpans:
     """Follows the text that was said."""
 
-    __slots__ = ("_fence", "_inline", "blank_line", "last")
+    __slots__ = ("_closes", "_fence", "_inline", "blank_line", "last")
 
     def __init__(self) -> None:
         self.reset()
@@ -28,6 +33,8 @@ class CodeSpans:
     def reset(self) -> None:
         """Nothing was said yet."""
         self._fence = ""
+        self._closes: bool | None = None
+        """Is the open fence known to close? None: nobody has looked."""
         self._inline = 0
         self.begin_line()
 
@@ -69,6 +76,7 @@ class CodeSpans:
                 self._fence = ""
         elif count >= 3 and self.blank_line:
             self._fence = run
+            self._closes = None
             self._inline = 0
         elif run[0] == "`" and not self._inline:
             self._inline = count
@@ -77,10 +85,15 @@ class CodeSpans:
         self.blank_line = False
         self.last = run[0]
 
-    def quotes(self, text: str, behind: int, *, final: bool) -> bool | None:
-        """Does the marker that ends at `behind` stand in code? None: more text is needed to know."""
+    def quotes(self, text: str, behind: int, *, final: bool, was_cut: bool = False) -> bool | None:
+        """Does the marker that ends at `behind` stand in code? None: more text is needed to know.
+
+        `was_cut`: the text ended early, so that the end of a fence may be missing.
+        """
         if self._fence:
-            return True
+            if self._closes is None:
+                self._closes = self._fence_closes(text, behind, final=final, was_cut=was_cut)
+            return self._closes
         if not self._inline:
             return False
         limit = _LINES_AHEAD if self.last == "`" else _QUOTE_AHEAD
@@ -91,3 +104,17 @@ class CodeSpans:
         if end is not None or (final and len(ahead) < limit):
             return False
         return "\n" not in ahead if len(ahead) >= limit else None
+
+    def _fence_closes(self, text: str, behind: int, *, final: bool, was_cut: bool) -> bool | None:
+        """Does a line with nothing but the end of the fence follow?"""
+        found = _fence_end(self._fence[0], len(self._fence)).search(text, behind)
+        if found is not None and (found.group(1) or final):
+            return found.start() - behind <= _FENCE_AHEAD
+        if len(text) - behind > _FENCE_AHEAD + _QUOTE_AHEAD or (final and was_cut):
+            return True
+        return False if final else None
+
+
+@lru_cache(maxsize=64)
+def _fence_end(character: str, count: int) -> re.Pattern[str]:
+    return re.compile(rf"\n[ \t]*+{re.escape(character)}{{{count},}}+[ \t\r]*+(?:(\n)|\Z)")

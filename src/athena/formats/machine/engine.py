@@ -247,7 +247,8 @@ class TextParser:
         scanner = self._scanner
         candidates = meaning.candidates
         if self._spans.in_code:
-            quoted = self._spans.quotes(scanner.text, scanner.at + len(marker), final=scanner.final)
+            behind = scanner.at + len(marker)
+            quoted = self._spans.quotes(scanner.text, behind, final=scanner.final, was_cut=scanner.was_cut)
             if quoted is None:
                 return False
             if quoted:
@@ -258,7 +259,7 @@ class TextParser:
             candidates = tuple([one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind)])
         if candidates:
             self._reading.begin(marker, candidates)
-        elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
+        elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends or meaning.stray:
             scanner.at += len(marker)
             self._speech.say_delimiter(marker, meaning)
         else:

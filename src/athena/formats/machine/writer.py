@@ -218,8 +218,8 @@ class CallWriter:
         name = self.book.resolve(name)
         return self.book.admits(name) or (self.reserved and self.policies.unknown_tool != "text")
 
-    def open(self, name: str, call_id: str = "") -> None:
-        """A call begins. Declined when its name makes it text."""
+    def open(self, name: str, call_id: str = "", *, whole: bool = False) -> None:
+        """A call begins. Declined when its name makes it text. `whole`: it is shown at its end, if it is a call then."""
         name = self.book.resolve(name)
         if not name or not self.admits(name):
             raise Declined
@@ -229,7 +229,7 @@ class CallWriter:
             self._unknown = Error(
                 f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name
             )
-        if not self._suspect and not self._is_refused():
+        if not self._suspect and not self._is_refused() and not whole:
             self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:
