@@ -206,7 +206,8 @@ class TaggedArguments:
             elif tag in tags.next_call:
                 size = len(marker)
             elif tag in tags.parameter:
-                size = 0 if (yield from self._begins_another(scan, calls, values, len(marker))) else len(marker)
+                # The line break before the tag is no part of it, and behind that a longer tag may stand.
+                size = 0 if (yield from self._begins_another(scan, calls, values, len(marker))) else blanks or len(marker)
             else:
                 closer = yield from self._closer(scan, calls, tag, len(marker))
                 size = len(marker) if closer is None else (yield from self._goes_on(scan, calls, values, len(marker)))

@@ -16,7 +16,7 @@ _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
 _LINES_AHEAD = 2048
 """The same where the marker stands right behind the backtick, so that the code may have several lines."""
-_FENCE_AHEAD = 8192
+FENCE_AHEAD = 8192
 """How far to look for the end of the fence a marker stands in."""
 _LINE_END = re.compile(r"\n")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
@@ -25,7 +25,7 @@ _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 class CodeSpans:
     """Follows the text that was said."""
 
-    __slots__ = ("_closes", "_fence", "_inline", "blank_line", "last")
+    __slots__ = ("_closes", "_fence", "_inline", "_unclosed", "blank_line", "last", "said")
 
     def __init__(self) -> None:
         self.reset()
@@ -36,10 +36,15 @@ class CodeSpans:
         self._closes: bool | None = None
         """Is the open fence known to close? None: nobody has looked."""
         self._inline = 0
+        self.said = 0
+        """How many characters were said since a line began anew behind a call."""
+        self._unclosed = 0
+        """Up to which of them no fence is known to end."""
         self.begin_line()
 
     def begin_line(self) -> None:
         """What comes next counts as the beginning of a line."""
+        self.said = self._unclosed = 0
         self.blank_line = True
         """Is there nothing but blanks on this line so far?"""
         self.last = ""
@@ -60,6 +65,7 @@ class CodeSpans:
         if not text:
             return
         self.last = text[-1]
+        self.said += len(text)
         newline = text.rfind("\n")
         if newline >= 0:
             self._inline = 0
@@ -71,6 +77,7 @@ class CodeSpans:
     def ticks(self, run: str) -> None:
         """A run of backticks or tildes was said."""
         count = len(run)
+        self.said += count
         if self._fence:
             if self.blank_line and run.startswith(self._fence):
                 self._fence = ""
@@ -105,12 +112,25 @@ class CodeSpans:
             return False
         return "\n" not in ahead if len(ahead) >= limit else None
 
+    @property
+    def in_fence(self) -> bool:
+        """Inside a fence of which nobody knows whether it closes?"""
+        return bool(self._fence) and self._closes is None
+
+    def may_close(self, text: str) -> bool:
+        """Does the open fence end in this text?"""
+        found = _fence_end(self._fence[0], len(self._fence)).search(text) if self._fence else None
+        return found is not None and found.group(1) is not None
+
     def _fence_closes(self, text: str, behind: int, *, final: bool, was_cut: bool) -> bool | None:
         """Does a line with nothing but the end of the fence follow?"""
-        found = _fence_end(self._fence[0], len(self._fence)).search(text, behind)
+        start = max(behind, behind + self._unclosed - self.said - _QUOTE_AHEAD)
+        end = behind + FENCE_AHEAD + _QUOTE_AHEAD
+        found = _fence_end(self._fence[0], len(self._fence)).search(text, start, end)
         if found is not None and (found.group(1) or final):
-            return found.start() - behind <= _FENCE_AHEAD
-        if len(text) - behind > _FENCE_AHEAD + _QUOTE_AHEAD or (final and was_cut):
+            return True
+        self._unclosed = self.said + min(len(text), end) - behind
+        if len(text) - behind > FENCE_AHEAD + _QUOTE_AHEAD or (final and was_cut):
             return True
         return False if final else None
 
