@@ -151,6 +151,7 @@ class AnswerPath:
             accepted=self._accepted,
             junk=self._junk,
             losses=None if clean else self._losses,
+            max_output=(prepared.request if prepared is not None else request).max_output,
             mend=None if clean or not _mends(route) else ArgumentMender,
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)

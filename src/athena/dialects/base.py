@@ -106,6 +106,8 @@ class DecodeContext(msgspec.Struct, frozen=True):
     """Where to put records that are not JSON, for a client that asked to see them."""
     losses: AnswerLosses | None = None
     """Where to note what no event carries; None where the upstream's records pass untouched."""
+    max_output: int | None = None
+    """How many tokens the answer was allowed."""
     mend: Callable[[], Mender] | None = None
     """Puts the arguments of calls right as they stream; None: they stay as they are."""
 
