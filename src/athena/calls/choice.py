@@ -3,7 +3,7 @@
 | the client asked for | the answer | outcome |
 |---|---|---|
 | `none` | a call | the error `tool_choice_unmet` |
-| a named tool, or a set of allowed ones | a call of another | the error `tool_choice_unmet`, before anything of that call is shown |
+| a named tool, or a set of allowed ones | a call of another | the error `tool_choice_unmet`, before that call is shown |
 | a named tool, or any tool (`required`) | ends by itself without a call | the error `tool_choice_unmet` |
 | no parallel calls | a second call | the first is passed on, the others are left out and counted |
 
@@ -88,7 +88,9 @@ class ChoiceGuard:
         full = f"{event.namespace}{NAMESPACE_SEPARATOR}{event.name}" if event.namespace else event.name
         if self._names is not None and event.name not in self._names and full not in self._names:
             wanted = ", ".join(sorted(self._names))
-            self._fail(f"the request asks for a call of {wanted[:200]}, and the model called {event.name[:80]}", event.choice, out)
+            self._fail(
+                f"the request asks for a call of {wanted[:200]}, and the model called {event.name[:80]}", event.choice, out
+            )
             return
         if self._single and event.choice in self._called:
             self._numbers[event.call] = None

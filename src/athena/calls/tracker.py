@@ -51,8 +51,8 @@ class _Call:
     """A call as far as it is known."""
 
     __slots__ = (
-        "arguments", "choice", "complete", "failed", "id", "item_id", "kind", "mender", "name", "namespace", "number", "signature",
-        "size", "span", "span_read", "started",
+        "arguments", "choice", "complete", "failed", "id", "item_id", "kind", "mender", "name", "namespace", "number",
+        "signature", "size", "span", "span_read", "started",
     )  # fmt: skip
 
     def __init__(self, number: int, choice: int) -> None:

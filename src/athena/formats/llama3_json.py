@@ -23,7 +23,6 @@ from athena.formats.machine.render import json_calls, result_text, spaced_json, 
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
-
 _NAMED = ('{"name":', '{"name" :', '{ "name":')
 
 

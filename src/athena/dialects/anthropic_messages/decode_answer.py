@@ -127,7 +127,9 @@ class BlockReader:
         """Calls that ended without any argument: meant so, or cut."""
         self._ended = 0
         self._last_kind = ""
-        self.calls = ToolCallTracker(new_id=lambda number: synthesized_id(seed, number, "toolu_"), limits=context.limits, mend=context.mend)
+        self.calls = ToolCallTracker(
+            new_id=lambda number: synthesized_id(seed, number, "toolu_"), limits=context.limits, mend=context.mend
+        )
 
     def start(self, index: int, raw: msgspec.Raw, out: list[Event]) -> None:
         """A block begins, with whatever it already holds."""

@@ -88,7 +88,9 @@ class ItemReader:
 
     def __init__(self, context: DecodeContext) -> None:
         self._context = context
-        self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits, mend=context.mend)
+        self._tracker = ToolCallTracker(
+            new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits, mend=context.mend
+        )
         self._family = context.profile.state_family
         self._items: dict[int, _Item] = {}
         self._index_of_id: dict[str, int] = {}

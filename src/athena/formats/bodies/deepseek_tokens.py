@@ -15,8 +15,8 @@ from athena.formats.machine.writer import CallWriter
 def spellings(words: str) -> tuple[str, ...]:
     """A token as it is and as detokenisers damage it: ASCII bars, plain spaces or underscores for U+2581.
 
-    With underscores these are Step 3's tokens too, whose calls look otherwise; with ASCII bars besides, some are Kimi's, so that
-    such a token opens a call only where the format was named.
+    With underscores these are Step 3's tokens too, whose calls look otherwise; with ASCII bars besides, some are Kimi's, so
+    that such a token opens a call only where the format was named.
     """
     joined, underscored = words.replace(" ", "▁"), words.replace(" ", "_")
     return (f"<｜{joined}｜>", f"<|{joined}|>", f"<｜{words}｜>", f"<｜{underscored}｜>", f"<|{underscored}|>")

@@ -25,7 +25,7 @@ _KEY_END = Lexer(("=", ",", ")", "'", '"', "[", "{", "("))
 def read_python_calls(scan: Scanner, calls: CallWriter, *, end: str = "", certain: bool = True) -> Steps[int]:
     """Calls with commas, semicolons or line breaks between; `end` (a closing bracket) is taken. Answers how many there were.
 
-    `certain`: a marker says that these are calls. Otherwise the first is shown when it is whole, for until then it may be words.
+    `certain`: a marker says that these are calls. Otherwise the first is shown when it is whole: until then it may be words.
     """
     found = 0
     while True:

@@ -12,9 +12,8 @@ known to have stopped by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -233,7 +232,7 @@ class TaggedArguments:
         return parameter is not None and parameter.key not in values.keys and parameter.key in calls.book.parameters(calls.name)
 
     def _closer(self, scan: Scanner, calls: CallWriter, tag: str, offset: int) -> Steps[int | None]:
-        """How long the tag is that stands for the closing one: a look-alike, or a misspelt one. 0: the call's end; None: text."""
+        """How long the tag is that stands for the closing one, a look-alike or misspelt. 0: the end of the call; None: text."""
         tags = self._tags
         if tag in tags.look_alikes:
             return len(tag) if (yield from self._is_closed(scan, calls, offset)) else None

@@ -161,7 +161,7 @@ _ELEMENT_NAME = Lexer(FUNCTION_TAGS.call_end)
 
 
 def _element_function(scan: Scanner, calls: CallWriter) -> Steps[None]:
-    """`<function>NAME</function>` and `<parameter>KEY</parameter>` with each value behind it (Llama 3.1 under Qwen's prompt)."""
+    """`<function>NAME</function>` and `<parameter>KEY</parameter>`, each value behind it (Llama 3.1 under Qwen's prompt)."""
     text, marker = yield from scan.upto(_ELEMENT_NAME, LOOK_AHEAD * 2)
     name = text.strip()
     if not marker or not _PLAIN_NAME.fullmatch(name) or not calls.admits(name):

@@ -54,7 +54,17 @@ class Candidate(msgspec.Struct, frozen=True):
 class Meaning:
     """Everything a marker may be."""
 
-    __slots__ = ("anywhere", "candidates", "closes_thinking", "ends", "never", "opens_thinking", "stray", "turn_end", "unmistakable")
+    __slots__ = (
+        "anywhere",
+        "candidates",
+        "closes_thinking",
+        "ends",
+        "never",
+        "opens_thinking",
+        "stray",
+        "turn_end",
+        "unmistakable",
+    )
 
     def __init__(
         self,
