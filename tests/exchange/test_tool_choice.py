@@ -27,7 +27,7 @@ def answer(
     repair: Any = "syntax",
 ) -> dict[str, Any]:
     tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("a", "b")]
-    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools}
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools}
     body |= {"tool_choice": choice} if choice else {}
     body |= {"parallel_tool_calls": parallel} if parallel is not None else {}
     request = get_dialect("openai_chat").decode_request(body)
