@@ -407,7 +407,8 @@ class FormatStage:
         for channel in ("reasoning", "text"):
             parser = choice.parsers.get(channel)
             if parser is not None:
-                self._show(choice, channel, parser.close(ended_well=event.finish.kind in _ENDED_WELL), out)
+                kind = event.finish.kind
+                self._show(choice, channel, parser.close(ended_well=kind in _ENDED_WELL, was_cut=kind not in _ENDED_WELL), out)
         if self._ended:
             return
         if event.finish.kind not in _CUT_BY_UPSTREAM:
@@ -439,7 +440,7 @@ class FormatStage:
                 self._drain(choice, out)
                 for channel, parser in choice.parsers.items():
                     # The upstream's own error explains whatever is cut here.
-                    self._show(choice, channel, [one for one in parser.close() if not isinstance(one, Error)], out)
+                    self._show(choice, channel, [one for one in parser.close(was_cut=True) if not isinstance(one, Error)], out)
             self._ended = True
         out.append(event)
 
