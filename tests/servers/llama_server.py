@@ -1,0 +1,231 @@
+"""llama.cpp's server as a process, on tiny models that are steered into the markers of one chat template.
+
+A model is made twice: first with nothing but the template's markers as tokens, so that the server itself can render the template
+and cut its text into tokens; then with those tokens following each other likely, so that the model begins calls as the template
+writes them. From the marker on the server's own grammar forces the rest of a call, whose values are random.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from support.gateway_process import free_port
+from support.patience import PATIENCE
+
+PLACE = Path(__file__).parents[2] / ".servers"
+SOURCE = PLACE / "source" / "vendor" / "llama.cpp"
+TEMPLATES = {file.stem: file for file in sorted((SOURCE / "models" / "templates").glob("*.jinja"))}
+
+BEGIN, END = "<s>", "<|endoftext|>"
+SEED = 7
+STRONG, WEAK = 16.0, 8.0
+"""Logits of pairs that touch a marker or begin an answer, and of all others that the template writes."""
+ENDS = 7.0
+"""Logit of what ends an answer, a value or a thought, behind any token: a fifth of the weight of all other tokens together."""
+_MARKERS = re.compile(
+    r"<\|[^|<>\s{}]{1,40}\|>|<｜[^｜<>\s{}]{1,40}｜>|｜DSML｜|<\|[a-z_:]{3,30}>|<[a-z_:]{3,30}\|>|</?[A-Za-z_][\w:.-]{1,30}>|\[/?[A-Z_]{3,30}\]"
+)
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 16},
+                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            },
+            "required": ["city", "unit", "days"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "name": "note",
+        "description": "Keep a note.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "tags": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3},
+                "done": {"type": "boolean"},
+                "place": {
+                    "type": "object",
+                    "properties": {"line": {"type": "integer", "minimum": 0, "maximum": 99}, "near": {"type": "number"}},
+                    "required": ["line"],
+                    "additionalProperties": False,
+                },
+            },
+            "required": ["tags", "done"],
+            "additionalProperties": False,
+        },
+    },
+    {"name": "now", "description": "The time.", "parameters": {"type": "object", "properties": {}}},
+]
+"""Small values, so that random ones come to an end."""
+CHAT_TOOLS = [{"type": "function", "function": tool} for tool in TOOLS]
+USER = {"role": "user", "content": "How is the weather?"}
+
+
+def chat_call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A call in a Chat history; its id is one that every template takes."""
+    written = json.dumps(arguments, ensure_ascii=False)
+    return {"id": f"call0000{number}", "type": "function", "function": {"name": name, "arguments": written}}
+
+
+class Refused(Exception):
+    """The server answered with an error; templates raise errors of their own."""
+
+
+class LlamaServer:
+    """A running server with one slot; use as a context manager. Equal requests get equal answers."""
+
+    def __init__(self, model: Path, template: Path, directory: Path, *flags: str) -> None:
+        self.port = free_port()
+        self.log = directory / f"server-{self.port}.log"
+        command = [str(PLACE / "build" / "bin" / "llama-server"), "--model", str(model), "--alias", template.stem]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), "--chat-template-file", str(template), "--jinja"]
+        command += ["--ctx-size", "32768", "--parallel", "1", "--threads", "1", "--no-warmup", "--seed", str(SEED)]
+        command += ["--cache-ram", "0", "--samplers", "temperature", "--temp", "1", "--predict", "400", *flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def __enter__(self) -> LlamaServer:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise Refused(f"the server did not start: {self.log.read_text(errors='replace')[-2000:]}")
+            try:
+                if self.get("/health") == {"status": "ok"}:
+                    return self
+            except (OSError, Refused):
+                time.sleep(0.02)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def get(self, path: str) -> Any:
+        return json.loads(self._exchange("GET", path, None))
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The answer's JSON. Raises `Refused`."""
+        return json.loads(self._exchange("POST", path, body))
+
+    def stream(self, path: str, body: dict[str, Any]) -> list[Any]:
+        """The records of a stream. Raises `Refused`, also for an error inside it."""
+        data = self._exchange("POST", path, {**body, "stream": True}).decode()
+        lines = [line.removeprefix("data: ") for line in data.splitlines() if line.startswith(("data: ", "error: "))]
+        if any(line.startswith("error: ") for line in lines):
+            raise Refused(lines[-1])
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    def _exchange(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), {"content-type": "application/json"})
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise Refused(f"{answer.status} {data.decode(errors='replace')}")
+        return data
+
+    def render(self, *messages: dict[str, Any], generate: bool = True) -> str:
+        """What the template makes of a conversation."""
+        body = {"messages": messages, "tools": CHAT_TOOLS, "add_generation_prompt": generate}
+        return str(self.post("/apply-template", body)["prompt"])
+
+    def tokens(self, text: str) -> list[int]:
+        """The text's tokens, markers included."""
+        return list(self.post("/tokenize", {"content": text, "parse_special": True})["tokens"])
+
+
+def answer_in(server: LlamaServer, assistant: dict[str, Any], before: tuple[dict[str, Any], ...] = (USER,)) -> tuple[str, str]:
+    """A prompt, and the turn that the template writes behind it for an assistant's message."""
+    prompt = server.render(*before)
+    full = server.render(*before, assistant, generate=False)
+    if full.startswith(prompt):
+        return prompt, full[len(prompt) :]
+    # What the prompt opens (a thought, a channel) is written otherwise in a history.
+    bare = server.render(*before, generate=False)
+    if not full.startswith(bare):
+        bare = prompt[: next(i for i in range(len(prompt) + 1) if not full.startswith(prompt[: i + 1]))]
+    turn = prompt[len(bare) :]
+    same = next(i for i in range(len(turn) + 1) if not full[len(bare) :].startswith(turn[: i + 1]) or i == len(turn))
+    return prompt, full[len(bare) + same :]
+
+
+class ModelMaker:
+    """The process that makes models; use as a context manager."""
+
+    def __enter__(self) -> ModelMaker:
+        python = PLACE / "environment" / "bin" / "python"
+        program = Path(__file__).parent / "tiny_model.py"
+        self._process = subprocess.Popen(
+            [str(python), str(program), "models", str(PLACE / "vocabulary.json")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.communicate(timeout=PATIENCE)
+
+    def make(self, out: Path, markers: list[str], pairs: list[tuple[int, int, float]], everywhere: list[tuple[int, float]]) -> None:
+        wish = {"seed": SEED, "out": str(out), "markers": markers, "begin": BEGIN, "end": END}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({**wish, "pairs": pairs, "everywhere": everywhere}) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n", "the model could not be made"
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A chat template and a model that writes as it does."""
+
+    name: str
+    template: Path
+    model: Path
+    directory: Path
+
+    @contextmanager
+    def served(self, *flags: str) -> Iterator[LlamaServer]:
+        with LlamaServer(self.model, self.template, self.directory, *flags) as server:
+            yield server
+
+
+def make_family(name: str, maker: ModelMaker, directory: Path) -> Family:
+    """A template's model. Raises `Refused` when the server does not take the template, or the template no tools."""
+    template = TEMPLATES[name]
+    markers = [*dict.fromkeys([BEGIN, END, *_MARKERS.findall(template.read_text(encoding="utf-8"))])]
+    plain, steered = directory / f"{name}-plain.gguf", directory / f"{name}.gguf"
+    maker.make(plain, markers, [], [])
+    with LlamaServer(plain, template, directory) as server:
+        call = chat_call(1, "get_weather", {"city": "Lisbon", "unit": "celsius", "days": 3})
+        prompt, answer = answer_in(server, {"role": "assistant", "content": "", "tool_calls": [call]})
+        first_marker = server.tokens(END)[0] - 1
+        chain = [server.tokens(prompt[-80:])[-1], *server.tokens(answer), *server.tokens(END)]
+        pairs: dict[tuple[int, int], float] = {}
+        for place, (before, after) in enumerate(zip(chain, chain[1:], strict=False)):
+            is_strong = place < 3 or max(before, after) >= first_marker
+            pairs[before, after] = max(pairs.get((before, after), 0), STRONG if is_strong else WEAK)
+        closing = {END, '"', "\n", "</think>", *(marker for marker in markers if marker.startswith("</"))}
+        everywhere = {tokens[0]: ENDS for text in sorted(closing) if len(tokens := server.tokens(text)) == 1}
+    plain.unlink()
+    maker.make(steered, markers, [(*pair, logit) for pair, logit in pairs.items()], [*everywhere.items()])
+    return Family(name, template, steered, directory)
