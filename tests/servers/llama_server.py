@@ -1,8 +1,8 @@
 """llama.cpp's server as a process, on tiny models that are steered into the markers of one chat template.
 
-A model is made twice: first with nothing but the template's markers as tokens, so that the server itself can render the template
-and cut its text into tokens; then with those tokens following each other likely, so that the model begins calls as the template
-writes them. From the marker on the server's own grammar forces the rest of a call, whose values are random.
+A model is made twice: first with nothing but the template's markers as tokens, so that the server itself can render the
+template and cut its text into tokens; then with those tokens likely to follow each other, so that the model begins calls as
+the template writes them. From the marker on the server's own grammar forces the rest of a call, whose values are random.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -187,9 +188,12 @@ class ModelMaker:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._process.communicate(timeout=PATIENCE)
 
-    def make(self, out: Path, markers: list[str], pairs: list[tuple[int, int, float]], everywhere: list[tuple[int, float]]) -> None:
+    def make(
+        self, out: Path, markers: list[str], pairs: list[tuple[int, int, float]], everywhere: list[tuple[int, float]]
+    ) -> None:
         wish = {"seed": SEED, "out": str(out), "markers": markers, "begin": BEGIN, "end": END}
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({**wish, "pairs": pairs, "everywhere": everywhere}) + "\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "done\n", "the model could not be made"
@@ -221,7 +225,7 @@ def make_family(name: str, maker: ModelMaker, directory: Path) -> Family:
         first_marker = server.tokens(END)[0] - 1
         chain = [server.tokens(prompt[-80:])[-1], *server.tokens(answer), *server.tokens(END)]
         pairs: dict[tuple[int, int], float] = {}
-        for place, (before, after) in enumerate(zip(chain, chain[1:], strict=False)):
+        for place, (before, after) in enumerate(pairwise(chain)):
             is_strong = place < 3 or max(before, after) >= first_marker
             pairs[before, after] = max(pairs.get((before, after), 0), STRONG if is_strong else WEAK)
         closing = {END, '"', "\n", "</think>", *(marker for marker in markers if marker.startswith("</"))}
@@ -229,3 +233,22 @@ def make_family(name: str, maker: ModelMaker, directory: Path) -> Family:
     plain.unlink()
     maker.make(steered, markers, [(*pair, logit) for pair, logit in pairs.items()], [*everywhere.items()])
     return Family(name, template, steered, directory)
+
+
+_TURN_ENDS = re.compile(
+    r"\s*(?:<\|endoftext\|>|<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|end_of_text\|>|<\|call\|>|<\|calls\|>|<\|return\|>|<\|end\|>"
+    r"|<\|flush\|>|<end_of_turn>|<turn\|>|<\|tool_response>|</s>|<eos>|<｜end▁of▁sentence｜>|\[EOS\]|\[EOT\]|\[e~\[)\s*$"
+)
+_OPENS_THOUGHT = re.compile(
+    r"(?:<think>|<seed:think>|<\|think\|>|\[THINK\]|<\|START_THINKING\|>|<\|channel>thought|<mm:think>)\s*$"
+)
+
+
+def without_end(answer: str) -> str:
+    """An answer as the server sends it: the token that ends a turn is no text."""
+    return _TURN_ENDS.sub("", answer)
+
+
+def opens_thought(prompt: str) -> bool:
+    """Does the prompt begin the model's reasoning, so that the answer begins inside it?"""
+    return _OPENS_THOUGHT.search(prompt) is not None

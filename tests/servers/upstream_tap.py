@@ -51,9 +51,10 @@ class Asked(msgspec.Struct):
 
 
 class UpstreamTap:
-    """Use as a context manager; `asked` is what went through, in order."""
+    """Use as a context manager; `asked` is what went through to the server at the port `behind`, in order."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
+        self.behind = 0
         self.asked: list[Asked] = []
         tap = self
 
@@ -70,7 +71,7 @@ class UpstreamTap:
                 self._pass_on("POST", self.rfile.read(int(self.headers["content-length"])))
 
             def _pass_on(self, method: str, body: bytes) -> None:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+                connection = http.client.HTTPConnection("127.0.0.1", tap.behind, timeout=PATIENCE)
                 try:
                     connection.request(method, self.path, body, {"content-type": "application/json"})
                     answer = connection.getresponse()
