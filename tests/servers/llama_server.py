@@ -31,9 +31,16 @@ TEMPLATES = {file.stem: file for file in sorted((SOURCE / "models" / "templates"
 BEGIN, END = "<s>", "<|endoftext|>"
 SEED = 7
 STRONG, WEAK = 16.0, 8.0
-"""Logits of pairs that touch a marker or begin an answer, and of all others that the template writes."""
+"""Logits of pairs near a marker, and of all others that the template writes."""
 ENDS = 7.0
-"""Logit of what ends an answer, a value or a thought, behind any token: a fifth of the weight of all other tokens together."""
+"""Logit of what ends an answer or a value, behind any token: a fifth of the weight of all other tokens together."""
+CITY = "Lisbon"
+EXAMPLES: list[tuple[str, dict[str, Any]]] = [
+    ("get_weather", {"city": CITY, "unit": "celsius", "days": 3}),
+    ("note", {"tags": ["sun"], "done": True}),
+    ("now", {}),
+]
+"""Calls whose renderings steer the model."""
 _MARKERS = re.compile(
     r"<\|[^|<>\s{}]{1,40}\|>|<｜[^｜<>\s{}]{1,40}｜>|｜DSML｜|<\|[a-z_:]{3,30}>|<[a-z_:]{3,30}\|>|</?[A-Za-z_][\w:.-]{1,30}>|\[/?[A-Z_]{3,30}\]"
 )
@@ -98,7 +105,18 @@ class LlamaServer:
         command = [str(PLACE / "build" / "bin" / "llama-server"), "--model", str(model), "--alias", template.stem]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--chat-template-file", str(template), "--jinja"]
         command += ["--ctx-size", "32768", "--parallel", "1", "--threads", "1", "--no-warmup", "--seed", str(SEED)]
-        command += ["--cache-ram", "0", "--samplers", "temperature", "--temp", "1", "--predict", "400", *flags]
+        command += [
+            "--cache-ram",
+            "0",
+            "--samplers",
+            "temperature",
+            "--temp",
+            "1",
+            "--predict",
+            "400",
+            "--no-prefill-assistant",
+            *flags,
+        ]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -220,19 +238,32 @@ def make_family(name: str, maker: ModelMaker, directory: Path) -> Family:
     plain, steered = directory / f"{name}-plain.gguf", directory / f"{name}.gguf"
     maker.make(plain, markers, [], [])
     with LlamaServer(plain, template, directory) as server:
-        call = chat_call(1, "get_weather", {"city": "Lisbon", "unit": "celsius", "days": 3})
-        prompt, answer = answer_in(server, {"role": "assistant", "content": "", "tool_calls": [call]})
-        first_marker = server.tokens(END)[0] - 1
-        chain = [server.tokens(prompt[-80:])[-1], *server.tokens(answer), *server.tokens(END)]
-        pairs: dict[tuple[int, int], float] = {}
-        for place, (before, after) in enumerate(pairwise(chain)):
-            is_strong = place < 3 or max(before, after) >= first_marker
-            pairs[before, after] = max(pairs.get((before, after), 0), STRONG if is_strong else WEAK)
-        closing = {END, '"', "\n", "</think>", *(marker for marker in markers if marker.startswith("</"))}
-        everywhere = {tokens[0]: ENDS for text in sorted(closing) if len(tokens := server.tokens(text)) == 1}
+        ways = []
+        for call in EXAMPLES:
+            message = {"role": "assistant", "content": "", "tool_calls": [chat_call(1, *call)]}
+            prompt, answer = answer_in(server, message)
+            ways.append(straight(prompt, answer))
+        chains = [server.tokens(way) for way in ways]
+        closer = server.tokens(ways[0].partition(CITY)[2])[0]
+        first_marker, end = server.tokens(BEGIN)[0], server.tokens(END)[0]
+        opening = prompt.removeprefix(server.render(USER, generate=False))
     plain.unlink()
-    maker.make(steered, markers, [(*pair, logit) for pair, logit in pairs.items()], [*everywhere.items()])
+    # What ends every prompt is a token of its own, so that what follows it follows nothing else.
+    markers.append(opening if len(opening) < len(prompt) else prompt[-30:])
+    pairs: dict[tuple[int, int], float] = {}
+    for chain in chains:
+        pairs[first_marker + len(markers) - 1, chain[0]] = STRONG
+        for place, pair in enumerate(pairwise([*chain, end])):
+            is_near = max(chain[max(0, place - 2) : place + 3]) >= first_marker
+            pairs[pair] = max(pairs.get(pair, 0), STRONG if is_near else WEAK)
+    maker.make(steered, markers, [(*pair, logit) for pair, logit in pairs.items()], [(end, ENDS), (closer, ENDS)])
     return Family(name, template, steered, directory)
+
+
+def straight(prompt: str, answer: str) -> str:
+    """The shortest way from a prompt to the call of an answer: no thought, and one that the prompt opened is closed at once."""
+    pattern = r"^\s*(?:<think>.*?)?(?=</think>)" if opens_thought(prompt) else r"^\s*<think>.*?</think>\s*"
+    return re.sub(pattern, "", without_end(answer), flags=re.DOTALL).strip()
 
 
 _TURN_ENDS = re.compile(

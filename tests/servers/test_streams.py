@@ -1,7 +1,7 @@
-"""Real streams: the pieces that the server's model writes, read by us and by the server itself.
+"""What the server's model writes, read by us in several chunkings and by the server itself, whole and streamed.
 
-The server hands over the raw text beside its own parse (`verbose`), token by token. Where the two readings differ, the template
-decides; `judged.toml` keeps what was decided.
+The server hands over the raw text beside its own parse (`verbose`); the same seed makes it write the same stream. Where the
+two readings differ, the template decides; `judged.toml` keeps what was decided.
 """
 
 from __future__ import annotations
@@ -50,18 +50,19 @@ def compared(server: LlamaServer, name: str, choice: str, seed: int) -> tuple[st
     """What came of one stream, and what there is to say about it."""
     body = {"messages": [USER], "tools": CHAT_TOOLS, "tool_choice": choice, "seed": seed, "verbose": True}
     try:
-        records = server.stream("/v1/chat/completions", body)
+        whole = server.post("/v1/chat/completions", body)
+        calls, _, _ = chat_parts(server.stream("/v1/chat/completions", body))
     except Refused as error:
         return "refused by the server", str(error)[:200]
-    calls, _, _ = chat_parts(records)
-    verbose = [record["__verbose"] for record in records if "__verbose" in record]
-    prompt = next((one["prompt"] for one in verbose if one.get("prompt")), "")
-    pieces = [one["content"] for one in verbose if one.get("content")]
-    if any(one.get("stop_type") == "limit" for one in verbose):
+    said = whole["__verbose"]
+    raw, prompt = said["content"], said["prompt"]
+    if said["stop_type"] == "limit":
         return "cut at the limit", ""
-    parsed = parse_pieces(pieces, model=name, tools=CHAT_TOOLS, starts_in_thinking=opens_thought(prompt))
-    ours = [(call.name, json.loads(call.arguments)) for call in parsed.calls]
-    if ours == calls:
-        return ("equal calls" if calls else "no call in either"), ""
-    raw = "".join(pieces)
-    return "DIFFERENT", f"ours {ours!r}, the server's {calls!r}, from {raw!r} ({parsed.format}; {prompt[-40:]!r})"
+    if (other := chat_parts([whole])[0]) != calls:
+        return "DIFFERENT", f"the server's whole answer {other!r} and its stream {calls!r}, from {raw!r}"
+    for pieces in ([raw], list(raw), [raw[at : at + 4] for at in range(0, len(raw), 4)]):
+        parsed = parse_pieces(pieces, model=name, tools=CHAT_TOOLS, starts_in_thinking=opens_thought(prompt))
+        ours = [(call.name, json.loads(call.arguments)) for call in parsed.calls]
+        if ours != calls:
+            return "DIFFERENT", f"ours {ours!r}, the server's {calls!r}, from {raw!r} ({parsed.format}; {prompt[-40:]!r})"
+    return ("equal calls" if calls else "no call in either"), ""
