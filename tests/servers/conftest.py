@@ -13,17 +13,16 @@ import pytest
 from servers.llama_server import Family, ModelMaker, Refused, make_family
 
 _SCORES: dict[str, Counter[str]] = {}
-_REMARKS: list[str] = []
 
 
 class Scores:
     """What was seen, counted."""
 
     def count(self, table: str, outcome: str, remark: str = "") -> None:
-        """One more in that table; a remark is printed with it."""
+        """One more in that table; a remark is printed at once, because a run is long."""
         _SCORES.setdefault(table, Counter())[outcome] += 1
         if remark:
-            _REMARKS.append(f"{table}: {outcome}: {remark}")
+            print(f"\n{table}: {outcome}: {remark}", flush=True)
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +58,6 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for remark in _REMARKS:
-        terminalreporter.write_line(remark)
     for table, outcomes in _SCORES.items():
         counted = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
         terminalreporter.write_line(f"{table}: {outcomes.total()} in all: {counted}")

@@ -177,15 +177,22 @@ def answer_in(server: LlamaServer, assistant: dict[str, Any], before: tuple[dict
     """A prompt, and the turn that the template writes behind it for an assistant's message."""
     prompt = server.render(*before)
     full = server.render(*before, assistant, generate=False)
-    if full.startswith(prompt):
-        return prompt, full[len(prompt) :]
-    # What the prompt opens (a thought, a channel) is written otherwise in a history.
-    bare = server.render(*before, generate=False)
-    if not full.startswith(bare):
-        bare = prompt[: next(i for i in range(len(prompt) + 1) if not full.startswith(prompt[: i + 1]))]
-    turn = prompt[len(bare) :]
-    same = next(i for i in range(len(turn) + 1) if not full[len(bare) :].startswith(turn[: i + 1]) or i == len(turn))
-    return prompt, full[len(bare) + same :]
+    # A thought that the prompt opens is often left out of a history: then the answer is one that begins without it.
+    for opened in (prompt, _OPENS_THOUGHT.sub("", prompt)):
+        if full.startswith(opened):
+            return opened, full[len(opened) :]
+    same = next(at for at, (one, other) in enumerate(zip(prompt, full, strict=False)) if one != other)
+    if re.search(r"<[^<>\s]*$", full[:same]):
+        same = full.rindex("<", 0, same)
+    return full[:same], full[same:]
+
+
+def turn_end(server: LlamaServer) -> str:
+    """What the template writes behind the last word of an answer."""
+    try:
+        return answer_in(server, {"role": "assistant", "content": "Yes."})[1].rpartition("Yes.")[2].strip()
+    except Refused:
+        return ""
 
 
 class ModelMaker:
@@ -267,17 +274,18 @@ def straight(prompt: str, answer: str) -> str:
 
 
 _TURN_ENDS = re.compile(
-    r"\s*(?:<\|endoftext\|>|<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|end_of_text\|>|<\|call\|>|<\|calls\|>|<\|return\|>|<\|end\|>"
-    r"|<\|flush\|>|<end_of_turn>|<turn\|>|<\|tool_response>|</s>|<eos>|<｜end▁of▁sentence｜>|\[EOS\]|\[EOT\]|\[e~\[)\s*$"
+    r"\s*(?:<\|(?:endoftext|im_end|eot_id|eom_id|end_of_text|calls?|return|end|flush|message_sep)\|>|<end_of_turn>|<turn\|>"
+    r"|<\|tool_response>|<\|END_OF_TURN_TOKEN\|>(?:<\|START_OF_TURN_TOKEN\|><\|CHATBOT_TOKEN\|>)?|<end_of_sentence>|</s>|<eos>"
+    r"|<｜end▁of▁sentence｜>|\[EOS\]|\[EOT\]|\[e~\[)\s*$"
 )
 _OPENS_THOUGHT = re.compile(
     r"(?:<think>|<seed:think>|<\|think\|>|\[THINK\]|<\|START_THINKING\|>|<\|channel>thought|<mm:think>)\s*$"
 )
 
 
-def without_end(answer: str) -> str:
+def without_end(answer: str, end: str = "") -> str:
     """An answer as the server sends it: the token that ends a turn is no text."""
-    return _TURN_ENDS.sub("", answer)
+    return _TURN_ENDS.sub("", answer.rstrip().removesuffix(end) if end else answer)
 
 
 def opens_thought(prompt: str) -> bool:

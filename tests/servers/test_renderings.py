@@ -23,6 +23,7 @@ from servers.llama_server import (
     answer_in,
     chat_call,
     opens_thought,
+    turn_end,
     without_end,
 )
 
@@ -43,12 +44,16 @@ TURNS: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
 def test_renderings_read_back(name: str, family: Callable[[str], Family], judged: list[dict[str, Any]], scores: Scores) -> None:
     wrong = []
     with family(name).served() as server:
+        end = turn_end(server)
         for turn, (content, calls) in TURNS.items():
-            answer = written(server, content, calls)
+            answer = written(server, content, calls, end)
             if answer is None:
                 scores.count("renderings", "refused by the template")
                 continue
             prompt, text = answer
+            if content not in text or not all(call[0] in text for call in calls):
+                scores.count("renderings", "not written by the template", f"{name}, {turn}")
+                continue
             problem = misread(name, prompt, text, content, calls)
             known = [row for row in judged if row["test"] == "renderings" and row["template"] == name and turn in row["turns"]]
             if problem is None:
@@ -61,14 +66,14 @@ def test_renderings_read_back(name: str, family: Callable[[str], Family], judged
     assert not wrong
 
 
-def written(server: LlamaServer, content: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[str, str] | None:
+def written(server: LlamaServer, content: str, calls: list[tuple[str, dict[str, Any]]], end: str) -> tuple[str, str] | None:
     """The prompt and what the template writes behind it; None when it raises an error of its own."""
     made = [chat_call(number, *call) for number, call in enumerate(calls)]
     try:
         prompt, answer = answer_in(server, {"role": "assistant", "content": content, "tool_calls": made})
     except Refused:
         return None
-    return prompt, without_end(answer)
+    return prompt, without_end(answer, end)
 
 
 def misread(name: str, prompt: str, text: str, content: str, calls: list[tuple[str, dict[str, Any]]]) -> str | None:

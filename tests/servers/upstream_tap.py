@@ -56,6 +56,7 @@ class UpstreamTap:
     def __init__(self) -> None:
         self.behind = 0
         self.asked: list[Asked] = []
+        self._begun = 0
         tap = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -71,6 +72,7 @@ class UpstreamTap:
                 self._pass_on("POST", self.rfile.read(int(self.headers["content-length"])))
 
             def _pass_on(self, method: str, body: bytes) -> None:
+                tap._begun += method == "POST"
                 connection = http.client.HTTPConnection("127.0.0.1", tap.behind, timeout=PATIENCE)
                 try:
                     connection.request(method, self.path, body, {"content-type": "application/json"})
@@ -85,13 +87,17 @@ class UpstreamTap:
                         self.wfile.write(piece)
                 finally:
                     connection.close()
-                if method == "POST":
-                    tap.asked.append(Asked(self.path, json.loads(body), answer.status, data.decode()))
+                    if method == "POST":
+                        tap.asked.append(Asked(self.path, json.loads(body), answer.status, data.decode()))
                 self.close_connection = True
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def is_quiet(self) -> bool:
+        """Has everything been kept that went through? A client knows the end of an answer before we do."""
+        return self._begun == len(self.asked)
 
     def __enter__(self) -> UpstreamTap:
         self._thread.start()
