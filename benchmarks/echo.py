@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import Event, TextDelta
 from athena.model.request import Tool
 from benchmarks.timing import best_ns

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from athena.formats import format_names, get_format
-from athena.formats.engine import TextParser
-from athena.formats.stage import FormatStage
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.stage import FormatStage
 from athena.model.events import Event, TextDelta, ToolCallDelta
 from athena.model.parts import ToolCall
 from athena.model.request import Tool

@@ -17,7 +17,7 @@ import msgspec
 
 from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.stage import FormatOptions
 from athena.serving.holding import WHOLE
 from athena.shells.gateway.incoming import measure, read_json
 

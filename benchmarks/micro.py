@@ -14,7 +14,7 @@ from typing import TypeVar
 from athena.dialects import dialect_names, get_dialect
 from athena.dialects.base import DecodeContext, EncodeContext
 from athena.formats import format_names, get_format
-from athena.formats.stage import FormatStage
+from athena.formats.machine.stage import FormatStage
 from athena.model.events import Done, Event, Finish, TextDelta, ToolCallComplete, ToolCallDelta, ToolCallStart
 from athena.model.request import Request
 from athena.restore import Restore

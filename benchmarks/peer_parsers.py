@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from athena.formats import get_format
-from athena.formats.engine import TextParser
+from athena.formats.machine.engine import TextParser
 from athena.model.events import ToolCallComplete
 from benchmarks.formats import CALL, PROSE, TOOLS
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Event, Finish, TextDelta
 from athena.model.parts import Text
 from athena.model.request import Request, Tool, Turn

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from athena.calls.builder import AnswerBuilder, fold
     from athena.calls.tracker import ToolCallTracker
     from athena.formats.declared.description import FormatDescription
-    from athena.formats.detect import detect_format
+    from athena.formats.machine.detect import detect_format
     from athena.model.answer import Answer
     from athena.model.events import (
         Done,
@@ -110,7 +110,7 @@ _HOMES = {
     "ToolCallStart": "model.events",
     "ToolCallTracker": "calls.tracker",
     "Translated": "translate",
-    "detect_format": "formats.detect",
+    "detect_format": "formats.machine.detect",
     "encode_answer": "translate",
     "errors": "",
     "events_from": "streams.reading",

@@ -21,7 +21,7 @@ from athena.dialects.base import (
     EncodeContext,
     StreamDecoder,
 )
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile

@@ -26,7 +26,7 @@ from athena.answer_path import AnswerPath, Options, Route
 from athena.dialects import get_dialect
 from athena.dialects.base import UNREADABLE, Target, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
-from athena.formats.policies import EchoRule
+from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.request import Loss, Request, by_weight
 from athena.prepare import Prepared, prepare

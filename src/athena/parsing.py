@@ -16,15 +16,15 @@ from athena.calls.builder import AnswerBuilder
 from athena.calls.ids import hashed
 from athena.errors import InvalidRequest, UsageError
 from athena.formats import get_format
-from athena.formats.base import Format
 from athena.formats.declared.build import declared_format, declared_recognizer
 from athena.formats.declared.description import FormatDescription
-from athena.formats.detect import detect_format
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.engine import TextParser
-from athena.formats.policies import EchoRule, Policies, RepairLevel
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import Seed
+from athena.formats.machine.base import Format
+from athena.formats.machine.detect import detect_format
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import EchoRule, Policies, RepairLevel
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import Seed
 from athena.model.events import Done, Error, Event, Finish
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from athena.calls.names import NAMESPACE_SEPARATOR, NameMap
-from athena.formats.base import Format
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.policies import RepairLevel
+from athena.formats.machine.base import Format
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.policies import RepairLevel
 from athena.model.parts import (
     Audio,
     Base64,

@@ -21,7 +21,7 @@ from athena.dialects import get_dialect
 from athena.dialects.base import Target
 from athena.errors import AthenaError, ClientError, ConfigError, ConfigProblem
 from athena.exchange import AnswerPath, Options, Route
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete
 from athena.model.parts import ToolCall
 from athena.model.profile import Profile

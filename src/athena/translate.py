@@ -16,8 +16,8 @@ from athena.dialects import get_dialect
 from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, Target, closed_error
 from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route, quotation_losses
-from athena.formats.policies import EchoRule, Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.policies import EchoRule, Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta
 from athena.model.profile import Profile

@@ -94,8 +94,8 @@ class Recorder:
 def run_formats() -> None:
     """Every format alone, with its declared tools, and all at once; every case whole and in pieces."""
     from athena.formats import format_names
-    from athena.formats.recognizer import recognizer
-    from athena.formats.scanner import Lexer
+    from athena.formats.machine.recognizer import recognizer
+    from athena.formats.machine.scanner import Lexer
     from formats.case_files import TOOLS, case_files, chunked, declared, load, parse
 
     names = tuple(tool.name for tool in TOOLS)
@@ -114,8 +114,8 @@ def run_formats() -> None:
 def run_the_rest() -> None:
     """The functions outside the formats that build an expression out of something they are given."""
     from athena.calls import names
-    from athena.formats.detect import detect_format
-    from athena.formats.echo import EchoGuard, Passage
+    from athena.formats.machine.detect import detect_format
+    from athena.formats.machine.echo import EchoGuard, Passage
     from athena.profiles import default_profiles
     from athena.serving.refusals import known_refusals
     from athena.shells.config.check import build

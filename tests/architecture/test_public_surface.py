@@ -17,7 +17,7 @@ DOCTESTED = (
     "athena.calls.builder",
     "athena.calls.tracker",
     "athena.formats.declared.description",
-    "athena.formats.detect",
+    "athena.formats.machine.detect",
     "athena.parsing",
     "athena.shells.templates.learn",
     "athena.streams.reading",

@@ -10,7 +10,7 @@ import pytest
 
 from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.stage import FormatOptions
 from support.tool_loops import calling_answer
 
 NAMES = ("get_weather", "get_time")

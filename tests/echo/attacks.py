@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from athena.formats import all_formats
-from athena.formats.base import Format
+from athena.formats.machine.base import Format
 from athena.model.parts import Document, InlineText, Text, ToolCall, ToolResult
 from athena.model.request import Request, Tool, Turn
 

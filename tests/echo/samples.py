@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.errors import AthenaError
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.engine import TextParser
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.engine import TextParser
 from athena.model.events import Event, ToolCallComplete
 from athena.model.request import Tool
 from athena.parsing import read_tools

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from athena.formats import all_formats, get_format
-from athena.formats.base import Format
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.engine import TextParser
-from athena.formats.policies import Counts
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.base import Format
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import Counts
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import (
     Done,
     Error,

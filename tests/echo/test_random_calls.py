@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from athena.formats import all_formats
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import Done, Event, Finish, TextDelta, ThinkingDelta, ToolCallComplete
 from athena.model.parts import ToolCall
 from athena.model.request import Tool

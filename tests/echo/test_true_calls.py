@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from athena.formats.echo import EchoGuard, Passage
-from athena.formats.engine import TextParser
+from athena.formats.machine.echo import EchoGuard, Passage
+from athena.formats.machine.engine import TextParser
 from athena.model.events import Event, ToolCallDelta
 from echo.samples import OTHER_SAMPLES, Sample, all_case_files, calls_of, case_samples, events_of, other_samples
 from formats.case_files import TOOLS, folded

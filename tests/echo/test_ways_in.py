@@ -12,9 +12,9 @@ import athena
 from athena.dialects import dialect_names, get_dialect
 from athena.errors import UpstreamStatus
 from athena.exchange import Exchange, Options, Route, Step, warnings_header
-from athena.formats import echo as echo_module
-from athena.formats.policies import EchoRule, Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine import echo as echo_module
+from athena.formats.machine.policies import EchoRule, Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.model.events import Error, TextDelta, ToolCallComplete, ToolCallStart
 from athena.model.request import Tool
 from athena.prompted.errors import ToolProcessingError

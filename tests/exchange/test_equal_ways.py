@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.dialects import dialect_names
-from athena.formats.policies import Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.stage import FormatOptions
 from exchange.ways import Answer, Seen, by_exchange, by_parser, long_ways_only
 from formats.case_files import case_files, chunked, declared, load
 

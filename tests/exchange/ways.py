@@ -20,10 +20,10 @@ from athena.dialects import get_dialect
 from athena.dialects.base import DecodeContext, EncodeContext
 from athena.dialects.openai_chat import decode_answer as chat_answers
 from athena.exchange import Exchange, Options, Route
-from athena.formats.engine import TextParser
-from athena.formats.scanner import Scanner
-from athena.formats.speech import Channel
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.scanner import Scanner
+from athena.formats.machine.speech import Channel
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import (
     Done,
     Error,

@@ -119,10 +119,10 @@ msgspec.json.encode = lambda value: _encode(_plain(value))  # type: ignore[misc,
 msgspec.json.decode = lambda value, **options: _decode(_plain(value), **options)
 
 from athena.formats import format_names, get_format  # noqa: E402 - every pattern is compiled under the count
-from athena.formats.base import Format  # noqa: E402
 from athena.formats.declared.build import declared_format  # noqa: E402
 from athena.formats.declared.description import read_description  # noqa: E402
-from athena.formats.engine import TextParser  # noqa: E402
+from athena.formats.machine.base import Format  # noqa: E402
+from athena.formats.machine.engine import TextParser  # noqa: E402
 from athena.model.parts import ToolCall  # noqa: E402
 from athena.model.request import Tool  # noqa: E402
 

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from athena.formats import all_formats
-from athena.formats.base import Format
+from athena.formats.machine.base import Format
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
 

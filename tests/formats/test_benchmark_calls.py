@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from athena.formats import format_names, get_format
-from athena.formats.engine import TextParser
+from athena.formats.machine.engine import TextParser
 from athena.model.events import Event, ToolCallComplete
 from athena.model.parts import ToolCall
 from athena.model.request import Tool

@@ -6,7 +6,7 @@ import pytest
 
 from athena.errors import UsageError
 from athena.formats import all_formats, get_format
-from athena.formats.detect import detect_family, detect_format
+from athena.formats.machine.detect import detect_family, detect_format
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_families(model: str, family: str) -> None:
         ("mistralai/mistral-small-3.1-24b-instruct", "mistral_json"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral_json"),
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama3_json"),
-        ("meta-llama/Llama-3.2-3B-Instruct", "pythonic"),
+        ("meta-llama/Llama-3.2-3B-Instruct", "llama3_json"),
         ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
         ("Team-ACE/ToolACE-2-Llama-3.1-8B", "pythonic"),
         ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron_toolcall"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from athena.formats.scanner import Lexer
+from athena.formats.machine.scanner import Lexer
 
 
 def test_a_search_goes_on_while_another_thread_compiles_the_other_one() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.formats import format_names, get_format
-from athena.formats.engine import TextParser
-from athena.formats.recognizer import Recognizer
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.recognizer import Recognizer
 from athena.model.request import Tool
 from formats.case_files import TOOLS, folded
 from formats.strategies import BITS, own_markers

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from athena.errors import UsageError
 from athena.formats import all_formats, format_names, get_format
-from athena.formats.engine import TextParser
-from athena.formats.policies import Policies
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import Policies
 from athena.model.events import Event, TextDelta, ToolCallComplete
 from athena.model.parts import Text as TextPart
 from athena.model.parts import ToolCall, ToolResult

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from athena.formats import all_formats
-from athena.formats.recognizer import Recognizer, recognizer
-from athena.formats.scanner import Lexer
+from athena.formats.machine.recognizer import Recognizer, recognizer
+from athena.formats.machine.scanner import Lexer
 
 NAMES = ("get", "get_weather", "weather", "a", "tool_call", "think", "f.g", "get_weather_now")
 WITH_OPENERS = [known.id for known in all_formats() if known.tool_openers is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from athena.formats.engine import TextParser
+from athena.formats.machine.engine import TextParser
 from athena.model.events import TextDelta, ToolCallComplete
 from formats.case_files import TOOLS, chunked
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from athena.formats.policies import Policies
-from athena.formats.stage import FormatOptions, FormatStage
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import (
     Done,
     Error,

@@ -8,7 +8,7 @@ import pytest
 
 from athena.formats.bodies.json_text import strict_json
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.value_types import ToolBook, resolve_type, typed_json
+from athena.formats.machine.value_types import ToolBook, resolve_type, typed_json
 from athena.model.request import Tool
 
 INTEGER_OR_NULL = {"anyOf": [{"type": "integer"}, {"type": "null"}]}

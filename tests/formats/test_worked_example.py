@@ -13,7 +13,7 @@ import pytest
 
 from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.stage import FormatOptions
 from athena.profiles import default_profiles
 from support.canonical import Piece
 from support.loopback import ENVELOPE, Loopback, Script

@@ -8,8 +8,8 @@ import pytest
 
 from athena.formats.declared.build import declared_format
 from athena.formats.declared.description import holes, markers
-from athena.formats.engine import TextParser
-from athena.formats.recognizer import Recognizer
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.recognizer import Recognizer
 from athena.learning.probes import ProbeCall
 from athena.learning.verify import book_of, read
 from athena.model.events import TextDelta

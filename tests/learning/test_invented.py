@@ -9,7 +9,7 @@ import pytest
 
 from athena.errors import CannotLearn, UsageError
 from athena.formats.declared.build import declared_format
-from athena.formats.recognizer import Recognizer
+from athena.formats.machine.recognizer import Recognizer
 from athena.learning.infer import infer
 from athena.learning.probes import ProbeCall
 from athena.learning.verify import HARD, PLAIN, answer_text, book_of, chunkings, read, samples, verify

@@ -14,7 +14,7 @@ import pytest
 from athena.errors import CannotLearn
 from athena.formats import get_format
 from athena.formats.declared.build import declared_format
-from athena.formats.recognizer import Recognizer
+from athena.formats.machine.recognizer import Recognizer
 from athena.learning.infer import Learnt, infer
 from athena.learning.probes import ProbeCall, Render, RenderFailed
 from athena.learning.verify import HARD, Reading, answer_text, book_of, chunkings, opened_before, read, samples, verify

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.request import Tool
 from athena.prompted.errors import (
     ToolConfigurationError,

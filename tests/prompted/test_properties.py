@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.calls.ids import fitting_id
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Event, Finish, FinishKind, TextDelta, ToolCallComplete, ToolCallStart
 from athena.model.parts import Text
 from athena.model.request import Request, Tool, Turn

@@ -12,7 +12,7 @@ from athena.dialects import get_dialect
 from athena.errors import InvalidRequest
 from athena.exchange import Exchange, Options, Route
 from athena.formats import get_format
-from athena.formats.engine import TextParser
+from athena.formats.machine.engine import TextParser
 from athena.model.events import ToolCallComplete
 from athena.model.parts import Base64, Image, Part, Text, ToolCall, ToolResult
 from athena.model.profile import Profile

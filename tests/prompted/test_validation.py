@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from benchmarks.hostile_schemas import hostile_schema
 
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.request import Tool
 from athena.prompted.validation import ArgumentCheck, compiled
 

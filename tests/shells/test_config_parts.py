@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import ConfigError, UnknownModel
-from athena.formats.policies import Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.profiles import default_profiles
 from athena.serving.network import upstream_url
 from athena.shells.config import (

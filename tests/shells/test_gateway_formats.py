@@ -18,8 +18,8 @@ import pytest
 
 from athena.dialects import dialect_names
 from athena.formats import all_formats, format_names, get_format
-from athena.formats.base import Format
 from athena.formats.declared.build import declared_format
+from athena.formats.machine.base import Format
 from athena.model.parts import ToolCall
 from learning.invented import INVENTED
 from support.canonical import Piece

@@ -21,8 +21,8 @@ from athena.errors import AthenaError
 from athena.exchange import Exchange, Route
 from athena.formats import all_formats, get_format
 from athena.formats.bodies.elements import repeated_json
-from athena.formats.repair import coerced, unwrapped
-from athena.formats.value_types import SchemaTypes, ToolBook
+from athena.formats.machine.repair import coerced, unwrapped
+from athena.formats.machine.value_types import SchemaTypes, ToolBook
 from athena.model.parts import Text
 from athena.model.request import Output, Request, Tool, Turn
 from athena.prompted.options import PromptedOptions

@@ -45,7 +45,7 @@ def test_every_walker_of_a_schema_is_among_the_places() -> None:
     """A new module that looks into schemas has to be named here, and be run by a place."""
     known = {
         "dialects/gemini/openapi.py", "formats/bodies/elements.py", "formats/bodies/gemma_text.py",
-        "formats/bodies/typescript.py", "formats/harmony.py", "formats/value_types.py",
+        "formats/bodies/typescript.py", "formats/harmony.py", "formats/machine/value_types.py",
         "prompted/validation.py", "schema_cost.py", "schemas.py",
     }  # fmt: skip
     walks = {

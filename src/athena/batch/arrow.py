@@ -17,7 +17,7 @@ import msgspec
 
 from athena.batch.records import Outcome, RecordParser
 from athena.errors import UsageError
-from athena.formats.policies import EchoRule, RepairLevel
+from athena.formats.machine.policies import EchoRule, RepairLevel
 from athena.parsing import Tools
 from athena.wire.surrogates import without_lone_surrogates
 

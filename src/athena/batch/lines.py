@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from athena.batch.records import LineRecord, Outcome, RecordParser, bad_record, is_bad
-from athena.formats.policies import EchoRule, RepairLevel
+from athena.formats.machine.policies import EchoRule, RepairLevel
 from athena.wire.surrogates import without_lone_surrogates
 
 LINE_LIMIT = 64 * 1024 * 1024

@@ -14,8 +14,8 @@ import msgspec
 from athena.bounded_cache import BoundedCache
 from athena.errors import AthenaError, InvalidRequest
 from athena.formats import get_format
-from athena.formats.policies import EchoRule, RepairLevel
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.policies import EchoRule, RepairLevel
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
 from athena.model.request import Tool
 from athena.parsing import Parser, Tools, content_seed, quotations, read_tools

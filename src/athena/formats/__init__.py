@@ -1,6 +1,7 @@
-"""Text formats: how models write tool calls as text. One file per format, found by name; the folder is the registry.
+"""Text formats: how models write tool calls as text. Every module of this folder is one format; the folder is the registry.
 
-`TextParser` (engine) reads, each `FORMAT` declares, `FormatStage` (stage) runs parsers over an answer's events.
+What formats share lives in the folders: `machine` reads text by a format, `bodies` holds the forms several formats are made
+of, `declared` makes formats from files.
 """
 
 from __future__ import annotations
@@ -10,17 +11,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from athena.errors import UsageError
-from athena.formats.base import Format
+from athena.formats.machine.base import Format
 
 __all__ = ["ALIASES", "all_formats", "format_names", "get_format"]
 
 ALIASES = {"kimi": "kimi_k2", "qwen": "hermes", "deepseek": "deepseek_v3"}
 """The enum names of source system A, accepted wherever a format is configured."""
-
-_MACHINERY = frozenset({
-    "base", "call_places", "call_reading", "code_spans", "detect", "echo", "engine", "policies", "quoted_calls", "recognizer",
-    "render", "repair", "scanner", "speech", "stage", "value_types", "writer",
-})  # fmt: skip
 
 
 @cache
@@ -38,7 +34,7 @@ def get_format(name: str) -> Format:
 @cache
 def format_names() -> tuple[str, ...]:
     """All format ids, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__) if not module.ispkg and module.name not in _MACHINERY))
+    return tuple(sorted(module.name for module in iter_modules(__path__) if not module.ispkg))
 
 
 @cache

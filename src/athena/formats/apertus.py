@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.named import Fields
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.typescript import typescript
-from athena.formats.render import result_text
+from athena.formats.machine.base import THINK, Format, Opener
+from athena.formats.machine.render import result_text
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

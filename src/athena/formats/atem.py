@@ -16,14 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls
 from athena.formats.bodies.near_misses import unlike
-from athena.formats.render import result_text, tagged_trouble, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, tagged_trouble, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -37,6 +37,7 @@ SHAPE = Invoke(
     call_end=(f"</{NAMESPACE}invoke>",),
     parameter=(f"<{NAMESPACE}parameter",),
     parameter_end=(f"</{NAMESPACE}parameter>",),
+    strays=(MESSAGE,),
 )
 _READ = InvokeReader(SHAPE)
 _HEADER_END = Lexer((MESSAGE, *ENDS))
@@ -60,6 +61,15 @@ def read_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]
     if (yield from scan.follows(0, ("to=", MESSAGE), end=False)) is None:
         raise Declined
     yield from _messages(scan, calls, addressed=False)
+
+
+def read_addressed_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The same where nobody named the format: what follows the address must be of this family."""
+    text, marker = yield from scan.upto(_HEADER_END, LOOK_AHEAD * 2)
+    if marker != MESSAGE or _HEADER.fullmatch(text) is None:
+        raise Declined
+    scan.put_back_taken(len(text))
+    yield from _messages(scan, calls, addressed=True)
 
 
 def _messages(scan: Scanner, calls: CallWriter, *, addressed: bool) -> Steps[None]:
@@ -149,6 +159,7 @@ FORMAT = Format(
         Opener(START, read_messages, auto=False, rank=-2, never=_NO_HEADER),
         Opener(START, read_addressed, rank=-1, never=_NO_HEADER),
         Opener("", read_beginning, auto=False),
+        Opener("", read_addressed_beginning, never=unlike("to=")),
     ),
     thinking=(),
     closers=(SECTION_END, *SHAPE.call_end, *ENDS),

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -36,7 +36,8 @@ SHAPE = Invoke(
     call=_tags("", ("invoke",), ""),
     call_end=(*_tags("/", ("invoke",), ">"), "</invoke>"),
     parameter=_tags("", ("parameter",), ""),
-    parameter_end=(*_tags("/", ("parameter",), ">"), "</parameter>"),
+    parameter_end=_tags("/", ("parameter",), ">"),
+    look_alikes=("</parameter>",),
 )
 READ = InvokeReader(SHAPE)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format
 from athena.formats.bodies.deepseek_tokens import (
     CALL_BEGIN,
     CALL_END,
@@ -22,7 +21,8 @@ from athena.formats.bodies.deepseek_tokens import (
     SEPARATOR,
     TURN_END,
 )
-from athena.formats.render import result_text, tool_lines
+from athena.formats.machine.base import Format
+from athena.formats.machine.render import result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

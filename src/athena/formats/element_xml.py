@@ -13,14 +13,14 @@ import re
 from collections.abc import Sequence
 from textwrap import dedent
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.value_types import typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.value_types import typed_json
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

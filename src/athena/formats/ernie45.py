@@ -14,12 +14,12 @@ vLLM's ernie45_tool_parser and its tests; how the template writes results is not
 
 from __future__ import annotations
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tool_call_blocks import BEGIN, END, read_json_block
 from athena.formats.hermes import render_calls, render_results, render_tools
-from athena.formats.scanner import Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.scanner import Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 LINE_BREAK = "<0x0A>"
 _NO_JSON = rf"{SPACE}(?:{LINE_BREAK}{SPACE}){{0,16}}(?:[^\s`{{\[<]|<[^0])"

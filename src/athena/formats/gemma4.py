@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.gemma_literals import CALL, GemmaCalls, Syntax
 from athena.formats.bodies.gemma_text import call_text, declarations, literal_trouble, response_text
 from athena.formats.bodies.near_misses import unlike
+from athena.formats.machine.base import Format, Opener
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

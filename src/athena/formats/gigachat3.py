@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.typescript import typescript
-from athena.formats.render import json_calls, result_text
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

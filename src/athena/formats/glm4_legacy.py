@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments, skip_to
-from athena.formats.render import result_text, spaced_json, tool_json
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -43,6 +43,18 @@ def read(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     calls.open(name)
     if not (yield from json_arguments(scan, calls, _ENDS)):
         yield from skip_to(scan, calls, _AFTER_BROKEN)
+
+
+def read_object(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The object below a declared name on a line of its own, behind words; the opener is the name and the first brace."""
+    scan.put_back_taken(1)
+    calls.open(opener.removesuffix("\n{"))
+    if not (yield from json_arguments(scan, calls, _ENDS)):
+        yield from skip_to(scan, calls, _AFTER_BROKEN)
+
+
+def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
+    return tuple(Opener(f"{name}\n{{", read_object, where="line", auto=False) for name in names)
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -75,6 +87,7 @@ FORMAT = Format(
     id="glm4_legacy",
     models=("glm-4-9b*", "glm-4-32b*", "glm4-9b*"),
     openers=(Opener("", read, auto=False), Opener(SEPARATOR, read, auto=False)),
+    tool_openers=_name_openers,
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,

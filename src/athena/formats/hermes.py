@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
@@ -25,7 +24,8 @@ from athena.formats.bodies.tool_call_blocks import (
     read_bare_json,
     read_json_block,
 )
-from athena.formats.render import json_calls, result_text, tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

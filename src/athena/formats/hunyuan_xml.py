@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.bodies.tagged import TEXT, Parameter
-from athena.formats.render import json_calls, result_text, tool_lines
-from athena.formats.scanner import Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.scanner import Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.messages import MessageReader, Messages
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_calls
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.near_misses import NO_OBJECT, unlike
 from athena.formats.bodies.raw_text import read_code
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
-from athena.formats.scanner import Cut, Declined, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

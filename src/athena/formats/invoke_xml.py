@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import function_results, invoke_calls, invoke_trouble
-from athena.formats.render import tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import tool_lines
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block, json_value
 from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_OBJECTS, unlike
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
-from athena.formats.scanner import Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

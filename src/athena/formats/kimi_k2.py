@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from athena.errors import ConfigError
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.headed import Head, Headed, HeadedReader
-from athena.formats.render import result_text, spaced_json, tool_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -113,6 +113,7 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
             *(Opener(marker, read) for marker in shape.call_begin),
         ),
         closers=(*shape.section_end, *shape.call_end),
+        strays=shape.argument_begin,
         turn_ends=("<|im_end|>",),
         render_calls=render_calls,
         render_results=render_results,

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import json_arguments
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
-from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tool_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -47,7 +47,8 @@ def read_argument(text: str) -> Parameter | None:
     """The attributes of an argument."""
     found = attributes(text)
     key, kind = _unescaped(found.get("key", "")), found.get("type", "")
-    if not key:
+    if not key or OPEN in text or CLOSE in text:
+        # A tag that did not end names nothing.
         return None
     return Parameter(key, TEXT if kind == "string" else None, is_json=kind not in ("", "string"))
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.pythonic import read_python_calls
-from athena.formats.render import arguments_of, python_value, result_text, spaced_json, tool_json
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, python_value, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

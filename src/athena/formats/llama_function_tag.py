@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.function_tags import BEGIN, END, NAMED_BEGIN, read_function_tags
 from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
 from athena.formats.bodies.tool_call_blocks import JSON_OPENER, NO_TAG_NAME, read_bare_function, tag_name
-from athena.formats.render import result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

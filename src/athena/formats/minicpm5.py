@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.bodies.tool_call_blocks import tag_name
-from athena.formats.render import arguments_of, plain_value, python_value, result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, python_value, result_text, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import no_json
-from athena.formats.render import json_calls, result_text, tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

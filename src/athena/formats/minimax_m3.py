@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.elements import element_json, read_elements
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.near_misses import unlike
-from athena.formats.render import arguments_of, plain_value, result_text, spaced_json, tool_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.value_types import SchemaTypes
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.value_types import SchemaTypes
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

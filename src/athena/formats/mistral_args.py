@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.calls.ids import fitting_id
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.mistral_tokens import (
     ARGUMENTS,
     CALLS,
@@ -23,7 +22,8 @@ from athena.formats.bodies.mistral_tokens import (
     read_array,
     read_name_and_arguments,
 )
-from athena.formats.render import result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

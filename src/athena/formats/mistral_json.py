@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.calls.ids import fitting_id
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import read_bare_array
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.mistral_tokens import (
@@ -26,7 +25,8 @@ from athena.formats.bodies.mistral_tokens import (
     read_name_and_arguments,
 )
 from athena.formats.bodies.near_misses import NO_OBJECTS
-from athena.formats.render import result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

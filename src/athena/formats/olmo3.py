@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.near_misses import NO_PYTHON_CALLS
 from athena.formats.bodies.pythonic import read_python_arguments, read_python_calls
-from athena.formats.render import arguments_of, result_text, spaced_json, tool_json
-from athena.formats.scanner import Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -39,7 +39,7 @@ def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 
 def read_bare_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A declared name with its bracket at the start of a line, its tags forgotten."""
-    calls.open(opener[:-1])
+    calls.open(opener[:-1], whole=True)
     yield from read_python_arguments(scan, calls)
 
 

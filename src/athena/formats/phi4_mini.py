@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import SPACE, no_json, unlike
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
-from athena.formats.scanner import Cut, Declined, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

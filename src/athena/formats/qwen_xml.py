@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
     END,
@@ -30,7 +29,8 @@ from athena.formats.bodies.tool_call_blocks import (
     NO_TAG_NAME,
     read_bare_function,
 )
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

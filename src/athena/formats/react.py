@@ -19,14 +19,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
 from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.bodies.pythonic import read_python_arguments
 from athena.formats.bodies.raw_text import drop_rest, fence_end, read_code, read_free_text, read_raw, write_free_text
-from athena.formats.render import result_text, spaced_json, tool_json
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.arguments import pump
 from athena.formats.bodies.near_misses import NO_OBJECTS, unlike
 from athena.formats.bodies.python_literals import python_to_json
 from athena.formats.bodies.python_span import PythonSpan
-from athena.formats.render import python_value, result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Scanner, Steps
-from athena.formats.value_types import is_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import python_value, result_text, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Scanner, Steps
+from athena.formats.machine.value_types import is_json
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TaggedArguments
 from athena.formats.bodies.tool_call_blocks import FUNCTION_BEGIN, FUNCTION_TAGS, NO_TAG_NAME, tag_name
-from athena.formats.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -12,12 +12,12 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.headed import Head, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
-from athena.formats.render import result_text, tool_lines
-from athena.formats.scanner import LOOK_AHEAD, Cut, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 
@@ -31,7 +31,7 @@ _NAME_END = Lexer((ARGUMENTS, CALL_END, CALL, CALLS_END, "{"))
 
 
 def _nameless(text: str, calls: CallWriter) -> Head:
-    return Head(None, text)
+    return Head("", text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, call_id: str) -> Steps[None]:

@@ -16,15 +16,15 @@ import re
 from collections.abc import Sequence
 from textwrap import dedent
 
-from athena.formats.base import THINK, Format, Opener
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.near_misses import no_json, unlike
 from athena.formats.element_xml import yaml_values
-from athena.formats.render import json_calls, result_text, tool_lines
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.value_types import typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import THINK, Format, Opener
+from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.value_types import typed_json
+from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

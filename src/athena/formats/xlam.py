@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from athena.formats.base import Format, Opener
 from athena.formats.bodies.bare_json import BARE_FIELDS, read_bare_array
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.mistral_tokens import CALLS, CALLS_END, NO_ARRAY, read_array
 from athena.formats.bodies.near_misses import NO_OBJECTS, no_json_block
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
 from athena.formats.bodies.tool_call_blocks import JSON_OPENER
-from athena.formats.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

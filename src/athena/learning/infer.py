@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from athena.errors import CannotLearn
-from athena.formats.base import THINK
 from athena.formats.declared.build import is_control
 from athena.formats.declared.description import (
     Call,
@@ -21,6 +20,7 @@ from athena.formats.declared.description import (
     pieces,
     weak,
 )
+from athena.formats.machine.base import THINK
 from athena.learning.frame import Frame, answer_of, find_frame, own_part, turn_ends_of
 from athena.learning.json_places import Spot, arguments_span, call_object
 from athena.learning.literals import behind_last_tag, common_start, repeated_end, tags, through_tags, tokens

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from athena.errors import CannotLearn
-from athena.formats.base import THINK
 from athena.formats.declared.build import is_control
 from athena.formats.declared.description import Call, FormatDescription, Json, Parameter, Section, pieces
+from athena.formats.machine.base import THINK
 from athena.learning.verify import PLAIN, own_round_trip
 
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")

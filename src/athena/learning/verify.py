@@ -10,9 +10,9 @@ import msgspec
 from athena.errors import CannotLearn
 from athena.formats.declared.build import declared_format
 from athena.formats.declared.description import FormatDescription
-from athena.formats.engine import TextParser
-from athena.formats.recognizer import Recognizer
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.recognizer import Recognizer
+from athena.formats.machine.value_types import ToolBook
 from athena.learning.infer import Learnt
 from athena.learning.literals import common_start
 from athena.learning.probes import CONTENT, REASONING, USER, ProbeCall, Render, RenderFailed, schema_of

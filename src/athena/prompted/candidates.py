@@ -11,10 +11,10 @@ import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments, pump
 from athena.formats.bodies.json_text import JsonPipe
-from athena.formats.policies import RepairLevel
-from athena.formats.repair import coerced
-from athena.formats.scanner import Cut, Declined, Scanner, Steps
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.policies import RepairLevel
+from athena.formats.machine.repair import coerced
+from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
+from athena.formats.machine.value_types import ToolBook
 from athena.prompted.readers import FoundCall
 from athena.wire.json_span import is_json_object
 

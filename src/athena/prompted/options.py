@@ -12,7 +12,7 @@ import msgspec
 
 from athena.errors import ConfigProblem
 from athena.formats import ALIASES, format_names
-from athena.formats.policies import EchoRule, RepairLevel
+from athena.formats.machine.policies import EchoRule, RepairLevel
 from athena.prompted.errors import ToolConfigurationError
 from athena.prompted.policy import POLICIES
 from athena.prompted.templates import PLACEHOLDER, template_problem

@@ -10,10 +10,10 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from athena.formats.engine import TextParser
-from athena.formats.policies import EchoRule, Policies, RepairLevel
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import Guard
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import EchoRule, Policies, RepairLevel
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import Guard
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS, Limits
 

@@ -15,9 +15,9 @@ import msgspec
 
 from athena.calls.ids import fitting_id
 from athena.formats import ALIASES, format_names, get_format
-from athena.formats.base import Format
-from athena.formats.detect import detect_format
-from athena.formats.render import result_text
+from athena.formats.machine.base import Format
+from athena.formats.machine.detect import detect_format
+from athena.formats.machine.render import result_text
 from athena.model.parts import Part, Text, ToolCall, ToolResult, changed
 from athena.model.request import Loss, Request, Tool, ToolChoice, Turn
 from athena.prompted import templates

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from athena.formats.bodies.json_text import JsonPipe
-from athena.formats.policies import RepairLevel
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.policies import RepairLevel
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.value_types import ToolBook
 from athena.prompted.candidates import CandidateReader, Unusable
 from athena.prompted.readers import CallGroup, FoundText, Item, Trouble
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import MOST_NOTES, Guard, quoted_call
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import MOST_NOTES, Guard, quoted_call
 from athena.model.events import (
     Done,
     Error,

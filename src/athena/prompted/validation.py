@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from athena.bounded_cache import BoundedCache
-from athena.formats.value_types import SchemaTypes, ToolBook
+from athena.formats.machine.value_types import SchemaTypes, ToolBook
 from athena.schema_cost import MOST_BYTES, Refusal, SchemaCost
 
 __all__ = ["ANSWER_STEPS", "LATE_STEPS", "STEPS", "ArgumentCheck", "SchemaCheck", "Unchecked", "Verdict", "compiled"]

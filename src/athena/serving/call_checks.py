@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete
 from athena.model.request import Request
 from athena.prompted.validation import LATE_STEPS, ArgumentCheck, Verdict

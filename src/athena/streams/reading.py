@@ -22,10 +22,10 @@ from athena.calls.builder import AnswerBuilder
 from athena.dialects import dialect_names, get_dialect
 from athena.dialects.base import AnswerDecoder, DecodeContext
 from athena.errors import UsageError
-from athena.formats.detect import detect_format
-from athena.formats.policies import EchoRule, Policies
-from athena.formats.stage import FormatOptions, FormatStage
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.detect import detect_format
+from athena.formats.machine.policies import EchoRule, Policies
+from athena.formats.machine.stage import FormatOptions, FormatStage
+from athena.formats.machine.value_types import ToolBook
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event
 from athena.model.limits import DEFAULT_LIMITS, Limits

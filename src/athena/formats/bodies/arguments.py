@@ -12,8 +12,8 @@ import msgspec
 
 from athena.formats.bodies.json_text import JsonPipe, strict_json
 from athena.formats.bodies.json_tokens import STRING
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
+from athena.formats.machine.writer import CallWriter
 from athena.wire.json_span import is_json_object
 
 _FENCE_END = Lexer(("\n", "{"))
@@ -61,6 +61,7 @@ def json_value(scan: Scanner, calls: CallWriter) -> Steps[str | None]:
     pipe = JsonPipe(lenient=calls.lenient, depth_limit=calls.limits.json_depth)
     yield from pump(scan, pipe, pieces.append)
     calls.repaired_later(pipe.repairs)
+    calls.broken = (pipe.depth, bool(pipe.quote))
     return "".join(pieces) if pipe.done else None
 
 
@@ -69,6 +70,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
 
     `ends` are the markers that may stand behind them, or in their place when there are none.
     """
+    calls.broken = (0, False)
     yield from scan.space()
     if (yield from scan.found("```")):
         yield from _fence_language(scan)
@@ -92,6 +94,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
             calls.write("".join(missing))
     calls.repaired(pipe.repairs)
     if not pipe.done:
+        calls.broken = (pipe.depth, bool(pipe.quote))
         calls.fail(f"the arguments of {calls.name or 'a call'} are {'nested too deep' if pipe.too_deep else 'not JSON'}")
         return False
     calls.close()

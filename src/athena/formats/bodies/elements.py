@@ -15,9 +15,9 @@ from typing import Any
 from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
-from athena.formats.value_types import SchemaTypes, structured_json, typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.value_types import SchemaTypes, structured_json, typed_json
+from athena.formats.machine.writer import CallWriter
 
 _TAG_END = Lexer((">",))
 _DEPTH = 32

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from athena.formats.bodies.arguments import end_of_block, json_arguments, skip_to
 from athena.formats.bodies.tool_call_blocks import tag_name
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 BEGIN = "<function="
 NAMED_BEGIN = "<function name="

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from athena.formats.render import arguments_of, result_text
+from athena.formats.machine.render import arguments_of, result_text
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

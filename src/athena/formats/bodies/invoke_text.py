@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.render import arguments_of, plain_value, result_text, tagged_trouble
+from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble
 from athena.model.parts import ToolCall, ToolResult
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from athena.formats.base import Reader
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.named import ANY_FIELDS, Fields, read_named_calls
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Reader
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _FENCES = ("```json", "```")
 

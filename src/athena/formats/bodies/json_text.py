@@ -43,7 +43,7 @@ from athena.formats.bodies.json_tokens import (
     TOP,
     WIDE,
 )  # fmt: skip
-from athena.formats.scanner import Run
+from athena.formats.machine.scanner import Run
 
 _SINGLE = Run(r"[^'\"\\\x00-\x1f]")
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}+")
@@ -104,6 +104,11 @@ class JsonPipe:
                 break
             at = self._strict(text, at, out)
         return at
+
+    @property
+    def depth(self) -> int:
+        """How many brackets are open."""
+        return len(self._stack) + self._double
 
     def close_open(self, out: list[str]) -> bool:
         """Write the missing closing brackets, where nothing else is missing; False when more is."""

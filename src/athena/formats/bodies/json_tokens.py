@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from athena.formats.scanner import Run
+from athena.formats.machine.scanner import Run
 
 STRING = Run(r'[^"\\\x00-\x1f]', r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 """The inside of a string: plain text and whole escapes."""

@@ -12,8 +12,8 @@ import msgspec
 
 from athena.formats.bodies.near_misses import no_name, unlike
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=|]+")
 
@@ -90,7 +90,11 @@ class KeyedCalls:
             raise Cut if not name or _PLAIN_NAME.fullmatch(name) else Declined
         if not _PLAIN_NAME.fullmatch(name):
             raise Declined
-        if marker == self._shape.separator:
+        separator = self._shape.separator
+        if marker == "\n" and separator and (yield from scan.follows(0, (separator,), end=False)) is not None:
+            yield from scan.space()
+            marker = separator
+        if marker == separator:
             scan.take(len(marker))
         elif (yield from scan.follows(0, self._body, end=False)) is None:
             yield from scan.space()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.formats.base import Reader
 from athena.formats.bodies.raw_text import read_raw
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Reader
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _HEADER_WORDS = 2
 

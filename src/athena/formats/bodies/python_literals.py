@@ -9,7 +9,7 @@ import re
 import msgspec
 
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import Run
+from athena.formats.machine.scanner import Run
 
 _SPACE = re.compile(r"[ \t\r\n]++|#[^\n]*+\n")
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -11,8 +11,8 @@ import re
 from athena.formats.bodies.arguments import end_of_block, json_value
 from athena.formats.bodies.named import CODE_TOOLS, read_named_calls
 from athena.formats.bodies.pythonic import read_python_arguments
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 TAG = "<|python_tag|>"
 TURN_ENDS = ("<|eom_id|>", "<|eot_id|>")

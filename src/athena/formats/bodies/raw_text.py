@@ -13,9 +13,9 @@ import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments
 from athena.formats.bodies.json_text import quoted
-from athena.formats.scanner import Cut, Declined, Lexer, Scanner, Sink, Steps
-from athena.formats.value_types import is_json, typed_json
-from athena.formats.writer import CallWriter
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.value_types import is_json, typed_json
+from athena.formats.machine.writer import CallWriter
 
 Counts = Callable[[Scanner, CallWriter, str], Steps[bool]]
 """Is the marker that stands here meant as one?"""

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Literal
 
 from athena.calls.ids import hashed, synthesized_id
-from athena.formats.base import Format, Opener, Reader
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.gemma_literals import GemmaCalls, Syntax
@@ -20,9 +19,10 @@ from athena.formats.bodies.pythonic import read_python_calls
 from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
 from athena.formats.declared.description import FormatDescription, TypeWords, holes, pieces
 from athena.formats.declared.text import Writer
-from athena.formats.recognizer import Recognizer, recognizer
-from athena.formats.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
-from athena.formats.writer import CallWriter
+from athena.formats.machine.base import Format, Opener, Reader
+from athena.formats.machine.recognizer import Recognizer, recognizer
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.writer import CallWriter
 
 _CONTROL = re.compile(r"<[|｜].*>|\[/?[A-Z][A-Z_]+\]", re.DOTALL)
 _DEFAULT = Fields()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from athena.formats.bodies.gemma_text import call_text, literal_trouble
 from athena.formats.bodies.json_text import quoted
 from athena.formats.declared.description import Call, FormatDescription, Parameter, TypeWords, markers
-from athena.formats.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
 

@@ -17,7 +17,7 @@ def detect(models: tuple[str, ...]) -> int:
       athena detect moonshotai/kimi-k2-0905
       athena detect qwen3-coder deepseek-v3.1 gpt-4.1
     """
-    from athena.formats.detect import detect_format
+    from athena.formats.machine.detect import detect_format
 
     for model in models:
         found = detect_format(model)

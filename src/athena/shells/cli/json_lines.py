@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from athena.batch.lines import Block, BlockCutter, LineParser, ParsedBlock
 from athena.errors import AthenaError
-from athena.formats.policies import EchoRule, RepairLevel
+from athena.formats.machine.policies import EchoRule, RepairLevel
 
 _READ_BYTES = 256 * 1024
 _BLOCKS_AHEAD = 4

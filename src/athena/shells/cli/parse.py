@@ -16,7 +16,7 @@ from athena.errors import AthenaError
 
 if TYPE_CHECKING:
     from athena.formats.declared.description import FormatDescription
-    from athena.formats.policies import EchoRule, RepairLevel
+    from athena.formats.machine.policies import EchoRule, RepairLevel
     from athena.parsing import Parsed
     from athena.shells.cli.json_lines import Settings
 

@@ -15,9 +15,9 @@ from athena.bounded_cache import BoundedCache
 from athena.errors import UnknownModel
 from athena.formats import ALIASES
 from athena.formats.declared.description import FormatDescription
-from athena.formats.detect import detect_format
-from athena.formats.policies import Policies
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.detect import detect_format
+from athena.formats.machine.policies import Policies
+from athena.formats.machine.stage import FormatOptions
 from athena.model.limits import Limits as CoreLimits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles

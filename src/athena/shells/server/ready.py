@@ -8,7 +8,7 @@ from importlib import import_module
 from athena.dialects import dialect_names, get_dialect
 from athena.errors import AthenaError
 from athena.formats import all_formats
-from athena.formats.recognizer import recognizer
+from athena.formats.machine.recognizer import recognizer
 from athena.shells.config import Config, Router
 from athena.shells.config.ready import ready_targets
 

@@ -20,8 +20,8 @@ from itertools import islice
 import msgspec
 
 from athena.calls.likeness import Likeness, likeness, squeezed
-from athena.formats.base import Format
-from athena.formats.call_places import (
+from athena.formats.machine.base import Format
+from athena.formats.machine.call_places import (
     CONTEXT,
     escaped_names,
     finds,
@@ -31,9 +31,9 @@ from athena.formats.call_places import (
     may_name_a_call,
     names_itself,
 )
-from athena.formats.policies import RepairLevel
-from athena.formats.quoted_calls import Budget, QuotedCallReader
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.policies import RepairLevel
+from athena.formats.machine.quoted_calls import Budget, QuotedCallReader
+from athena.formats.machine.value_types import ToolBook
 from athena.model.request import Tool
 from athena.wire.escapes import hides_words, plain, with_plain_words, without_invisible
 

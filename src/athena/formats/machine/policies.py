@@ -30,8 +30,8 @@ class Policies(msgspec.Struct, frozen=True):
     after_calls: Literal["keep", "drop"] = "keep"
     """Text behind the last call of an answer."""
     echo: EchoRule = "text"
-    """A call that the model quotes from the request (`formats.echo`): leave it as the text it is, fail, or let it be a call.
-    Matters only where somebody says what the request holds."""
+    """A call that the model quotes from the request (`formats.machine.echo`): leave it as the text it is, fail, or let it be a
+    call. Matters only where somebody says what the request holds."""
 
 
 class Counts(msgspec.Struct):

@@ -16,13 +16,13 @@ import msgspec
 
 from athena.errors import AthenaError
 from athena.formats import all_formats
-from athena.formats.base import Format, Reader
 from athena.formats.bodies.named import Fields, read_named_calls
-from athena.formats.call_places import is_late
-from athena.formats.policies import Policies, RepairLevel
-from athena.formats.scanner import Cut, Declined, Scanner, Steps
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import CallWriter, Output
+from athena.formats.machine.base import Format, Reader
+from athena.formats.machine.call_places import is_late
+from athena.formats.machine.policies import Policies, RepairLevel
+from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import CallWriter, Output
 from athena.model.events import ToolCallComplete
 from athena.model.limits import DEFAULT_LIMITS
 from athena.wire.escapes import unescaped, without_entities, without_invisible

@@ -17,12 +17,12 @@ from athena.calls.ids import synthesized_id
 from athena.formats import get_format
 from athena.formats.declared.build import declared_recognizer
 from athena.formats.declared.description import FormatDescription
-from athena.formats.engine import TextParser
-from athena.formats.policies import Counts, Policies
-from athena.formats.recognizer import Recognizer, recognizer
-from athena.formats.speech import Channel
-from athena.formats.value_types import ToolBook
-from athena.formats.writer import Guard
+from athena.formats.machine.engine import TextParser
+from athena.formats.machine.policies import Counts, Policies
+from athena.formats.machine.recognizer import Recognizer, recognizer
+from athena.formats.machine.speech import Channel
+from athena.formats.machine.value_types import ToolBook
+from athena.formats.machine.writer import Guard
 from athena.model.events import (
     Done,
     Error,
@@ -408,7 +408,8 @@ class FormatStage:
         for channel in ("reasoning", "text"):
             parser = choice.parsers.get(channel)
             if parser is not None:
-                self._show(choice, channel, parser.close(ended_well=event.finish.kind in _ENDED_WELL), out)
+                kind = event.finish.kind
+                self._show(choice, channel, parser.close(ended_well=kind in _ENDED_WELL, was_cut=kind not in _ENDED_WELL), out)
         if self._ended:
             return
         if event.finish.kind not in _CUT_BY_UPSTREAM:
@@ -440,7 +441,7 @@ class FormatStage:
                 self._drain(choice, out)
                 for channel, parser in choice.parsers.items():
                     # The upstream's own error explains whatever is cut here.
-                    self._show(choice, channel, [one for one in parser.close() if not isinstance(one, Error)], out)
+                    self._show(choice, channel, [one for one in parser.close(was_cut=True) if not isinstance(one, Error)], out)
             self._ended = True
         out.append(event)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from athena.formats.recognizer import Candidate
-from athena.formats.scanner import Cut, Declined, Scanner
-from athena.formats.speech import Speech
-from athena.formats.writer import CallWriter
+from athena.formats.machine.recognizer import Candidate
+from athena.formats.machine.scanner import Cut, Declined, Scanner
+from athena.formats.machine.speech import Speech
+from athena.formats.machine.writer import CallWriter
 
 _READ_AGAIN = 4096
 """Longer declined text is not searched for other markers: the work stays linear."""

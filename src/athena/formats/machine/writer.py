@@ -15,10 +15,10 @@ import msgspec
 from athena.calls.ids import synthesized_id
 from athena.errors import LimitExceeded
 from athena.formats.bodies.json_text import quoted
-from athena.formats.policies import Counts, Malformed, Policies
-from athena.formats.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.scanner import LOOK_AHEAD, Declined, Scanner, Sink
-from athena.formats.value_types import ToolBook, ValueType
+from athena.formats.machine.policies import Counts, Malformed, Policies
+from athena.formats.machine.repair import coerced, may_be_wrapped, unwrapped
+from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, Sink
+from athena.formats.machine.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
     Event,
@@ -39,7 +39,7 @@ _HEAD_KEPT = 4096
 
 
 class Guard(Protocol):
-    """Knows what the request holds (`formats.echo`)."""
+    """Knows what the request holds (`formats.machine.echo`)."""
 
     def suspects(self, name: str, markup: str) -> bool:
         """May a call that begins with this markup be a quotation from the request?"""
@@ -162,6 +162,8 @@ class CallWriter:
         """Show calls only when they are whole, whatever the policy says."""
         self.in_reasoning = False
         """All text of this parser is reasoning."""
+        self.broken = (0, False)
+        """Where JSON could not be read on: how many of its brackets were open, and whether that was in a string."""
         self.commits = 0
         """Rises whenever something is shown or dropped for good: the text before it can not go back."""
         self._scanner = scanner
@@ -216,8 +218,8 @@ class CallWriter:
         name = self.book.resolve(name)
         return self.book.admits(name) or (self.reserved and self.policies.unknown_tool != "text")
 
-    def open(self, name: str, call_id: str = "") -> None:
-        """A call begins. Declined when its name makes it text."""
+    def open(self, name: str, call_id: str = "", *, whole: bool = False) -> None:
+        """A call begins. Declined when its name makes it text. `whole`: it is shown at its end, if it is a call then."""
         name = self.book.resolve(name)
         if not name or not self.admits(name):
             raise Declined
@@ -227,7 +229,7 @@ class CallWriter:
             self._unknown = Error(
                 f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name
             )
-        if not self._suspect and not self._is_refused():
+        if not self._suspect and not self._is_refused() and not whole:
             self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:
