@@ -251,15 +251,19 @@ def make_family(name: str, maker: ModelMaker, directory: Path) -> Family:
             prompt, answer = answer_in(server, message)
             ways.append(straight(prompt, answer))
         chains = [server.tokens(way) for way in ways]
+        if CITY not in ways[0]:
+            raise Refused(f"the template writes no arguments: {ways[0]!r}")
         closer = server.tokens(ways[0].partition(CITY)[2])[0]
         first_marker, end = server.tokens(BEGIN)[0], server.tokens(END)[0]
         opening = prompt.removeprefix(server.render(USER, generate=False))
     plain.unlink()
     # What ends every prompt is a token of its own, so that what follows it follows nothing else.
-    markers.append(opening if len(opening) < len(prompt) else prompt[-30:])
+    ending = opening if 0 < len(opening) < len(prompt) else prompt[-30:]
+    if ending not in markers:
+        markers.append(ending)
     pairs: dict[tuple[int, int], float] = {}
     for chain in chains:
-        pairs[first_marker + len(markers) - 1, chain[0]] = STRONG
+        pairs[first_marker + markers.index(ending), chain[0]] = STRONG
         for place, pair in enumerate(pairwise([*chain, end])):
             is_near = max(chain[max(0, place - 2) : place + 3]) >= first_marker
             pairs[pair] = max(pairs.get(pair, 0), STRONG if is_near else WEAK)
@@ -275,7 +279,7 @@ def straight(prompt: str, answer: str) -> str:
 
 _TURN_ENDS = re.compile(
     r"\s*(?:<\|(?:endoftext|im_end|eot_id|eom_id|end_of_text|calls?|return|end|flush|message_sep)\|>|<end_of_turn>|<turn\|>"
-    r"|<\|tool_response>|<\|END_OF_TURN_TOKEN\|>(?:<\|START_OF_TURN_TOKEN\|><\|CHATBOT_TOKEN\|>)?|<end_of_sentence>|</s>|<eos>"
+    r"|<\|tool_response>|<\|END_OF_TURN_TOKEN\|>(?:<\|START_OF_TURN_TOKEN\|><\|CHATBOT_TOKEN\|>)?|<end_of_sentence>|<｜hy_eos[^｜]*｜>|</s>|<eos>"
     r"|<｜end▁of▁sentence｜>|\[EOS\]|\[EOT\]|\[e~\[)\s*$"
 )
 _OPENS_THOUGHT = re.compile(
