@@ -86,7 +86,10 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="glm_xml",
-    models=("glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "laguna*", "spark-2.5*", "iquest*"),
+    models=(
+        "glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "ring-3*", "ling-2.6*", "ring-2.6*",
+        "laguna*", "spark-2.5*", "spark2.5*", "iquest*",
+    ),
     in_reasoning=True,
     openers=(
         KEYED_OPENER,
@@ -104,4 +107,4 @@ FORMAT = Format(
     render_results=render_results,
     render_tools=render_tools,
     inexpressible=inexpressible,
-)
+)  # fmt: skip

@@ -3,7 +3,9 @@
     <|channel|>analysis<|message|>Need weather.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"location":"SF"}<|call|>
 
 `analysis` without a recipient is reasoning, `commentary` without one is a visible preamble, `final` is the answer. Headers
-come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand.
+come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand. An
+answer may begin with its recipient, because the prompt ends with `<|start|>assistant`. Beam sends the same messages with
+arguments in tags (`<rfl:parameter name="k">`), which are read here too.
 Origin: openai/harmony docs/format.md and its tests, the gpt-oss template. Deviations: `formats.md` 2.21.
 """  # noqa: E501 - the sample is one line for the model
 

@@ -74,7 +74,8 @@ FORMAT = Format(
         "arch-*",
         "trinity*",
         "k-exaone-236b*",
-        "exaone-4*",
+        "exaone-4*", "ling-1*", "ling-2*", "ling-mini*", "ling-flash*", "ling-lite*", "ling-plus*",
+        "ring-1*", "ring-2*", "ring-mini*", "ring-flash*", "ring-lite*",
     ),
     family="qwen",
     openers=(
