@@ -288,7 +288,8 @@ _OPENS_THOUGHT = re.compile(
 
 
 def without_end(answer: str, end: str = "") -> str:
-    """An answer as the server sends it: the token that ends a turn is no text."""
+    """An answer as the server sends it: the token that ends a turn is no text, and a turn behind it another answer."""
+    answer = answer.partition("<｜end▁of▁sentence｜>")[0]
     return _TURN_ENDS.sub("", answer.rstrip().removesuffix(end) if end else answer)
 
 
