@@ -16,7 +16,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Row(_Value, frozen=True):
+class Row(_Value, frozen=True, kw_only=True):
     """One exchange in a list."""
 
     id: str
@@ -59,7 +59,7 @@ class Row(_Value, frozen=True):
     redacted: bool = False
 
 
-class Mark(_Value, frozen=True):
+class Mark(_Value, frozen=True, kw_only=True):
     """Something that a reader of the lanes should look at, and the rule that made it."""
 
     kind: Literal[
@@ -75,7 +75,7 @@ class Mark(_Value, frozen=True):
     call: int | None = None
 
 
-class ReadItem(_Value, frozen=True):
+class ReadItem(_Value, frozen=True, kw_only=True):
     """Lane one: what came from the upstream, or a moment that counted."""
 
     step: int
@@ -91,7 +91,7 @@ class ReadItem(_Value, frozen=True):
     """What an end, a head or an attempt says in a few words."""
 
 
-class EventItem(_Value, frozen=True):
+class EventItem(_Value, frozen=True, kw_only=True):
     """Lane two: what was understood."""
 
     number: int
@@ -101,7 +101,7 @@ class EventItem(_Value, frozen=True):
     """The event's fields; `event` names its type: TextDelta, ToolCallStart, ..."""
 
 
-class WriteItem(_Value, frozen=True):
+class WriteItem(_Value, frozen=True, kw_only=True):
     """Lane three: what the client got."""
 
     step: int
@@ -115,7 +115,7 @@ class WriteItem(_Value, frozen=True):
     """The events these bytes tell, by number: held events are told later than they were understood."""
 
 
-class Verdict(_Value, frozen=True):
+class Verdict(_Value, frozen=True, kw_only=True):
     """One call, judged."""
 
     call: int
@@ -138,7 +138,7 @@ class Verdict(_Value, frozen=True):
     id_from: Literal["upstream", "invented"] = "upstream"
 
 
-class Change(_Value, frozen=True):
+class Change(_Value, frozen=True, kw_only=True):
     """A difference between the client's request and the upstream's: a loss, an emulation, a repair."""
 
     path: str
@@ -146,7 +146,7 @@ class Change(_Value, frozen=True):
     reason: str
 
 
-class UpstreamRequest(_Value, frozen=True):
+class UpstreamRequest(_Value, frozen=True, kw_only=True):
     """One attempt's request."""
 
     attempt: int
@@ -160,7 +160,7 @@ class UpstreamRequest(_Value, frozen=True):
     failure: str = ""
 
 
-class Requests(_Value, frozen=True):
+class Requests(_Value, frozen=True, kw_only=True):
     """The client's request beside the upstreams'."""
 
     method: str
@@ -172,7 +172,7 @@ class Requests(_Value, frozen=True):
     tools: list[str]
 
 
-class Timing(_Value, frozen=True):
+class Timing(_Value, frozen=True, kw_only=True):
     """Milliseconds, but for the last."""
 
     total: float
@@ -185,7 +185,7 @@ class Timing(_Value, frozen=True):
     own_us_per_chunk: float
 
 
-class Prefix(_Value, frozen=True):
+class Prefix(_Value, frozen=True, kw_only=True):
     """How the request begins like the last one of its session: what a prompt cache can keep."""
 
     of: str
@@ -198,14 +198,14 @@ class Prefix(_Value, frozen=True):
     now: str
 
 
-class Equality(_Value, frozen=True):
+class Equality(_Value, frozen=True, kw_only=True):
     """Does this version make the same answer of it?"""
 
     equal: bool
     differences: list[str] = []
 
 
-class View(_Value, frozen=True):
+class View(_Value, frozen=True, kw_only=True):
     """One exchange, whole."""
 
     row: Row
@@ -224,7 +224,7 @@ class View(_Value, frozen=True):
     notes: list[str] = []
 
 
-class Difference(_Value, frozen=True):
+class Difference(_Value, frozen=True, kw_only=True):
     """One event that differs between two runs; None where the other side has none."""
 
     at: int
@@ -232,7 +232,7 @@ class Difference(_Value, frozen=True):
     now: Any
 
 
-class ReplayResult(_Value, frozen=True):
+class ReplayResult(_Value, frozen=True, kw_only=True):
     """An exchange run again with other settings."""
 
     equal: bool
@@ -242,7 +242,7 @@ class ReplayResult(_Value, frozen=True):
     now: View
 
 
-class Session(_Value, frozen=True):
+class Session(_Value, frozen=True, kw_only=True):
     """The exchanges of one session, by agent."""
 
     id: str
@@ -255,7 +255,7 @@ class Session(_Value, frozen=True):
     agents: list[Agent]
 
 
-class Agent(_Value, frozen=True):
+class Agent(_Value, frozen=True, kw_only=True):
     """One agent of a session; `parent` started it."""
 
     id: str
@@ -264,7 +264,7 @@ class Agent(_Value, frozen=True):
     last: float
 
 
-class HealthPoint(_Value, frozen=True):
+class HealthPoint(_Value, frozen=True, kw_only=True):
     """What one upstream and model did in one slice of time."""
 
     at: float
@@ -277,7 +277,7 @@ class HealthPoint(_Value, frozen=True):
     first_byte_ms: float
 
 
-class Health(_Value, frozen=True):
+class Health(_Value, frozen=True, kw_only=True):
     """One upstream and model over time."""
 
     upstream: str
