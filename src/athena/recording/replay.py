@@ -141,13 +141,16 @@ def decoded_request(recording: Recording) -> tuple[Request, Door]:
     return request, door
 
 
-def replay(recording: Recording, changes: Changes = NO_CHANGES) -> Replayed:
-    """Serve it again. Raises AthenaError where the request itself can not be read."""
+def replay(
+    recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequence[Target] | None = None
+) -> Replayed:
+    """Serve it again; `targets` are asked in the place of the recorded ones. Raises AthenaError where the request itself can
+    not be read."""
     request, door = decoded_request(recording)
     array = door.array
     if changes.client and changes.client != request.dialect:
         request, array = msgspec.structs.replace(request, dialect=get_dialect(changes.client).name), False
-    return _Run(recording, request, changes, array=array).run()
+    return _Run(recording, request, changes, targets, array=array).run()
 
 
 def changed(changes: Changes, targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -185,7 +188,9 @@ class _Run(Tap):
 
     sees_bytes = True
 
-    def __init__(self, recording: Recording, request: Request, changes: Changes, *, array: bool) -> None:
+    def __init__(
+        self, recording: Recording, request: Request, changes: Changes, targets: Sequence[Target] | None, *, array: bool
+    ) -> None:
         self._recording = recording
         self._request = request
         self._changes = changes
@@ -199,7 +204,8 @@ class _Run(Tap):
         self._paths: list[str] = []
         self._shown = ((), b"", 0, {})  # type: tuple[tuple[Event, ...], bytes, int, Mapping[str, str]]
         settings = recording.settings
-        targets = changed(changes, [target_of(each) for each in settings.targets])
+        self._is_changed = changes.touch_times or targets is not None
+        targets = changed(changes, targets or [target_of(each) for each in settings.targets])
         record = Record(
             request_id=recording.header.id,
             dialect=request.dialect,
@@ -331,7 +337,7 @@ class _Run(Tap):
             elif serving.state is State.READING:
                 self._note("end", serving.end(failure, now), note=note)
         elif isinstance(line, lines.Tick):
-            if not self._changes.touch_times:
+            if not self._is_changed:
                 self._note("tick", serving.tick(now))
         elif isinstance(line, lines.KeptAlive):
             self._note("keep_alive", serving.keep_alive(now))
@@ -341,7 +347,7 @@ class _Run(Tap):
     def _pass_time(self, until: float) -> None:
         """With changed settings the moments of the recording are not those of this run: they come of its own deadlines."""
         serving = self._serving
-        if not self._changes.touch_times:
+        if not self._is_changed:
             return
         while (
             serving.state is State.READING
@@ -435,7 +441,8 @@ class _RecordedHealth(UpstreamHealth):
 
     def is_up(self, upstream: str) -> bool:
         coming = self._run.coming
-        return coming is None or self._recorded.targets[coming.target].upstream == upstream
+        known = {target.upstream for target in self._recorded.targets}
+        return coming is None or upstream not in known or self._recorded.targets[coming.target].upstream == upstream
 
     def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
         if self._recorded.refusal is not None:

@@ -319,9 +319,9 @@ class _View:
     def _finish(self, event: Done, number: int, at: int) -> None:
         finish = event.finish
         said = finish.kind
-        if finish.kind == "tool" and finish.raw and finish.raw not in ("tool_calls", "tool_use", "function_call", "tool"):
-            said = f"tool, derived from {finish.raw}"
-            text = f"the upstream said {finish.raw!r}; complete calls were made, so the reason is tool use"
+        if finish.kind == "tool" and not finish.raw:
+            said = "tool, derived"
+            text = "the upstream did not say so itself: a complete call was made, so the answer ends for tool use"
             self._mark("finish", "finish", text, number, event=at)
         self._verdicts = {
             call: msgspec.structs.replace(verdict, finish=said) if not verdict.finish else verdict

@@ -48,14 +48,14 @@ class NotedEnvelope(Envelope):
         """As the envelope does."""
         sealed = self._envelope.seal(opaque)
         body, _, code = sealed.rpartition(".")
-        self._notes.made[_digest(body)] = code
+        self._notes.made[digest_of(body)] = code
         return sealed
 
     def open(self, text: str) -> Opaque | None:
         """As the envelope does."""
         opened = self._envelope.open(text)
         if opened is not None:
-            self._notes.accepted.append(_digest(text))
+            self._notes.accepted.append(digest_of(text))
         return opened
 
 
@@ -93,11 +93,11 @@ class RecordedEnvelope(Envelope):
     def seal(self, opaque: Opaque) -> str:
         """The text that was made then."""
         body, _, code = super().seal(opaque).rpartition(".")
-        return f"{body}.{self._made.get(_digest(body), code)}"
+        return f"{body}.{self._made.get(digest_of(body), code)}"
 
     def open(self, text: str) -> Opaque | None:
         """What was found in it then."""
-        return unsealed(text) if _digest(text) in self._accepted else None
+        return unsealed(text) if digest_of(text) in self._accepted else None
 
 
 class RecordedStore(OpaqueStore):
@@ -127,5 +127,6 @@ def unsealed(text: str) -> Opaque | None:
         return None
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """The name under which an envelope is listed."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

@@ -25,21 +25,29 @@ from athena.serving.tap import Asked, Moment, Tap
 from athena.serving.targets import Target
 
 
-class Room:
-    """What all recordings hold together that are not written yet."""
+_BESIDE = 200
+"""Bytes that a chunk takes in memory besides its own."""
 
-    __slots__ = ("limit", "used")
+
+class Room:
+    """What all recordings hold together that are not written yet.
+
+    Two counters that only grow: one belongs to the event loop, the other to whoever writes recordings.
+    """
+
+    __slots__ = ("limit", "released", "taken")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.used = 0
+        self.taken = 0
+        self.released = 0
 
 
 class _Attempt(msgspec.Struct):
     target: Target
     body: bytes
     path: str = ""
-    headers: list[tuple[bytes, bytes]] = []
+    headers: dict[str, str] = {}
     created: int = 0
     input_tokens: int = 0
 
@@ -79,8 +87,9 @@ class RecordingTap(Tap):
         self._take(len(body))
 
     def asked(self, asked: Asked) -> None:
-        """Keep it."""
-        self.asked_as = asked
+        """Keep it, without the headers that carry credentials."""
+        headers = plain_headers(asked.headers.items())
+        self.asked_as = msgspec.structs.replace(asked, headers=headers, query=plain_query(asked.query))
         self._targets = asked.targets
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
@@ -113,7 +122,7 @@ class RecordingTap(Tap):
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """Keep it."""
         _, _, attempt = self._happened[-1]
-        attempt.path, attempt.headers = path, headers
+        attempt.path, attempt.headers = path, plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
         self._happened[-1] = (lines.Attempt, now, attempt)
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
@@ -122,10 +131,10 @@ class RecordingTap(Tap):
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        room, size = self._room, len(data)
-        room.used += size
+        room, size = self._room, len(data) + _BESIDE
+        room.taken += size
         self.size += size
-        if room.used <= room.limit and self.is_whole:
+        if room.taken - room.released <= room.limit and self.is_whole:
             self._happened.append((lines.Read, now, data))
         else:
             self._give_up()
@@ -152,10 +161,10 @@ class RecordingTap(Tap):
 
     def client_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        room, size = self._room, len(data)
-        room.used += size
+        room, size = self._room, len(data) + _BESIDE
+        room.taken += size
         self.size += size
-        if room.used <= room.limit and self.is_whole:
+        if room.taken - room.released <= room.limit and self.is_whole:
             self._happened.append((lines.Write, now, data))
         else:
             self._give_up()
@@ -165,14 +174,20 @@ class RecordingTap(Tap):
         self._on_over(self)
 
     def release(self) -> None:
-        """It is written, or given up: others may have its room."""
-        self._room.used -= self.size
+        """It is written, and others may have its room. For the one who writes."""
+        self._room.released += self.size
+        self.size = 0
+
+    def drop(self) -> None:
+        """It is not to be written at all. For the event loop."""
+        self._room.taken -= self.size
         self.size = 0
 
     def _take(self, size: int) -> None:
-        self._room.used += size
+        room = self._room
+        room.taken += size
         self.size += size
-        if self._room.used > self._room.limit:
+        if room.taken - room.released > room.limit:
             self._give_up()
 
     def _give_up(self) -> None:
@@ -180,10 +195,9 @@ class RecordingTap(Tap):
         self.is_whole = False
         self.body = b""
         self._happened.clear()
-        self._room.used -= self.size
-        self.size = 0
+        self.drop()
 
-    # -- in another thread ---------------------------------------------------------------------------------------------------
+    # -- when somebody reads it ---------------------------------------------------------------------------------------------------
 
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials. Not for one that is not whole."""
@@ -220,9 +234,9 @@ class RecordingTap(Tap):
                 body=lines.Payload.of(mask.bytes(self.body)),
                 method=asked.method,
                 path=mask.text(asked.path),
-                query=mask.text(plain_query(asked.query)),
+                query=mask.text(asked.query),
                 dialect=self.record.dialect,
-                headers=mask.headers(plain_headers(asked.headers.items())),
+                headers=mask.headers(dict(asked.headers)),
             ),
             happened=happened,
             outcome=lines.Outcome(
@@ -265,13 +279,12 @@ def _line(kind: type[Any], t: float, what: Any, targets: tuple[Target, ...], mas
     if kind is lines.Stopped:
         return lines.Stopped(t, what)
     if kind is lines.Attempt:
-        headers = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in what.headers)
         index = next((number for number, target in enumerate(targets) if target is what.target), 0)
         return lines.Attempt(
             t,
             index,
             mask.text(what.path),
-            mask.headers(plain_headers(headers)),
+            mask.headers(what.headers),
             lines.Payload.of(mask.bytes(what.body)),
             what.created,
             what.input_tokens,

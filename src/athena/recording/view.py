@@ -133,7 +133,7 @@ class Verdict(_Value, frozen=True, kw_only=True):
     provenance: Literal["model", "quoted", "native"]
     """`quoted`: the request itself holds this call's markup; `native`: structured calls are not searched for."""
     finish: str = ""
-    """Why the answer ended, and whether the upstream said so or it is derived: `tool, derived from stop`."""
+    """Why the answer ended, and whether the upstream said so or it is derived: `tool, derived`."""
     repaired: bool = False
     id_from: Literal["upstream", "invented"] = "upstream"
 
