@@ -17,6 +17,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "athena"
 FILE = SOURCE / "recording" / "vocabulary.toml"
 API = ("dialects", "model", "wire", "calls", "prepare", "serving", "errors.py", "schemas.py", "exchange.py", "profiles.py")
 MARKERS = ("formats", "prompted")
+REFUSALS = SOURCE.parent.parent / "tests" / "cases" / "refusals.toml"
+"""What servers say when they refuse a request: the words by which refusals are told apart."""
 BY_HAND = "toolu call msg resp fc rs chatcmpl gen req functions anthropic openai gemini azure"
 _WORD = re.compile(r"[A-Za-z0-9]{2,40}")
 
@@ -67,7 +69,7 @@ def words(rooms: tuple[str, ...], more: str = "", most_spaces: int = 1000) -> li
         if text.count(" ") <= most_spaces
         for word in _WORD.findall(text)
     }
-    return sorted(found | set(more.split()))
+    return sorted(found | set(_WORD.findall(more)))
 
 
 def letters() -> str:
@@ -87,7 +89,7 @@ def wrapped(name: str, found: list[str]) -> str:
 
 def rendered() -> str:
     head = "# Words that redaction leaves in recordings. Written by docs/generate_vocabulary.py from the sources.\n\n"
-    return head + wrapped("api", words(API, BY_HAND)) + "\n" + wrapped("markers", words(MARKERS, most_spaces=1)) + f'\nletters = "{letters()}"\n'
+    return head + wrapped("api", words(API, f"{BY_HAND} {' '.join(texts(REFUSALS))}")) + "\n" + wrapped("markers", words(MARKERS, most_spaces=1)) + f'\nletters = "{letters()}"\n'
 
 
 if __name__ == "__main__":
