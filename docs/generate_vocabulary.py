@@ -63,11 +63,7 @@ def strings(value: Any) -> Iterator[str]:
 def words(rooms: tuple[str, ...], more: str = "", most_spaces: int = 1000) -> list[str]:
     """`most_spaces`: texts with more of them are sentences, and no markers."""
     found = {
-        word
-        for path in files(rooms)
-        for text in texts(path)
-        if text.count(" ") <= most_spaces
-        for word in _WORD.findall(text)
+        word for path in files(rooms) for text in texts(path) if text.count(" ") <= most_spaces for word in _WORD.findall(text)
     }
     return sorted(found | set(_WORD.findall(more)))
 
@@ -89,7 +85,13 @@ def wrapped(name: str, found: list[str]) -> str:
 
 def rendered() -> str:
     head = "# Words that redaction leaves in recordings. Written by docs/generate_vocabulary.py from the sources.\n\n"
-    return head + wrapped("api", words(API, f"{BY_HAND} {' '.join(texts(REFUSALS))}")) + "\n" + wrapped("markers", words(MARKERS, most_spaces=1)) + f'\nletters = "{letters()}"\n'
+    return (
+        head
+        + wrapped("api", words(API, f"{BY_HAND} {' '.join(texts(REFUSALS))}"))
+        + "\n"
+        + wrapped("markers", words(MARKERS, most_spaces=1))
+        + f'\nletters = "{letters()}"\n'
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,10 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Settings that are to be different from the recorded ones."""
 
 
-def case_of(recording: Recording, changes: Changes = NO_CHANGES, *, keep_text: bool = False) -> str:
-    """The text of a case file: what the recording gives with these changes is what is expected of it without them."""
-    kept = recording if keep_text else redacted(recording)
+def case_of(recording: Recording, changes: Changes = NO_CHANGES, *, redact_with: bytes | None) -> str:
+    """The text of a case file: what the recording gives with these changes is what is expected of it without them. It is
+    redacted with a key, or not at all."""
+    kept = recording if redact_with is None else redacted(recording, redact_with)
     expected = replay(kept, changes)
     lines = [
         "# Made by `athena replay --case`. Expected are the events that it gave then; edit them to what it should give.",
@@ -90,7 +91,9 @@ def run_case(case: Case, changes: Changes = NO_CHANGES, targets: Sequence[Target
 def told(events: Sequence[Event]) -> list[str]:
     """Events as a case tells them: without what depends on chunks, seeds and the server's mood."""
     found: list[str] = []
-    for event in joined([event for event in events if not isinstance(event, Start | KeepAlive | Extra | ToolCallDelta | ToolCallStart)]):
+    for event in joined(
+        [event for event in events if not isinstance(event, Start | KeepAlive | Extra | ToolCallDelta | ToolCallStart)]
+    ):
         fields = {name: value for name, value in msgspec.to_builtins(event).items() if name not in _UNTOLD}
         if isinstance(fields.get("finish"), dict):
             fields["finish"] = {"kind": fields["finish"].get("kind", "stop")}

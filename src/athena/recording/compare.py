@@ -93,9 +93,12 @@ def joined(events: Sequence[Event]) -> list[Event]:
     found: list[Event] = []
     for event in events:
         last = found[-1] if found else None
-        if isinstance(event, TextDelta) and isinstance(last, TextDelta) and last.choice == event.choice and last.signature is None:
-            found[-1] = msgspec.structs.replace(event, text=last.text + event.text)
-        elif (
+        if (
+            isinstance(event, TextDelta)
+            and isinstance(last, TextDelta)
+            and last.choice == event.choice
+            and last.signature is None
+        ) or (
             isinstance(event, ThinkingDelta)
             and isinstance(last, ThinkingDelta)
             and (last.choice, last.summary, last.item_id) == (event.choice, event.summary, event.item_id)

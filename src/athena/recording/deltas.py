@@ -8,6 +8,7 @@ request, or a mark that moves from message to message, costs its own length and 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import msgspec
 
@@ -85,4 +86,4 @@ def _matched(base: bytes, offset: int, body: bytes) -> list[list[int] | bytes]:
 
 def _cuts(data: bytes) -> list[tuple[int, int]]:
     places = [0, *(found.start() for found in _BEGINNINGS.finditer(data)), len(data)]
-    return [(start, end) for start, end in zip(places, places[1:], strict=False) if end > start]
+    return [(start, end) for start, end in pairwise(places) if end > start]

@@ -102,14 +102,10 @@ def health_of(rows: Iterable[Row], up: dict[str, bool], now: float, since: float
         if row.state == "done" and row.at >= since and row.upstream:
             slices = found.setdefault((row.upstream, row.upstream_model), {})
             slices.setdefault(int((row.at - since) / width), []).append(row)
-    return [
-        _health(name, slices, up=up.get(name[0], True), since=since, width=width) for name, slices in sorted(found.items())
-    ]
+    return [_health(name, slices, up=up.get(name[0], True), since=since, width=width) for name, slices in sorted(found.items())]
 
 
-def _health(
-    name: tuple[str, str], slices: dict[int, list[Row]], *, up: bool, since: float, width: float
-) -> Health:
+def _health(name: tuple[str, str], slices: dict[int, list[Row]], *, up: bool, since: float, width: float) -> Health:
     rows = [row for members in slices.values() for row in members]
     calls = sum(row.calls for row in rows)
     return Health(

@@ -211,22 +211,9 @@ class Outcome(_Line, frozen=True, tag="outcome"):
     details: dict[str, Any] = {}
 
 
-Line: TypeAlias = (
-    Header
-    | Settings
-    | Seals
-    | ClientRequest
-    | Attempt
-    | UpstreamHead
-    | Read
-    | AttemptEnd
-    | Tick
-    | KeptAlive
-    | Stopped
-    | ClientHead
-    | Write
-    | Outcome
-)
+Happened: TypeAlias = Attempt | UpstreamHead | Read | AttemptEnd | Tick | KeptAlive | Stopped | ClientHead | Write
+"""A line about something that happened."""
+Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | Outcome
 """Any line of a recording."""
 
 
@@ -237,7 +224,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     seals: Seals = Seals()
     request: ClientRequest
-    happened: tuple[Line, ...] = ()
+    happened: tuple[Happened, ...] = ()
     """Attempts, reads, writes and what else happened, in order."""
     outcome: Outcome = Outcome({})
 

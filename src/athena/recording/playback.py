@@ -111,9 +111,7 @@ def _upstream_answers(recording: Recording) -> list[Played]:
         if isinstance(line, lines.Attempt):
             sent = line.t
             asked = _decoded(line.body.data)
-            found.append(
-                Played(id=recording.header.id, path=line.path, status=0, headers={}, pieces=[], asked=asked)
-            )
+            found.append(Played(id=recording.header.id, path=line.path, status=0, headers={}, pieces=[], asked=asked))
         elif not found:
             continue
         elif isinstance(line, lines.UpstreamHead):

@@ -15,7 +15,6 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -29,23 +28,76 @@ from athena.model.request import Request
 from athena.opaque import PREFIX
 from athena.recording import lines
 from athena.recording.lines import Payload, Recording, Seals
-from athena.recording.replay import Replayed, replay
+from athena.recording.replay import Moved, Replayed, replay
 from athena.recording.state import digest_of, unsealed
 
 _STRUCTURAL = frozenset(
-    "type role object finish_reason finishReason native_finish_reason stop_reason status model modelVersion event reason code "
-    "kind format effort mode media_type mime_type mimeType encoding display name blockReason action service_tier phase "
-    "tool_choice reasoning_effort verbosity detail input_audio_format caller mode toolConfig tool_type param "
-    "required propertyOrdering enum $schema $ref additionalProperties const".split()
+    [
+        "type",
+        "role",
+        "object",
+        "finish_reason",
+        "finishReason",
+        "native_finish_reason",
+        "stop_reason",
+        "status",
+        "model",
+        "modelVersion",
+        "event",
+        "reason",
+        "code",
+        "kind",
+        "format",
+        "effort",
+        "mode",
+        "media_type",
+        "mime_type",
+        "mimeType",
+        "encoding",
+        "display",
+        "name",
+        "blockReason",
+        "action",
+        "service_tier",
+        "phase",
+        "tool_choice",
+        "reasoning_effort",
+        "verbosity",
+        "detail",
+        "input_audio_format",
+        "caller",
+        "mode",
+        "toolConfig",
+        "tool_type",
+        "param",
+        "required",
+        "propertyOrdering",
+        "enum",
+        "$schema",
+        "$ref",
+        "additionalProperties",
+        "const",
+    ]
 )
 """Fields whose values are words of the APIs or of a schema, and no text."""
 _NAMES = frozenset({"model", "modelVersion"})
-_WHOLE = frozenset({"signature", "thoughtSignature", "encrypted_content", "data", "system_fingerprint", "provider", "obfuscation"})
+_WHOLE = frozenset(
+    {"signature", "thoughtSignature", "encrypted_content", "data", "system_fingerprint", "provider", "obfuscation"}
+)
 """Fields that come in one piece, beside all kinds of ids: the others of a stream are pieces of one text."""
 _INDEXES = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
 _HEADERS = frozenset(
-    "content-type accept anthropic-version anthropic-beta retry-after retry-after-ms x-should-retry cache-control "
-    "x-accel-buffering".split()
+    [
+        "content-type",
+        "accept",
+        "anthropic-version",
+        "anthropic-beta",
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "cache-control",
+        "x-accel-buffering",
+    ]
 )
 _WORD = re.compile(
     rb"\\+u[0-9A-Fa-f]{4}"  # a letter as an escape
@@ -62,17 +114,18 @@ _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
 _FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
 
 
-def redacted(recording: Recording, key: bytes | None = None) -> Recording:
-    """The recording without its words. `key` makes the same words of the same ones; left out, a new one is made and forgotten."""
+def redacted(recording: Recording, key: bytes) -> Recording:
+    """The recording without its words. `key` decides which words take their place: make a new one and forget it, for who has
+    it can try out words."""
     if recording.header.redacted:
         return recording
     original = _replayed(recording)
-    words = _Words(key or secrets.token_bytes(32), *_vocabulary(recording, original))
+    words = _Words(key, *_vocabulary(recording, original))
     came = _Redaction(recording, words).made()
     again = _replayed(came)
     notes = [*came.header.notes, *_says_otherwise(original, again)]
     came = msgspec.structs.replace(came, header=msgspec.structs.replace(came.header, notes=notes))
-    return _with_answer(came, again) if again is not None else _without_answer(came)
+    return _with_answer(came, again) if again is not None else came
 
 
 def _replayed(recording: Recording) -> Replayed | None:
@@ -91,7 +144,15 @@ def shape(events: Iterable[Event]) -> list[tuple[Any, ...]]:
         for name, value in fields.items():
             if name in ("text", "arguments") and isinstance(value, str):
                 known.append((name, len(value.encode("utf-8", "surrogatepass"))))
-            elif isinstance(value, bool | int) and name in ("call", "choice", "refusal", "summary", "fatal", "last", "repaired"):
+            elif isinstance(value, bool | int) and name in (
+                "call",
+                "choice",
+                "refusal",
+                "summary",
+                "fatal",
+                "last",
+                "repaired",
+            ):
                 known.append((name, value))
         if isinstance(event, ToolCallStart | ToolCallComplete):
             known.append(("name", event.name))
@@ -279,9 +340,11 @@ class _Redaction:
         return {
             name: value if name not in ("content-type", "accept") or _TYPES.fullmatch(value) else "application/json"
             for name, value in headers.items()
-            if name in _HEADERS
-            and (name in ("content-type", "accept") or len(value) <= 200)
-            and self._words.plain(value, structural=True) == value
+            if (
+                name in _HEADERS
+                and (name in ("content-type", "accept") or len(value) <= 200)
+                and self._words.plain(value, structural=True) == value
+            )
             or name == "content-type"
         }
 
@@ -327,14 +390,12 @@ class _Redaction:
                 record[name] = words.id(str(record[name]))
         if record.get("corrections"):
             record["corrections"] = words.plain(str(record["corrections"]), structural=True)
-        details = {
-            name: value for name, value in outcome.details.items() if name not in ("echo_note", "defect") and value
-        }
+        details = {name: value for name, value in outcome.details.items() if name not in ("echo_note", "defect") and value}
         return lines.Outcome(record, details)
 
     # -- the upstream's bytes ------------------------------------------------------------------------------------------------
 
-    def _happened(self) -> Iterator[lines.Line]:
+    def _happened(self) -> Iterator[lines.Happened]:
         """What came in. What left is made again."""
         pieces = iter(self._reads())
         for line in self._recording.happened:
@@ -522,10 +583,10 @@ def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tupl
 def _with_answer(came: Recording, again: Replayed) -> Recording:
     """The recording with everything that left, as a replay makes it."""
     attempts = iter(zip(again.calls, again.paths, strict=True))
-    happened: list[lines.Line] = []
+    happened: list[lines.Happened] = []
     writes = [step for step in again.steps if step.output or step.client_status]
     for line in came.happened:
-        t = line.t  # type: ignore[union-attr]
+        t = line.t
         while writes and writes[0].t < t - 1e-9:
             happened += _left(writes.pop(0))
         if isinstance(line, lines.Attempt):
@@ -537,19 +598,13 @@ def _with_answer(came: Recording, again: Replayed) -> Recording:
     return msgspec.structs.replace(came, happened=tuple(happened))
 
 
-def _left(step: Any) -> Iterator[lines.Line]:
+def _left(step: Moved) -> Iterator[lines.Happened]:
     if step.client_status:
         yield lines.ClientHead(step.t, step.client_status, dict(step.client_headers))
     if step.output:
         yield lines.Write(step.t, Payload.of(step.output))
 
 
-def _without_answer(came: Recording) -> Recording:
-    return came
-
-
 def still_reproduces(recording: Recording) -> bool:
     """Does a redacted recording say that it reproduces its events?"""
     return not any(note.startswith("redacted, it does not") for note in recording.header.notes)
-
-

@@ -1,14 +1,14 @@
 """Serves a recorded request again: the same bytes at the same times through the code of this version.
 
-Everything that the request met at the time and that is no part of it (which upstreams were up, what was learnt, how many retries
-were affordable, the tokens it was thought to have, keys) is answered from the recording. So with unchanged settings the client's
-bytes come out equal, ids and times included, unless this version decides otherwise; with changed settings the difference is
-theirs.
+Everything that the request met at the time and that is no part of it (which upstreams were up, what was learnt, how many
+retries were affordable, the tokens it was thought to have, keys) is answered from the recording. So with unchanged settings the
+client's bytes come out equal, ids and times included, unless this version decides otherwise; with changed settings the
+difference is theirs.
 """
 
 from __future__ import annotations
 
-import random
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 from athena import errors
 from athena.dialects import get_dialect
 from athena.errors import AthenaError, UpstreamClosed, UpstreamError, UsageError
-from athena.exchange import Options, Route, Step, UpstreamCall
+from athena.exchange import Route, Step, UpstreamCall
 from athena.formats.policies import RepairLevel
 from athena.formats.stage import FormatOptions
 from athena.model.events import Event
@@ -141,9 +141,7 @@ def decoded_request(recording: Recording) -> tuple[Request, Door]:
     return request, door
 
 
-def replay(
-    recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequence[Target] | None = None
-) -> Replayed:
+def replay(recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequence[Target] | None = None) -> Replayed:
     """Serve it again; `targets` are asked in the place of the recorded ones. Raises AthenaError where the request itself can
     not be read."""
     request, door = decoded_request(recording)
@@ -195,14 +193,12 @@ class _Run(Tap):
         self._request = request
         self._changes = changes
         self._attempts = _attempts(recording, changes)
-        self._ends = [line for line in recording.happened if isinstance(line, lines.Stopped)]
         self._attempt = 0
         self._start = recording.header.clock
         self._now = self._start
         self._steps: list[Moved] = []
         self._calls: list[UpstreamCall] = []
         self._paths: list[str] = []
-        self._shown = ((), b"", 0, {})  # type: tuple[tuple[Event, ...], bytes, int, Mapping[str, str]]
         settings = recording.settings
         self._is_changed = changes.touch_times or targets is not None
         targets = changed(changes, targets or [target_of(each) for each in settings.targets])
@@ -316,11 +312,11 @@ class _Run(Tap):
         elif serving.state is State.READING:
             self._note("end", serving.end(ended, self._now), note=ended.message)
 
-    def _feed(self, line: lines.Line) -> None:
+    def _feed(self, line: lines.Happened) -> None:
         serving = self._serving
         if not isinstance(line, lines.Tick):
-            self._pass_time(self._start + line.t)  # type: ignore[union-attr]
-        self._now = now = self._start + line.t  # type: ignore[union-attr]
+            self._pass_time(self._start + line.t)
+        self._now = now = self._start + line.t
         if isinstance(line, lines.UpstreamHead):
             if serving.state is State.SENDING:
                 serving.head(line.status, line.headers, now)
@@ -461,7 +457,7 @@ class _RecordedRetries(RetryBudget):
 
 class _Answered(msgspec.Struct):
     line: lines.Attempt
-    happened: list[lines.Line]
+    happened: list[lines.Happened]
 
 
 def _attempts(recording: Recording, changes: Changes) -> list[_Answered]:
@@ -478,9 +474,9 @@ def _attempts(recording: Recording, changes: Changes) -> list[_Answered]:
     return found
 
 
-def _cut(happened: list[lines.Line], chunks: Literal["random"] | int, seed: str) -> list[lines.Line]:
+def _cut(happened: list[lines.Happened], chunks: Literal["random"] | int, seed: str) -> list[lines.Happened]:
     """The same bytes in other pieces, each at the time at which its last byte came."""
-    dice = random.Random(seed)
+    dice = hashlib.shake_256(seed.encode()).digest(4096)
     reads = [line for line in happened if isinstance(line, lines.Read)]
     data = b"".join(line.body.data for line in reads)
     arrived: list[tuple[int, float]] = []
@@ -488,10 +484,10 @@ def _cut(happened: list[lines.Line], chunks: Literal["random"] | int, seed: str)
     for line in reads:
         end += len(line.body.data)
         arrived.append((end, line.t))
-    pieces: list[lines.Line] = []
+    pieces: list[lines.Happened] = []
     at = which = 0
     while at < len(data):
-        size = dice.randint(1, 64) if chunks == "random" else chunks
+        size = 1 + dice[len(pieces) % len(dice)] % 64 if chunks == "random" else chunks
         stop = min(at + size, len(data))
         while arrived[which][0] < stop:
             which += 1
@@ -499,8 +495,8 @@ def _cut(happened: list[lines.Line], chunks: Literal["random"] | int, seed: str)
         at = stop
     others = [line for line in happened if not isinstance(line, lines.Read)]
     # A stable sort by time keeps the order of what happened at once: the head before the reads, the end behind them.
-    order = {lines.UpstreamHead: 0, lines.AttemptEnd: 2, lines.Stopped: 3}
-    return sorted([*others, *pieces], key=lambda line: (line.t, order.get(type(line), 1)))  # type: ignore[union-attr]
+    order: dict[type[lines.Happened], int] = {lines.UpstreamHead: 0, lines.AttemptEnd: 2, lines.Stopped: 3}
+    return sorted([*others, *pieces], key=lambda line: (line.t, order.get(type(line), 1)))
 
 
 def error_of(failure: lines.Failure) -> UpstreamError:

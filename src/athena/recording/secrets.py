@@ -11,7 +11,6 @@ MASK = b"***"
 _SHORTEST = 6
 """Shorter values are not treated as secrets: they would only mangle other text."""
 _CREDENTIAL = re.compile(r"auth|token|secret|cookie|passw|credential|signature|session-key|(?:^|[-_])key(?:$|[-_])|apikey")
-_NEVER_CREDENTIAL = frozenset({"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"})
 _KEPT_QUERY = frozenset({"alt", "beta", "api-version"})
 
 
@@ -43,7 +42,7 @@ class Mask:
         known = sorted(spellings, key=len, reverse=True)
         self._known = re.compile(b"|".join(map(re.escape, known))) if known else None
 
-    def bytes(self, data: bytes) -> bytes:
+    def data(self, data: bytes) -> bytes:
         """The bytes without secrets."""
         return self._known.sub(MASK, data) if self._known is not None else data
 
@@ -51,7 +50,7 @@ class Mask:
         """The text without secrets."""
         if self._known is None:
             return text
-        return self.bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+        return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def headers(self, headers: dict[str, str]) -> dict[str, str]:
         """The headers without secrets."""

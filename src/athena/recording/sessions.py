@@ -2,7 +2,7 @@
 
 | client | session | agent, and who started it |
 |---|---|---|
-| Claude Code | `x-claude-code-session-id`, else `metadata.user_id` | `x-claude-code-agent-id`, `x-claude-code-parent-agent-id` |
+| Claude Code | `x-claude-code-session-id`, else `metadata.user_id` | `x-claude-code-agent-id`, `...-parent-agent-id` |
 | Codex | `session-id` or `session_id` | `thread-id`, `x-codex-parent-thread-id` |
 | any client of Chat and Responses | `prompt_cache_key` in the body | |
 | others | `x-session-id`, `x-session-affinity`, `x-conversation-id` | `x-agent-id`, `x-parent-agent-id` |

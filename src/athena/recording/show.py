@@ -6,7 +6,8 @@ client was told at the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import msgspec
 
@@ -33,6 +34,7 @@ from athena.recording.view import (
     UpstreamRequest,
     Verdict,
     View,
+    Word,
     WriteItem,
 )
 from athena.serving.record import Record
@@ -98,7 +100,7 @@ def live_row(record: Record, at: float, status: int, path: str, program: str, se
     )
 
 
-def verdict_of(record: dict[str, object]) -> str:
+def verdict_of(record: Mapping[str, object]) -> Word:
     """The one word to colour an exchange by."""
     outcome = record.get("outcome", "")
     if outcome in ("client_closed", "client_stalled"):
@@ -223,9 +225,7 @@ class _View:
     def _attempt_bytes(self, attempt: int) -> bytes:
         return b"".join(step.data for step in self._replayed.steps if step.attempt == attempt)
 
-    def _mark(
-        self, kind: str, rule: str, text: str, step: int, *, event: int | None = None, call: int | None = None
-    ) -> None:
+    def _mark(self, kind: str, rule: str, text: str, step: int, *, event: int | None = None, call: int | None = None) -> None:
         self._marks.append(Mark(kind=kind, rule=rule, text=text, step=step, event=event, call=call))  # type: ignore[arg-type]
 
     def _marks_of(self, step: Moved, last: Moved | None, number: int) -> None:
@@ -318,7 +318,7 @@ class _View:
 
     def _finish(self, event: Done, number: int, at: int) -> None:
         finish = event.finish
-        said = finish.kind
+        said: str = finish.kind
         if finish.kind == "tool" and not finish.raw:
             said = "tool, derived"
             text = "the upstream did not say so itself: a complete call was made, so the answer ends for tool use"
@@ -373,7 +373,7 @@ class _View:
     def _timing(self) -> Timing:
         reads = [item.t for item in self._reads if item.kind == "read"]
         heads = [item.t for item in self._reads if item.kind == "head"]
-        gaps = [after - before for before, after in zip(reads, reads[1:], strict=False)]
+        gaps = [after - before for before, after in pairwise(reads)]
         record = self._recording.outcome.record
         return Timing(
             total=float(record.get("duration_ms", 0.0)),

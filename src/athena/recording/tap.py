@@ -24,7 +24,6 @@ from athena.serving.record import Record, as_fields
 from athena.serving.tap import Asked, Moment, Tap
 from athena.serving.targets import Target
 
-
 _BESIDE = 200
 """Bytes that a chunk takes in memory besides its own."""
 
@@ -122,7 +121,10 @@ class RecordingTap(Tap):
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """Keep it."""
         _, _, attempt = self._happened[-1]
-        attempt.path, attempt.headers = path, plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+        attempt.path, attempt.headers = (
+            path,
+            plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers),
+        )
         self._happened[-1] = (lines.Attempt, now, attempt)
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
@@ -197,7 +199,7 @@ class RecordingTap(Tap):
         self._happened.clear()
         self.drop()
 
-    # -- when somebody reads it ---------------------------------------------------------------------------------------------------
+    # -- when somebody reads it ------------------------------------------------------------------------------------------------
 
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials. Not for one that is not whole."""
@@ -231,7 +233,7 @@ class RecordingTap(Tap):
             settings=self._settings(asked, mask),
             seals=self._state.seals(),
             request=lines.ClientRequest(
-                body=lines.Payload.of(mask.bytes(self.body)),
+                body=lines.Payload.of(mask.data(self.body)),
                 method=asked.method,
                 path=mask.text(asked.path),
                 query=mask.text(asked.query),
@@ -240,8 +242,8 @@ class RecordingTap(Tap):
             ),
             happened=happened,
             outcome=lines.Outcome(
-                msgspec.json.decode(mask.bytes(msgspec.json.encode(record))),
-                msgspec.json.decode(mask.bytes(msgspec.json.encode(self.record.details))),
+                msgspec.json.decode(mask.data(msgspec.json.encode(record))),
+                msgspec.json.decode(mask.data(msgspec.json.encode(self.record.details))),
             ),
         )
 
@@ -255,7 +257,7 @@ class RecordingTap(Tap):
             key=self.record.key,
             large=self.record.large,
         )
-        return msgspec.json.decode(mask.bytes(msgspec.json.encode(settings)), type=lines.Settings)
+        return msgspec.json.decode(mask.data(msgspec.json.encode(settings)), type=lines.Settings)
 
 
 def _since(start: float, now: float) -> float:
@@ -268,7 +270,7 @@ def _since(start: float, now: float) -> float:
     return exact
 
 
-def _line(kind: type[Any], t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Line:
+def _line(kind: type[Any], t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
     """What was kept, as a line."""
     if kind is lines.UpstreamHead:
         return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
@@ -285,7 +287,7 @@ def _line(kind: type[Any], t: float, what: Any, targets: tuple[Target, ...], mas
             index,
             mask.text(what.path),
             mask.headers(what.headers),
-            lines.Payload.of(mask.bytes(what.body)),
+            lines.Payload.of(mask.data(what.body)),
             what.created,
             what.input_tokens,
         )

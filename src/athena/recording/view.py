@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+Word = Literal["ok", "repaired", "echo", "error", "left", "live"]
+
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
@@ -23,7 +25,7 @@ class Row(_Value, frozen=True, kw_only=True):
     at: float
     """When it began, in seconds since 1970."""
     state: Literal["live", "done"] = "done"
-    verdict: Literal["ok", "repaired", "echo", "error", "left", "live"] = "ok"
+    verdict: Word = "ok"
     """The one word to colour it by. `left`: the client went away."""
     program: str = ""
     session: str = ""

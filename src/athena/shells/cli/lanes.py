@@ -36,8 +36,8 @@ def _lanes(view: View, columns: int) -> Iterator[str]:
     yield _line("", ("UPSTREAM SENT", "ATHENA UNDERSTOOD", "CLIENT RECEIVED"), width)
     yield "-" * (10 + 3 * width + 6)
     events: dict[int, list[str]] = {}
-    for item in view.events:
-        events.setdefault(item.step, []).append(_event(item.event))
+    for understood in view.events:
+        events.setdefault(understood.step, []).append(_event(understood.event))
     marks: dict[int, list[str]] = {}
     for mark in view.marks:
         marks.setdefault(mark.step, []).append(f"! {mark.text} [{mark.rule}]")

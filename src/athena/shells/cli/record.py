@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,9 @@ _FILTERS = (
     click.option("--repaired", is_flag=True, help="Only answers in which calls were found in text, mended or held as quotes."),
     click.option("--since", default="", metavar="TIME", help="Not older than this: 90s, 15m, 2h, 7d, or 2026-11-16T10:00."),
     click.option("--until", default="", metavar="TIME", help="Not newer than this."),
-    click.option("--url", default="", metavar="URL", help="Ask the gateway there. [the archive on disk, else this machine's gateway]"),
+    click.option(
+        "--url", default="", metavar="URL", help="Ask the gateway there. [the archive on disk, else this machine's gateway]"
+    ),
 )
 
 
@@ -46,8 +49,8 @@ def _filters(function: Function) -> Function:
 def record() -> None:
     """List, show, export and delete recorded exchanges.
 
-    A gateway on a loopback address keeps the last exchanges in memory; with `record: on` in athena.yml they are kept on disk. An
-    exchange is everything about one request: what the client asked, what the upstream sent, what was made of it.
+    A gateway on a loopback address keeps the last exchanges in memory; with `record: on` they are kept on disk. An exchange
+    is everything about one request: what the client asked, what the upstream sent, what was made of it.
 
     \b
     Examples:
@@ -117,7 +120,9 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 @click.argument("names", metavar="[ID]...", nargs=-1)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 @click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
-def export(config_file: str | None, names: tuple[str, ...], output: Path | None, keep_text: bool, url: str, **wanted: Any) -> int:
+def export(
+    config_file: str | None, names: tuple[str, ...], output: Path | None, keep_text: bool, url: str, **wanted: Any
+) -> int:
     """Write exchanges as *.athena: one self-contained text, redacted unless --keep-text is given.
 
     Redacted, words are replaced by others of the same length; names of tools, markers, schemas and the boundaries of chunks
@@ -131,7 +136,7 @@ def export(config_file: str | None, names: tuple[str, ...], output: Path | None,
     from athena.recording.redact import redacted
 
     chosen = _chosen(config_file, url, names, wanted)
-    _write(output, (recording if keep_text else redacted(recording) for recording in chosen))
+    _write(output, (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen))
     return 0
 
 
@@ -167,7 +172,7 @@ def redact(files: tuple[Path, ...], output: Path | None) -> int:
     """
     from athena.recording.redact import redacted
 
-    _write(output, (redacted(recording) for path in files for recording in _read(path)))
+    _write(output, (redacted(recording, secrets.token_bytes(32)) for path in files for recording in _read(path)))
     return 0
 
 

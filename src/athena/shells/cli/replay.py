@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,9 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 @click.option("--repair", type=click.Choice(_REPAIRS), help="Mend arguments at this level.")
 @click.option("--policy", type=click.Choice(_POLICIES), help="The policy of prompted tools.")
 @click.option("--chunks", default="recorded", metavar="1|7|random|recorded", help="Bytes in each read. [recorded]")
-@click.option("--pace", type=click.Choice(("recorded", "fast")), default="fast", help="With --serve: wait as the upstream did. [fast]")
+@click.option(
+    "--pace", type=click.Choice(("recorded", "fast")), default="fast", help="With --serve: wait as the upstream did. [fast]"
+)
 @click.option("--serve", is_flag=True, help="Answer requests with what was recorded, until interrupted.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; 0 takes a free one. [0]")
 @click.option("--case", "as_case", is_flag=True, help="Print a regression case, redacted.")
@@ -74,12 +77,14 @@ def replay(
         recordings = [recording for path in files for recording in _recordings(path)]
         if len(recordings) != 1:
             raise click.UsageError(f"a case is made of one exchange; these files hold {len(recordings)}")
-        click.echo(case_of(recordings[0], changes, keep_text=keep_text), nl=False)
+        click.echo(case_of(recordings[0], changes, redact_with=None if keep_text else secrets.token_bytes(32)), nl=False)
         return 0
     router = _targets(config_file) if route or config_file else None
     differing = 0
     for path in files:
-        differing += _run_case(path, changes, router, as_json) if path.suffix == ".toml" else _run(path, changes, router, as_json)
+        differing += (
+            _run_case(path, changes, router, as_json) if path.suffix == ".toml" else _run(path, changes, router, as_json)
+        )
     return 1 if differing else 0
 
 
@@ -164,7 +169,9 @@ def _run_case(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
     (recording,) = _recordings(path)
     found = run_case(case, changes, _asked(router, recording))
     if as_json:
-        click.echo(msgspec.json.encode({"file": str(path), "name": case.name, "equal": not found, "differences": found}).decode())
+        click.echo(
+            msgspec.json.encode({"file": str(path), "name": case.name, "equal": not found, "differences": found}).decode()
+        )
         return bool(found)
     click.echo(f"{case.name}: " + ("as expected" if not found else f"{len(found)} differences"))
     for each in found:

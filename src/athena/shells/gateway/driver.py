@@ -278,9 +278,7 @@ class Driver:
         self._work = self._loop.run_in_executor(None, work)
         self._work.add_done_callback(partial(self._worked, take, size, time.perf_counter()))
 
-    def _worked(
-        self, take: Callable[[Step, float], Step], size: int, worked_from: float, work: asyncio.Future[Step]
-    ) -> None:
+    def _worked(self, take: Callable[[Step, float], Step], size: int, worked_from: float, work: asyncio.Future[Step]) -> None:
         self._work = None
         self._own_time += time.perf_counter() - worked_from
         fault = work.exception()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -48,7 +50,9 @@ class _Refused(Exception):
 class InspectApi:
     """Answers requests below `/inspect/api`."""
 
-    def __init__(self, recorder: Recorder, token: str, is_key: Callable[[str], bool], up: Callable[[], dict[str, bool]]) -> None:
+    def __init__(
+        self, recorder: Recorder, token: str, is_key: Callable[[str], bool], up: Callable[[], dict[str, bool]]
+    ) -> None:
         """`is_key` knows the gateway's keys; `up` says which upstreams are up."""
         self.recorder = recorder
         self._token = token
@@ -75,7 +79,9 @@ class InspectApi:
 
     def _admit(self, headers: Mapping[str, str], query: str) -> None:
         if not self.may_enter(headers, query):
-            raise _Refused(401, "inspector_token", "the inspector asks for its token or a gateway key; `athena serve` prints it")
+            raise _Refused(
+                401, "inspector_token", "the inspector asks for its token or a gateway key; `athena serve` prints it"
+            )
 
     def may_enter(self, headers: Mapping[str, str], query: str) -> bool:
         """Does whoever asks show the token, or a gateway key?"""
@@ -95,7 +101,8 @@ class InspectApi:
             case "GET" | "HEAD", ["exchanges", name, "case"]:
                 wanted = {field: value for field, value in values.items() if field in ("client", "format", "repair", "policy")}
                 changes = _changes(msgspec.json.encode(wanted))
-                text = await asyncio.to_thread(case_of, await self._load(name), changes)
+                recording = await self._load(name)
+                text = await asyncio.to_thread(partial(case_of, recording, changes, redact_with=secrets.token_bytes(32)))
                 _reply(client, 200, text.encode(), "application/toml; charset=utf-8", _saved_as(f"{name}.toml"))
             case "POST", ["exchanges", name, "replay"]:
                 recording, changes = await self._load(name), _changes(await _body(client))
@@ -150,7 +157,7 @@ class InspectApi:
     async def _export(self, client: Client, name: str, *, keep_text: bool) -> None:
         recording = await self._load(name)
         if not keep_text:
-            recording = await asyncio.to_thread(redacted, recording)
+            recording = await asyncio.to_thread(redacted, recording, secrets.token_bytes(32))
         _reply(client, 200, file.encode(recording), "application/x-ndjson; charset=utf-8", _saved_as(f"{name}.athena"))
 
     async def _health(self, client: Client, values: Mapping[str, str]) -> None:
@@ -303,5 +310,3 @@ def _changes(body: bytes) -> Changes:
     if changes.format and changes.format not in known:
         raise _Refused(400, "invalid_request", f"format: {changes.format!r} is unknown")
     return changes
-
-

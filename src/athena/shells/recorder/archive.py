@@ -24,7 +24,7 @@ from athena.errors import AthenaError
 from athena.recording import file
 from athena.recording.deltas import delta, restored
 from athena.recording.filters import Filter
-from athena.recording.lines import Attempt, Line, Payload, Recording, Settings
+from athena.recording.lines import Attempt, Happened, Payload, Recording, Settings
 from athena.recording.show import row_of
 from athena.recording.view import Row
 from athena.shells.own_files import check_directory, open_own, own_directory
@@ -63,7 +63,7 @@ class Archive:
     """The database of recordings of one state directory."""
 
     def __init__(self, path: Path, *, timeout_s: float = 5.0) -> None:
-        """Opens it, making it if it is missing. Raises OSError for a place that is not ours, sqlite3.Error for a broken file."""
+        """Opens it, making it if it is missing. Raises OSError for a place that is not ours, sqlite3.Error for a bad file."""
         self.path = path
         own_directory(path.parent)
         check_directory(path.parent)
@@ -331,7 +331,7 @@ def _unpacked(data: bytes) -> bytes:
 def _parted(recording: Recording) -> tuple[Recording, list[bytes]]:
     """The recording without its settings and the bodies of requests, and those."""
     bodies = [msgspec.json.encode(recording.settings), recording.request.body.data]
-    happened: list[Line] = []
+    happened: list[Happened] = []
     for line in recording.happened:
         if isinstance(line, Attempt):
             bodies.append(line.body.data)

@@ -177,7 +177,9 @@ class Recorder:
 
     async def remove(self, name: str) -> bool:
         """Forget an exchange; was it there?"""
-        removed = self._ring.delete(name) if self._writer is None else await self._archived(lambda archive: archive.delete([name]))
+        removed = (
+            self._ring.delete(name) if self._writer is None else await self._archived(lambda archive: archive.delete([name]))
+        )
         if removed:
             self._tell("gone", {"id": name})
         return bool(removed)

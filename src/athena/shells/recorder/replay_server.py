@@ -19,7 +19,11 @@ class ReplayServer:
     """Plays a list of recorded answers."""
 
     def __init__(
-        self, playlist: Playlist, *, recorded_pace: bool, on_request: Callable[[str, bytes, str], None] = lambda path, body, name: None
+        self,
+        playlist: Playlist,
+        *,
+        recorded_pace: bool,
+        on_request: Callable[[str, bytes, str], None] = lambda path, body, name: None,
     ) -> None:
         """`on_request` gets the path, the body, and the id of the exchange whose answer is played; empty where none fits."""
         self._playlist = playlist

@@ -142,7 +142,9 @@ class GatewaySource:
             with error:
                 if error.code == 404 and path.startswith("/exchanges/"):
                     raise _NotThere from None
-                raise NoRecordings(f"the gateway at {self._url} says {error.code}: {error.read(300).decode(errors='replace')}") from None
+                raise NoRecordings(
+                    f"the gateway at {self._url} says {error.code}: {error.read(300).decode(errors='replace')}"
+                ) from None
         except OSError as error:
             raise NoRecordings(f"no gateway answers at {self._url}: {error}") from None
 
