@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -135,8 +135,8 @@ def _replayed(recording: Recording) -> Replayed | None:
         return None
 
 
-def shape(events: Iterable[Event]) -> list[tuple[Any, ...]]:
-    """What of events redaction may not change: their kinds, names, places and lengths."""
+def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
+    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths."""
     found: list[tuple[Any, ...]] = []
     for event in events:
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
@@ -155,7 +155,7 @@ def shape(events: Iterable[Event]) -> list[tuple[Any, ...]]:
             ):
                 known.append((name, value))
         if isinstance(event, ToolCallStart | ToolCallComplete):
-            known.append(("name", event.name))
+            known.append(("name", event.name if event.name in declared else len(event.name)))
         if isinstance(event, Error):
             known.append(("code", event.code))
         finish = fields.get("finish")
@@ -170,7 +170,8 @@ def _says_otherwise(before: Replayed | None, after: Replayed | None) -> list[str
         return [] if before is after else ["the redacted request can not be read any more"]
     if before.status != after.status:
         return [f"redacted, it does not reproduce its answer: the status was {before.status} and is {after.status}"]
-    was, now = shape(before.events), shape(after.events)
+    declared = {tool.name for tool in before.request.tools}
+    was, now = shape(before.events, declared), shape(after.events, declared)
     if was == now:
         return []
     at = next((number for number, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))

@@ -194,6 +194,7 @@ class _Run(Tap):
         self._changes = changes
         self._attempts = _attempts(recording, changes)
         self._attempt = 0
+        self._stop = next((line for line in recording.happened if isinstance(line, lines.Stopped)), None)
         self._start = recording.header.clock
         self._now = self._start
         self._steps: list[Moved] = []
@@ -258,6 +259,10 @@ class _Run(Tap):
         losses: tuple[Loss, ...] = ()
         pauses = 0
         while serving.state is not State.OVER:
+            if self.coming is None and self._stop is not None:
+                # It was ended between two attempts, or before the first.
+                self._feed(self._stop)
+                break
             match serving.next(self._now):
                 case Build():
                     serving.build()
