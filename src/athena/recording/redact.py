@@ -27,6 +27,7 @@ from athena.model.events import Error, Event, ToolCallComplete, ToolCallStart
 from athena.model.request import Request
 from athena.opaque import PREFIX
 from athena.recording import lines
+from athena.recording.compare import joined
 from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed, replay
 from athena.recording.state import digest_of, unsealed
@@ -111,6 +112,8 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
 _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
+_LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
+"""No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
 _FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
 
 
@@ -136,9 +139,12 @@ def _replayed(recording: Recording) -> Replayed | None:
 
 
 def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
-    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths."""
+    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths.
+
+    Pieces of one text count as one: where a piece ends like a marker begins, it is held for a moment, whatever it says.
+    """
     found: list[tuple[Any, ...]] = []
-    for event in events:
+    for event in joined(tuple(events)):
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         known: list[Any] = [type(event).__name__]
         for name, value in fields.items():
@@ -267,9 +273,9 @@ class _Words:
         return found
 
     def _escape(self, word: bytes) -> bytes:
+        """Behind several backslashes as well: texts in texts are escaped more than once."""
         digits = word.lstrip(b"\\")
-        slashes = len(word) - len(digits)
-        if digits[:1] != b"u" or len(digits) != 5 or not slashes % 2:
+        if len(digits) != 5:
             return word if digits[:1] in b'"\\/bfnrt' or not digits.isalnum() else word[:-1] + b"x"
         point = int(digits[1:], 16)
         if 0xD800 <= point < 0xDC00:
@@ -278,7 +284,9 @@ class _Words:
             return word[:-4] + b"de00"
         if point < 0x80:
             return word[:-4] + b"0078" if chr(point).isalnum() else word
-        return word if chr(point).encode() in self._letters else word[:-4] + b"00e9"
+        if chr(point).encode() in self._letters:
+            return word
+        return word[:-4] + (b"00e9" if point < 0x800 else b"4e00")
 
     def _drawn(self, word: bytes) -> bytes:
         dice = hashlib.shake_256(self._key + word).digest(len(word))
@@ -287,7 +295,7 @@ class _Words:
             if 0x30 <= letter <= 0x39:
                 made[number] = letter if letter == 0x30 else 0x31 + die % 9
             else:
-                made[number] = (0x41 if letter < 0x61 else 0x61) + die % 26
+                made[number] = (_CAPITALS if letter < 0x61 else _LETTERS)[die % len(_LETTERS)]
         return bytes(made)
 
 
