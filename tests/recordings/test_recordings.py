@@ -73,7 +73,9 @@ class Recorded:
         self.house.shared._store = OpaqueStore(64)
         self._numbers = itertools.count(1)
 
-    def serve(self, client: str, model: str, *answers: tuple[int, list[bytes]], stream: bool = True, **more: Any) -> lines.Recording:
+    def serve(
+        self, client: str, model: str, *answers: tuple[int, list[bytes]], stream: bool = True, **more: Any
+    ) -> lines.Recording:
         """Serve a request whose attempts get these answers: a status, and the reads of the body; 0: the connection broke."""
         serving, now = self.begin(client, model, stream=stream, **more), self.house.now + 0.25
         for status, reads in answers:
@@ -300,7 +302,9 @@ def test_credentials_never_enter() -> None:
     secrets = ("sk-client-445566", "sk-upstream-7788990011", "sk-cookie-112233")
     said = json.dumps({"error": {"message": f"bad key {secrets[0]} and {secrets[1]}", "type": "auth"}}).encode()
     pieces = [said[:30], said[30:40], said[40:]]
-    recording = world.serve("anthropic_messages", "openai_chat/m", (401, pieces), stream=False, cookie="a=b", text=f"my {secrets[0]}")
+    recording = world.serve(
+        "anthropic_messages", "openai_chat/m", (401, pieces), stream=False, cookie="a=b", text=f"my {secrets[0]}"
+    )
     text = file.encode(recording).decode()
     for secret in secrets:
         assert secret not in text
@@ -374,13 +378,19 @@ def stream_of(dialect: str, said: str, thought: str, arguments: str) -> bytes:
     records = [
         {"reasoning_content": thought},
         {"content": said},
-        {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+            ]
+        },
     ]
     chunks = [{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
                "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in records]  # fmt: skip
     chunks.append({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
                    "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})  # fmt: skip
-    body = b"".join(b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    body = (
+        b"".join(b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    )
     if dialect == "openai_chat":
         return body
     return Recorded().serve(dialect, "openai_chat/m", (200, [body])).client_bytes
@@ -446,7 +456,9 @@ def test_sessions_as_clients_name_them() -> None:
 
 
 @examples(100)
-@given(st.lists(st.sampled_from(['{"role":"user","content":"', "x" * 60, '"}', ",", "tail", "y" * 200]), max_size=14), st.randoms())
+@given(
+    st.lists(st.sampled_from(['{"role":"user","content":"', "x" * 60, '"}', ",", "tail", "y" * 200]), max_size=14), st.randoms()
+)
 def test_a_body_comes_back_from_its_delta(parts: list[str], dice: random.Random) -> None:
     base = "".join(parts).encode()
     other = list(parts)
