@@ -207,7 +207,7 @@ def written(writer: Writer) -> None:
 
 @contextmanager
 def running_writer(path: Path, lost: list[int], **more: Any) -> Iterator[Writer]:
-    writer = Writer(path, tuple, max_bytes=1 << 30, max_age_days=14, on_dropped=lost.append, **more)
+    writer = Writer(path, tuple, max_bytes=1 << 30, max_age_days=36500, on_dropped=lost.append, **more)
     try:
         yield writer
     finally:

@@ -1,4 +1,4 @@
-"""Recordings: the file, the view, replay, redaction, cases, what is remembered of sessions, and how bodies are told by others."""
+"""Recordings: the file, the view, replay, redaction, cases, sessions, and how bodies are told by others."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def question(client: str, model: str, text: str, *, stream: bool) -> dict[str, A
             return {"model": model, "max_tokens": 100, "stream": stream, "system": text,
                     "messages": [{"role": "user", "content": text}], "tools": [{**tool, "input_schema": SCHEMA}]}  # fmt: skip
         case "openai_chat":
-            return {"model": model, "stream": stream, "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}],
+            return {"model": model, "stream": stream,
+                    "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}],
                     "tools": [{"type": "function", "function": {**tool, "parameters": SCHEMA}}]}  # fmt: skip
         case "openai_responses":
             return {"model": model, "stream": stream, "instructions": text, "input": [{"role": "user", "content": text}],
@@ -216,7 +217,7 @@ def test_chunks_change_nothing_and_formats_do() -> None:
     (recording,) = file.decode(SAMPLE.read_bytes())
     plain = joined(replay(recording).events)
     for chunks in (1, 7, "random"):
-        assert joined(replay(recording, Changes(chunks=chunks)).events) == plain  # type: ignore[arg-type]
+        assert joined(replay(recording, Changes(chunks=chunks)).events) == plain
     result = replayed_view(recording, Changes(format="off"))
     assert not result.equal
     assert result.now.calls == []
@@ -346,13 +347,18 @@ def test_500_secrets_are_gone_and_events_stay() -> None:
             secret = plants(dice)
             said, thought, called = secret["mail"] + " " + secret["name"], secret["pem"], secret["url"] + secret["card"]
             body = stream_of(upstream, said, thought, json.dumps({"city": called, "days": 3}, ensure_ascii=False))
+            headers: dict[str, Any] = {
+                "x-custom-token": secret["key"],
+                "x-note": secret["mail"],
+                "x-session-id": secret["name"],
+            }
             recording = world.serve(
                 client,
                 f"{upstream}/m",
                 (200, cut(body, number * 2 + round_)),
                 text="\n".join(secret.values()),
                 cookie=secret["key"],
-                **{"x-custom-token": secret["key"], "x-note": secret["mail"], "x-session-id": secret["name"]},
+                **headers,
             )
             kept = file.encode(recording).decode()
             assert secret["mail"] in kept, "the secrets were there"

@@ -107,7 +107,7 @@ _WORD = re.compile(
     rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
     re.DOTALL,
 )
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.){0,}"|[{}\[\]:,]', re.DOTALL)
+_TOKEN = re.compile(rb'["{}\[\]:,]')
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
@@ -558,9 +558,17 @@ def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tupl
     """For each open object its present key, for each open array its index."""
     in_object: list[bool] = []
     expects_key = False
-    for found in _TOKEN.finditer(body, start, end):
-        token = found.group()
-        if token == b"{":
+    at = start
+    while found := _TOKEN.search(body, at, end):
+        token, at = found.group(), found.end()
+        if token == b'"':
+            close = _closing_quote(body, at, end)
+            is_key = expects_key and bool(in_object) and in_object[-1]
+            if is_key:
+                path[-1] = body[at:close].decode("utf-8", "replace")
+            yield at, close, tuple(path), is_key
+            at = close + 1
+        elif token == b"{":
             in_object.append(True)
             path.append("")
             expects_key = True
@@ -578,12 +586,19 @@ def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tupl
                 path[-1] += 1
         elif token == b":":
             expects_key = False
-        elif token[:1] == b'"':
-            if expects_key and in_object and in_object[-1]:
-                path[-1] = found.group()[1:-1].decode("utf-8", "replace")
-                yield found.start() + 1, found.end() - 1, tuple(path), True
-            else:
-                yield found.start() + 1, found.end() - 1, tuple(path), False
+
+
+def _closing_quote(body: bytes, start: int, end: int) -> int:
+    """Where the string ends that begins here."""
+    at = body.find(b'"', start, end)
+    while at >= 0:
+        slashes = at
+        while slashes > start and body[slashes - 1] == 0x5C:
+            slashes -= 1
+        if not (at - slashes) % 2:
+            return at
+        at = body.find(b'"', at + 1, end)
+    return end
 
 
 # -- what was made of it -----------------------------------------------------------------------------------------------------
