@@ -35,6 +35,17 @@ CORE: dict[str, set[str]] = {
     "serving": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "prompted",
     },
+    "recording": {
+        "dialects",
+        "errors",
+        "exchange",
+        "formats",
+        "model",
+        "opaque",
+        "prompted",
+        "serving",
+        "wire",
+    },
     "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
