@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+PATH_SHOWN = 200
+MESSAGE_SHOWN = 500
+
 
 class Details(msgspec.Struct):
     """What is counted about a request besides its line."""
@@ -32,6 +35,8 @@ class Record(msgspec.Struct):
 
     request_id: str
     dialect: str = ""
+    path: str = ""
+    """The path that the client asked for, at most `PATH_SHOWN` characters of it."""
     key: str = ""
     origin: str = ""
     """The origin of the web page that asked, where it is another site's and allowed."""
@@ -39,6 +44,8 @@ class Record(msgspec.Struct):
     upstream: str = ""
     upstream_dialect: str = ""
     upstream_model: str = ""
+    url: str = ""
+    """Where the last attempt went, without its query."""
     format: str = ""
     stream: bool = False
     tools: int = 0
@@ -61,6 +68,10 @@ class Record(msgspec.Struct):
     status: int = 0
     outcome: str = ""
     error: str = ""
+    error_message: str = ""
+    """What the failure said, as the client was told, at most `MESSAGE_SHOWN` characters of it."""
+    warning_text: str = ""
+    """What was left out, emulated or repaired, by name, as in `x-athena-warnings`."""
     input_tokens: int = 0
     output_tokens: int = 0
     chunks: int = 0

@@ -38,7 +38,7 @@ from athena.serving.endpoints import (
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, PATH_SHOWN, Record
 from athena.serving.refusals import TOOLS
 from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
@@ -247,7 +247,7 @@ class Gateway:
     async def serve(self, client: Client, refusal: AthenaError | None = None) -> None:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
-        record = Record(request_id=_request_id(client.headers))
+        record = Record(request_id=_request_id(client.headers), path=path[:PATH_SHOWN])
         door = gateway_door(client.method, path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
@@ -465,7 +465,7 @@ class Gateway:
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        record.outcome, record.error = "error", error.code
+        record.outcome, record.error, record.error_message = "error", error.code, error.message[:MESSAGE_SHOWN]
         if record.status:
             # A head is out already: a second one inside its body would be read as the answer's own text.
             client.cut_off()
