@@ -372,6 +372,9 @@ class Gateway:
                 array=door.array,
                 now=asyncio.get_running_loop().time(),
                 body=body,
+                method=client.method,
+                path=client.path,
+                query=client.query,
             )
             headers = list(self._web_access.answer_headers(record.origin))
             await self._run(Driver(serving, client, self.client, self.lanes, headers))
