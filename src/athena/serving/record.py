@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from athena.serving.trace import Trace
+
 PATH_SHOWN = 200
 MESSAGE_SHOWN = 500
 
@@ -78,7 +80,10 @@ class Record(msgspec.Struct):
     first_byte_ms: float = 0.0
     duration_ms: float = 0.0
     own_us_per_chunk: float = 0.0
+    trace_id: str = ""
+    """The trace that the request belongs to, where traces are exported."""
     details: Details = msgspec.field(default_factory=Details)
+    trace: Trace | None = None
 
 
 def as_fields(record: Record) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def as_fields(record: Record) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in record.__struct_fields__:
         value = getattr(record, name)
-        if name == "details":
+        if name in ("details", "trace"):
             continue
         if value or name in ("calls", "status"):
             fields[name] = round(value, 2) if isinstance(value, float) else value

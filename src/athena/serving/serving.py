@@ -53,6 +53,7 @@ from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_mo
 from athena.serving.shared import Shared
 from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
+from athena.serving.trace import passed_on
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
@@ -258,6 +259,10 @@ class Serving:
         exchange, target = self._present(), self.target
         self.record.attempts += 1
         headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
+        if self.record.trace is not None:
+            headers += self.record.trace.headers(self.record.attempts)
+        else:
+            headers += passed_on(self._client_headers)
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
         for tap in self._taps:

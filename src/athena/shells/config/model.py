@@ -325,6 +325,17 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Count per model; false keeps the number of series small."""
 
 
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """Traces for OpenTelemetry, one span for each request and one for each attempt. Needs `athena-gateway[otel]`."""
+
+    endpoint: str = ""
+    """Where the collector takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces are exported."""
+    headers: dict[str, Secret] = {}
+    """Headers for the collector, such as its key."""
+    service: Text = "athena"
+    """The name under which traces of this gateway are found."""
+
+
 class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """Tools for models that have none: taught in the prompt, read from the text."""
 
@@ -411,6 +422,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What is written about requests."""
     metrics: Metrics = Metrics()
     """Numbers at /metrics."""
+    telemetry: Telemetry = Telemetry()
+    """Traces for OpenTelemetry."""
     tool_adapter: ToolAdapter = ToolAdapter()
     """Tools for models that have none."""
     formats: dict[str, FormatSettings] = {}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -44,9 +45,10 @@ from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
+from athena.serving.trace import new_trace
 from athena.serving.weight import READING
 from athena.shells import machine
-from athena.shells.config import Config, Limits, Preflight, Refusal, Router, WebAccess, is_loopback, verify
+from athena.shells.config import Config, Limits, Preflight, Refusal, Router, Telemetry, WebAccess, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -62,6 +64,9 @@ from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, write_line
 from athena.shells.logs import log_refusal, secrets_of
 from athena.shells.upstream import ClientSettings, UpstreamClient
+
+if TYPE_CHECKING:
+    from athena.shells.gateway.telemetry import Traces
 
 LOG = logging.getLogger("athena")
 _UPGRADE_REQUIRED = 426
@@ -105,12 +110,15 @@ class Gateway:
         self._lines = RequestLines()
         self._numbers = RequestNumbers(self.metrics, self._model_label)
         self._lists = ModelLists(lambda: self.client)
+        self._telemetry = Telemetry()
+        self._traces: Traces | None = None
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
-        """Serve by this configuration from now on; requests under way are not touched."""
+        """Serve by this configuration from now on; requests under way are not touched. Raises ConfigError."""
+        self._trace_by(config.telemetry)
         self.config = config
         self._web_access = WebAccess.of(config, self._bound)
         self._router = Router(config)
@@ -152,12 +160,27 @@ class Gateway:
                 self._numbers,
                 self._lines,
                 RawStreams(config.log.sse_dir, self._secrets),
+                *((self._traces,) if self._traces is not None else ()),
             ),
             wall_clock=time.time,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
             self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
+
+    def _trace_by(self, settings: Telemetry) -> None:
+        """Export traces as these settings say. Raises ConfigError where the packages for it are missing."""
+        if settings == self._telemetry:
+            return
+        traces = None
+        if settings.endpoint:
+            from athena.shells.gateway.telemetry import Traces  # its packages are an extra
+
+            traces = Traces(settings)
+        if self._traces is not None:
+            # Aside: it waits for a collector that may be away.
+            threading.Thread(target=self._traces.close, daemon=True).start()
+        self._telemetry, self._traces = settings, traces
 
     def start(self) -> None:
         """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
@@ -361,6 +384,9 @@ class Gateway:
             shared = self._shared
             request, body = await self._read(door, dialect, record, client, memory)
             record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
+            if self._traces is not None:
+                record.trace = new_trace(client.headers, os.urandom(24))
+                record.trace_id = record.trace.trace_id
             serving = Serving(
                 shared,
                 request,
@@ -504,6 +530,9 @@ class Gateway:
             await self._checks.close()
             self._checks = None
         await self._lists.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
+            self._traces = None
         if self._client is not None:
             await self._client.close()
             self._client = None
