@@ -227,7 +227,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
             writer.put(tap)
         written(writer)
     assert sum(lost) == 3
-    assert "can not be written" in caplog.text
+    assert "cannot be written" in caplog.text
     assert broken.read_bytes().startswith(b"this is no database"), "what is not ours is not replaced"
 
     locked = tmp_path / "locked" / DATABASE

@@ -57,7 +57,7 @@ def _of_bytes(recording: Recording, before: bytes, after: bytes, *, streamed: bo
 
 
 def events_of(body: bytes, dialect: str, *, streamed: bool) -> list[Event]:
-    """The events that a client's own SDK would read from these bytes; empty where they can not be read."""
+    """The events that a client's own SDK would read from these bytes; empty where they cannot be read."""
     try:
         decoder = get_dialect(dialect).decoder(DecodeContext(), stream=streamed and body.lstrip()[:1] != b"{")
         return [*decoder.feed(body), *decoder.close()]

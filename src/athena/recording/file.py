@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class UnreadableRecording(AthenaError):
-    """A recording can not be read: it is none, a newer version made it, or it was cut.
+    """A recording cannot be read: it is none, a newer version made it, or it was cut.
 
     The message names the line; export it again with the version that reads it.
     """

@@ -173,7 +173,7 @@ def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any,
 
 def _says_otherwise(before: Replayed | None, after: Replayed | None) -> list[str]:
     if before is None or after is None:
-        return [] if before is after else ["the redacted request can not be read any more"]
+        return [] if before is after else ["the redacted request cannot be read any more"]
     if before.status != after.status:
         return [f"redacted, it does not reproduce its answer: the status was {before.status} and is {after.status}"]
     declared = {tool.name for tool in before.request.tools}

@@ -18,8 +18,8 @@ from athena import errors
 from athena.dialects import get_dialect
 from athena.errors import AthenaError, UpstreamClosed, UpstreamError, UsageError
 from athena.exchange import Route, Step, UpstreamCall
-from athena.formats.policies import RepairLevel
-from athena.formats.stage import FormatOptions
+from athena.formats.machine.policies import RepairLevel
+from athena.formats.machine.stage import FormatOptions
 from athena.model.events import Event
 from athena.model.limits import Limits
 from athena.model.profile import Profile
@@ -547,4 +547,4 @@ def _convert(value: Any, kind: type[Any]) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise AthenaError(f"the recording's settings can not be used: {error}", code="unreadable_recording") from None
+        raise AthenaError(f"the recording's settings cannot be used: {error}", code="unreadable_recording") from None

@@ -12,7 +12,7 @@ from itertools import pairwise
 import msgspec
 
 from athena.errors import AthenaError
-from athena.formats.value_types import ToolBook
+from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Error, ToolCallComplete, ToolCallStart
 from athena.model.request import by_weight
 from athena.prompted.validation import LATE_STEPS, ArgumentCheck
@@ -113,7 +113,7 @@ def verdict_of(record: Mapping[str, object]) -> Word:
 
 
 def view_of(recording: Recording, before: tuple[str, bytes] | None = None, changes: Changes = NO_CHANGES) -> View:
-    """The exchange whole. `before` is the last request of its session, id and body. Raises AthenaError where it can not be
+    """The exchange whole. `before` is the last request of its session, id and body. Raises AthenaError where it cannot be
     served again at all."""
     replayed = replay(recording, changes)
     equal = difference(recording, replayed) if changes == NO_CHANGES else Equality(equal=True)
@@ -414,4 +414,4 @@ def _is_json(text: str) -> bool:
 
 def unreadable(recording: Recording, error: AthenaError) -> str:
     """Why there is no view."""
-    return f"{recording.header.id} can not be served again: {error.message}"
+    return f"{recording.header.id} cannot be served again: {error.message}"

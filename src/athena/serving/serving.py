@@ -48,14 +48,17 @@ from athena.serving.clock import Clock, Due, says_something, timeout_error
 from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
 from athena.serving.learning import Trial
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, Record
 from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
 from athena.serving.shared import Shared
 from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
+from athena.serving.trace import passed_on
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
+_WARNINGS_NAMED = 5
+"""Kinds of losses that the request line names."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -257,7 +260,12 @@ class Serving:
         exchange, target = self._present(), self.target
         self.record.attempts += 1
         headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
+        if self.record.trace is not None:
+            headers += self.record.trace.headers(self.record.attempts)
+        else:
+            headers += passed_on(self._client_headers)
         path = target.path(exchange.call.path)
+        self.record.url = target.url(path)
         for tap in self._taps:
             tap.upstream_request(target, exchange.call)
             tap.sent(path, headers, now)
@@ -356,7 +364,7 @@ class Serving:
         """The request cannot be put to a target: an answer like any other failure, but never tried again."""
         event = error_event(error)
         answer = get_dialect(self.request.dialect).encode_error(event, self.record.request_id)
-        self.record.error = event.code
+        self.record.error, self.record.error_message = event.code, event.message[:MESSAGE_SHOWN]
         return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
 
     def sending(self, now: float) -> None:
@@ -627,7 +635,7 @@ class Serving:
             if exchange.usage is not None:
                 record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
             if exchange.error is not None:
-                record.error = exchange.error.code
+                record.error, record.error_message = exchange.error.code, exchange.error.message[:MESSAGE_SHOWN]
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
@@ -640,6 +648,8 @@ class Serving:
                 details.prompted_style = exchange.prompted.style
             details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
             record.answer_warnings = len(details.answer_losses)
+            if exchange.losses:
+                record.warning_text = warnings_header(exchange.losses, _WARNINGS_NAMED)
             for note in exchange.notes:
                 details.notes[note.code] = details.notes.get(note.code, 0) + 1
         record.outcome = record.outcome or "error"

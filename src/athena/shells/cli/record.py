@@ -276,7 +276,7 @@ def _read(path: Path) -> list[Recording]:
     try:
         return file.decode(path.read_bytes())
     except OSError as error:
-        raise AthenaError(f"{path} can not be read: {error.strerror or error}", code="unreadable_recording") from None
+        raise AthenaError(f"{path} cannot be read: {error.strerror or error}", code="unreadable_recording") from None
 
 
 def _write(output: Path | None, recordings: Iterator[Recording]) -> None:
@@ -299,7 +299,7 @@ def _write(output: Path | None, recordings: Iterator[Recording]) -> None:
         with open(open_own(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as opened:
             opened.write(b"".join(parts))
     except OSError as error:
-        raise AthenaError(f"{output} can not be written: {error.strerror or error}") from None
+        raise AthenaError(f"{output} cannot be written: {error.strerror or error}") from None
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def _recordings(path: Path) -> list[Recording]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise AthenaError(f"{path} can not be read: {error.strerror or error}", code="unreadable_recording") from None
+        raise AthenaError(f"{path} cannot be read: {error.strerror or error}", code="unreadable_recording") from None
     if path.suffix == ".toml":
         data = read_case(data.decode("utf-8", "replace")).recording.encode()
     return file.decode(data)

@@ -349,6 +349,17 @@ class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Serve the inspector at /inspect, to whoever has its token or a gateway key."""
 
 
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """Traces for OpenTelemetry, one span for each request and one for each attempt. Needs `athena-gateway[otel]`."""
+
+    endpoint: str = ""
+    """Where the collector takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces are exported."""
+    headers: dict[str, Secret] = {}
+    """Headers for the collector, such as its key."""
+    service: Text = "athena"
+    """The name under which traces of this gateway are found."""
+
+
 class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """Tools for models that have none: taught in the prompt, read from the text."""
 
@@ -437,6 +448,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers at /metrics."""
     record: bool | RecordSettings = RecordSettings()
     """What is kept of requests and answers. true: on disk. false: nothing."""
+    telemetry: Telemetry = Telemetry()
+    """Traces for OpenTelemetry."""
     tool_adapter: ToolAdapter = ToolAdapter()
     """Tools for models that have none."""
     formats: dict[str, FormatSettings] = {}

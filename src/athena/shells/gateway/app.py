@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,15 +40,16 @@ from athena.serving.endpoints import (
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, PATH_SHOWN, Record
 from athena.serving.refusals import TOOLS
 from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
+from athena.serving.trace import new_trace
 from athena.serving.weight import READING
 from athena.shells import machine
-from athena.shells.config import Config, Limits, Preflight, Router, WebAccess, WebRefusal, is_loopback, verify
+from athena.shells.config import Config, Limits, Preflight, Router, Telemetry, WebAccess, WebRefusal, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -67,6 +69,9 @@ from athena.shells.logs import log_refusal, secrets_of
 from athena.shells.recorder.recorder import Recorder, record_mode
 from athena.shells.recorder.token import inspector_token
 from athena.shells.upstream import ClientSettings, UpstreamClient
+
+if TYPE_CHECKING:
+    from athena.shells.gateway.telemetry import Traces
 
 LOG = logging.getLogger("athena")
 _UPGRADE_REQUIRED = 426
@@ -112,12 +117,15 @@ class Gateway:
         self._lists = ModelLists(lambda: self.client)
         self._recorder: Recorder | None = None
         self._inspect: InspectApi | None = None
+        self._telemetry = Telemetry()
+        self._traces: Traces | None = None
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
-        """Serve by this configuration from now on; requests under way are not touched."""
+        """Serve by this configuration from now on; requests under way are not touched. Raises ConfigError."""
+        self._trace_by(config.telemetry)
         self.config = config
         self._web_access = WebAccess.of(config, self._bound)
         self._router = Router(config)
@@ -162,6 +170,7 @@ class Gateway:
                 RawStreams(config.log.sse_dir, self._secrets),
                 *((Transformations(),) if config.log.transformations else ()),
                 *((recorder,) if recorder.mode != "off" else ()),
+                *((self._traces,) if self._traces is not None else ()),
             ),
             wall_clock=time.time,
         )
@@ -204,6 +213,20 @@ class Gateway:
                 lambda: {name: self.health.is_up(name) for name in self.config.upstreams},
             )
         return self._inspect
+
+    def _trace_by(self, settings: Telemetry) -> None:
+        """Export traces as these settings say. Raises ConfigError where the packages for it are missing."""
+        if settings == self._telemetry:
+            return
+        traces = None
+        if settings.endpoint:
+            from athena.shells.gateway.telemetry import Traces  # its packages are an extra
+
+            traces = Traces(settings)
+        if self._traces is not None:
+            # Aside: it waits for a collector that may be away.
+            threading.Thread(target=self._traces.close, daemon=True).start()
+        self._telemetry, self._traces = settings, traces
 
     def start(self) -> None:
         """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
@@ -291,7 +314,7 @@ class Gateway:
     async def serve(self, client: Client, refusal: AthenaError | None = None) -> None:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
-        record = Record(request_id=_request_id(client.headers))
+        record = Record(request_id=_request_id(client.headers), path=path[:PATH_SHOWN])
         door = gateway_door(client.method, path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
@@ -408,6 +431,9 @@ class Gateway:
             shared = self._shared
             request, body = await self._read(door, dialect, record, client, memory)
             record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
+            if self._traces is not None:
+                record.trace = new_trace(client.headers, os.urandom(24))
+                record.trace_id = record.trace.trace_id
             serving = Serving(
                 shared,
                 request,
@@ -514,7 +540,7 @@ class Gateway:
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        record.outcome, record.error = "error", error.code
+        record.outcome, record.error, record.error_message = "error", error.code, error.message[:MESSAGE_SHOWN]
         if record.status:
             # A head is out already: a second one inside its body would be read as the answer's own text.
             client.cut_off()
@@ -554,6 +580,9 @@ class Gateway:
             self._inspect.close()
         if self._recorder is not None:
             await asyncio.to_thread(self._recorder.close)
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
+            self._traces = None
         if self._client is not None:
             await self._client.close()
             self._client = None

@@ -22,7 +22,7 @@ def inspector_token(state_dir: Path) -> str:
         own_directory(path.parent)
         return _read(path) or (made if create_own(path, made.encode()) else _read(path) or made)
     except OSError as error:
-        LOG.warning("the inspector's token can not be kept: %s", error)
+        LOG.warning("the inspector's token cannot be kept: %s", error)
         return made
 
 

@@ -1,4 +1,4 @@
-"""The thread that writes recordings to disk: nobody waits for it, and what it can not write is dropped and counted."""
+"""The thread that writes recordings to disk: nobody waits for it, and what it cannot write is dropped and counted."""
 
 from __future__ import annotations
 
@@ -173,4 +173,4 @@ class Writer:
         now = time.monotonic()
         if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
-            LOG.warning("recordings can not be written to %s and are dropped: %s", self.path, error)
+            LOG.warning("recordings cannot be written to %s and are dropped: %s", self.path, error)
