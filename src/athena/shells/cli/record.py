@@ -142,7 +142,7 @@ def export(
 
 @record.command("import")
 @config_option
-@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
     """Put exchanges of *.athena files into the archive on disk, to list and show them there.
 
@@ -161,7 +161,7 @@ def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
 
 
 @record.command()
-@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 def redact(files: tuple[Path, ...], output: Path | None) -> int:
     """Redact *.athena files that were exported with --keep-text.
