@@ -39,6 +39,8 @@ _TYPES = {
     "svg": "image/svg+xml",
     "json": "application/json",
 }
+PATH = "/inspect"
+_BELOW = PATH + "/page/"
 _SERVED = frozenset((INDEX, "style.css", "icon.svg", *MODULES))
 _CHOICES = "choices.json"
 
@@ -75,3 +77,40 @@ def _choices() -> bytes:
             "policy": get_args(Policy),
         }
     )
+
+
+class PageAnswer(msgspec.Struct, frozen=True):
+    """What a browser gets."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def page_answer(path: str, *, may_enter: bool) -> PageAnswer | None:
+    """The page at `/inspect` and its files below `/inspect/page`; None for every other path.
+
+    Without a token the page is refused (401), and its body asks for one: it may be known to this browser's tab already, and only
+    the page itself can find that out.
+    """
+    if path.rstrip("/") == PATH:
+        name, status = INDEX, 200 if may_enter else 401
+    elif path.startswith(_BELOW):
+        name, status = path.removeprefix(_BELOW), 200
+    else:
+        return None
+    file = page_file(name)
+    if file is None:
+        return None
+    headers = [
+        (b"content-type", file.content_type.encode()),
+        (b"content-security-policy", POLICY.encode()),
+        (b"cache-control", b"no-store" if name == INDEX else b"no-cache"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return PageAnswer(status, headers, file.body)

@@ -63,7 +63,7 @@ export class ExchangePage {
   // -- head ------------------------------------------------------------------------------------------------------------------
 
   head() {
-    const { row, timing, prefix } = this.view;
+    const { row, prefix } = this.view;
     const actions = this.shared ? null : h("div.actions",
       h("button.button", { type: "button", title: "e", onclick: () => this.export() }, "Export"),
       h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case"),
@@ -71,7 +71,7 @@ export class ExchangePage {
     const fact = (name, value) => (value ? h("span.fact", h("span", name), h("b", value)) : null);
     return h("header.head",
       h("div.title-line",
-        h("div.titles", h("h1", h("code", `${this.view.requests.method} ${this.view.requests.path}`), pill(row)), h("p.route", route(row))),
+        h("div.titles", h("h1", h("code", `${this.view.requests.method} ${this.view.requests.path}`), pill(row)), h("p.route", h("span", route(row)), h("span.id", `${row.id} · ${dateTime(row.at)}`))),
         actions),
       this.note,
       h("div.facts",
@@ -85,9 +85,7 @@ export class ExchangePage {
         fact("tokens", `${row.input_tokens.toLocaleString("en")} in · ${row.output_tokens.toLocaleString("en")} out`),
         fact("attempts", row.attempts > 1 ? String(row.attempts) : ""),
         fact("prefix kept", prefix ? percent(prefix.common, prefix.size) : ""),
-        fact("session", row.session),
-        fact("began", dateTime(row.at)),
-        fact("id", row.id)));
+        fact("session", row.session)));
   }
 
   banners() {

@@ -179,7 +179,7 @@ export class Lanes {
   estimate(step) {
     const length = (items) => items.reduce((sum, item) => sum + Math.min(SHOWN, item.text ? item.text.length : 40), 0);
     const perLine = 38;
-    const up = Math.ceil((this.raw ? length(step.reads) : length(step.reads) / 4) / perLine) + step.reads.length;
+    const up = Math.ceil((this.raw ? length(step.reads) : length(step.reads) / 5) / perLine) + step.reads.length;
     const cl = Math.ceil((this.raw ? length(step.writes) : length(step.writes) / 2) / perLine) + step.writes.length;
     const ev = Math.min(GROUPS, step.events.length) + 2 * step.marks.length;
     return 26 + 18 * Math.max(1, up, cl, ev);
@@ -290,7 +290,9 @@ export class Lanes {
   }
 
   drawMark(mark) {
-    return h("small.mark-line." + (MARK_TONES[mark.kind] || "note"), h("span.rule", { title: MARK_NAMES[mark.kind] || mark.kind }, `${MARK_NAMES[mark.kind] || mark.kind} · ${clean(mark.rule, 80)}`), " ", longText(mark.text, 300));
+    const name = MARK_NAMES[mark.kind] || mark.kind;
+    const rule = clean(mark.rule, 80);
+    return h("small.mark-line." + (MARK_TONES[mark.kind] || "note"), h("span.rule", rule && rule !== name ? `${name} · ${rule}` : name), " ", longText(mark.text, 300));
   }
 }
 
@@ -299,11 +301,11 @@ class TimeMap {
   constructor(steps, onTime) {
     this.end = Math.max(0.001, ...lastOf(steps));
     const strips = [["up", 0], ["ev", 1], ["cl", 2]];
-    this.frame = svg("rect", { class: "window", x: 0, y: 0, width: 0, height: 66 });
-    const drawing = svg("svg", { viewBox: "0 0 1000 66", preserveAspectRatio: "none", "aria-hidden": "true" });
+    this.frame = svg("rect", { class: "window", x: 0, y: 0, width: 0, height: 54 });
+    const drawing = svg("svg", { viewBox: "0 0 1000 54", preserveAspectRatio: "none", "aria-hidden": "true" });
     for (const [lane, row] of strips) {
-      for (const [tone, path] of this.bars(steps, lane, row * 22 + 20)) drawing.append(svg("path", { class: `bar ${lane} ${tone}`, d: path }));
-      drawing.append(svg("path", { class: "base", d: `M0 ${row * 22 + 20.5}H1000` }));
+      for (const [tone, path] of this.bars(steps, lane, row * 18 + 16)) drawing.append(svg("path", { class: `bar ${lane} ${tone}`, d: path }));
+      drawing.append(svg("path", { class: "base", d: `M0 ${row * 18 + 16.5}H1000` }));
     }
     drawing.append(this.frame);
     const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", share ? millis(share * this.end * 1000) : "0"));
@@ -330,7 +332,7 @@ class TimeMap {
       let path = "";
       bins.forEach((size, bin) => {
         if (!size) return;
-        const height = Math.max(2.5, (17 * Math.log1p(size)) / most);
+        const height = Math.max(2.5, (14 * Math.log1p(size)) / most);
         path += `M${(bin * width + 0.4).toFixed(1)} ${base}h${(width - 0.8).toFixed(1)}v-${height.toFixed(1)}h-${(width - 0.8).toFixed(1)}z`;
       });
       return [tone, path];

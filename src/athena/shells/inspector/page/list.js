@@ -3,7 +3,7 @@
 import { getRows, getSessions } from "./data.js";
 import { fill, h } from "./dom.js";
 import { pill } from "./exchange.js";
-import { clockTime, count, route, summary } from "./words.js";
+import { clockTime, count, route, shortRoute, summary } from "./words.js";
 
 const KNOWN = new Set(["session", "agent", "model", "upstream", "program", "outcome", "verdict", "repaired", "since", "until"]);
 const QUICK = [["", "All"], ["verdict:live", "In flight"], ["repaired:yes", "Repaired"], ["verdict:echo", "Echo"], ["verdict:error", "Errors"]];
@@ -161,7 +161,7 @@ export class ExchangeList {
       event.preventDefault();
       this.onOpen(row.id);
     } },
-    h("span.t", clockTime(row.at)), h("span.m", { title: route(row) }, route(row)), pill(row), h("span.s", summary(row)));
+    h("span.t", clockTime(row.at)), h("span.m", { title: route(row) }, shortRoute(row)), pill(row), h("span.s", summary(row)));
     element.style.setProperty("--depth", String(Math.min(depth, 5)));
     return element;
   }

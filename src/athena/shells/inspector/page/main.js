@@ -92,7 +92,6 @@ class Page {
 
   happened(name, data) {
     if (name === "hello") {
-      this.mode = data.mode;
       this.kept = data.kept;
       this.dropped = data.dropped;
       if (this.greeted) this.list.load(this.list.search).catch(() => {});
@@ -109,6 +108,8 @@ class Page {
         this.kept = 1;
         this.show(true);
       }
+    } else if (name === "again") {
+      this.list.load(this.list.search).catch((error) => this.failed(error));
     } else if (name === "gone") {
       this.inFlight.delete(data.id);
       this.list.drop(data.id);
@@ -122,7 +123,7 @@ class Page {
   }
 
   showState(state) {
-    const words = { live: this.mode === "off" ? "not recording" : "live", waiting: "reconnecting", refused: "refused" };
+    const words = { live: "live", waiting: "reconnecting", refused: "refused" };
     this.live.className = `live ${state}`;
     fill(this.live, words[state]);
   }
@@ -203,10 +204,25 @@ class Page {
   showStart() {
     if (this.list.rows.size || this.kept) {
       const dropped = this.dropped ? h("p.sub", `${count(this.dropped, "recording")} could not be kept; the gateway's log says why.`) : null;
-      fill(this.main, h("div.empty.start", h("h2", "Choose an exchange"), h("p", "What came from the upstream, what was made of it, and what the client got, side by side."), h("p.keys", h("kbd", "j"), h("kbd", "k"), " move, ", h("kbd", "enter"), " opens, ", h("kbd", "?"), " shows all keys"), dropped));
+      fill(this.main, h("div.empty.start", h("h2", "Choose an exchange"), h("p", "What came from the upstream, what was made of it, and what the client got, side by side."), this.overview(), h("p.keys", h("kbd", "j"), h("kbd", "k"), " move, ", h("kbd", "enter"), " opens, ", h("kbd", "?"), " shows all keys"), dropped));
       return;
     }
-    fill(this.main, this.mode === "off" ? offState() : emptyState());
+    fill(this.main, emptyState());
+  }
+
+  /** What the list holds, in figures that lead to it. */
+  overview() {
+    const rows = [...this.list.rows.values()];
+    const figure = (name, search, fits, tone = "") => {
+      const value = rows.filter(fits).length;
+      return h("a.figure" + (value ? tone : ""), { href: formatRoute({ name: "list", search }) }, h("b", String(value)), h("span", name));
+    };
+    return h("div.figures.overview",
+      figure("listed", "", () => true),
+      figure("repaired", "repaired:yes", (row) => row.repairs > 0 || row.verdict === "repaired", ".warn"),
+      figure("echoes held", "verdict:echo", (row) => row.verdict === "echo", ".warn"),
+      figure("errors", "verdict:error", (row) => row.verdict === "error", ".bad"),
+      figure("in flight", "verdict:live", (row) => row.state === "live"));
   }
 
   problem(error, id = "") {
@@ -342,14 +358,7 @@ function emptyState() {
     command(`curl ${base}/v1/chat/completions -H 'content-type: application/json' -d '{\n  "model": "demo", "stream": true,\n  "messages": [{"role": "user", "content": "What is the weather in Paris?"}],\n  "tools": [{"type": "function", "function": {"name": "weather",\n    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'`),
     h("p", "Or let a coding agent run through the gateway, with its own settings left alone:"),
     command("athena code claude\nathena code codex"),
-    h("p.sub", "Kept in memory, the last 200. “record: on” in the configuration keeps them on disk."));
-}
-
-function offState() {
-  return h("div.empty.start", h("h2", "This gateway does not record"),
-    h("p", "It has keys or can be reached from elsewhere, so nothing is kept until its configuration says so:"),
-    command('record:\n  mode: memory      # or disk\n  models: ["*"]     # only these\n  keys: ["ci-*"]    # only requests with these keys'),
-    h("p.sub", "Credentials never enter a recording. “docs/recordings.md” says what does."));
+    h("p.sub", "Exchanges are kept in memory, the last 200, unless “record: on” in the configuration keeps them on disk."));
 }
 
 function signIn(why) {

@@ -1,9 +1,11 @@
 // One exchange as steps: what came in, the events it brought and the bytes it sent to the client; and how steps hang together.
 
-const DULL = new Set([
-  "id", "object", "created", "model", "system_fingerprint", "provider", "service_tier", "obfuscation", "item_id", "index",
-  "output_index", "content_index", "sequence_number", "logprobs", "responseId", "modelVersion", "native_finish_reason",
+const DULL = new Set(["index", "output_index", "content_index", "sequence_number", "obfuscation", "logprobs", "item_id"]);
+const DULL_ON_TOP = new Set([
+  "id", "object", "created", "model", "system_fingerprint", "provider", "service_tier", "responseId", "modelVersion",
+  "native_finish_reason",
 ]);
+const SHELLS = new Set(["choices", "candidates", "delta"]); // what only wraps
 const LONGEST_RANGE = 5000;
 
 export function stepsOf(view) {
@@ -156,19 +158,23 @@ export function eventWords(event, names = new Map()) {
   }
 }
 
-function pruned(value) {
-  if (Array.isArray(value)) return value.map(pruned);
-  if (value === null || typeof value !== "object") return value;
-  const kept = {};
-  for (const [key, item] of Object.entries(value)) {
-    if (item === null || (DULL.has(key) && typeof item !== "object")) continue;
-    if (Array.isArray(item) && item.length === 0) continue;
-    kept[key] = pruned(item);
+/** The fields of a record as lines `path: value`, without what repeats in every record. */
+function flatten(value, path, lines) {
+  if (value === null || value === "" || (Array.isArray(value) && !value.length)) return;
+  if (typeof value !== "object") {
+    lines.push(`${path}: ${typeof value === "string" ? shownText(value) : value}`);
+    return;
   }
-  const keys = Object.keys(kept);
-  const only = keys.length === 1 ? kept[keys[0]] : null;
-  if ((keys[0] === "choices" || keys[0] === "candidates") && Array.isArray(only) && only.length === 1) return only[0];
-  return kept;
+  const alone = Array.isArray(value) && value.length === 1;
+  for (const [key, item] of Object.entries(value)) {
+    if ((DULL.has(key) || (path === "" && DULL_ON_TOP.has(key))) && !Array.isArray(value) && (item === null || typeof item !== "object")) continue;
+    if (key === "type" && typeof item === "string" && (item.endsWith("_delta") || item === "function")) continue;
+    flatten(item, alone || SHELLS.has(key) ? path : path ? `${path}.${key}` : key, lines);
+  }
+}
+
+function shownText(text) {
+  return `"${text.replaceAll("\n", "\\n").replaceAll("\r", "\\r")}"`;
 }
 
 /** A read or write without what repeats in every record of a stream; null where that can not be told, so that bytes are shown. */
@@ -200,9 +206,10 @@ export function essential(text) {
         const type = typeof value.type === "string" ? value.type : "";
         const { type: _, ...rest } = value;
         const title = type || name;
-        const kept = pruned(type ? rest : value);
-        const empty = typeof kept === "object" && Object.keys(kept).length === 0;
-        lines.push([title, empty && title ? "" : JSON.stringify(kept)].filter(Boolean).join(" "));
+        const fields = [];
+        flatten(type ? rest : value, "", fields);
+        if (title) lines.push(title);
+        lines.push(...(fields.length || title ? fields : [joined]));
       } else lines.push(joined);
     } catch {
       return null;

@@ -68,6 +68,12 @@ export function route(row) {
   return row.upstream_model && row.upstream_model !== row.model ? `${asked} → ${row.upstream_model}` : asked;
 }
 
+/** The same, short: without the maker before a model's name. */
+export function shortRoute(row) {
+  const short = (name) => name.slice(name.lastIndexOf("/") + 1) || name;
+  return route({ model: short(row.model), upstream_model: short(row.upstream_model) });
+}
+
 /** The line under a row's title. */
 export function summary(row) {
   if (row.state === "live") return row.upstream ? `waiting for ${row.upstream}` : "waiting for an upstream";
