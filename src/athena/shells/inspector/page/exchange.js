@@ -126,11 +126,12 @@ export class ExchangePage {
     });
   }
 
-  makeCase() {
+  /** A regression case of what was understood, or of what a replay with other settings understands. */
+  makeCase(query = "") {
     const { id } = this.view.row;
     return this.doing("Writing the case…", async () => {
-      await download(id, "/case", `${id}.toml`);
-      return `Saved ${id}.toml: a case of what was understood here. Correct what it expects, and it is a regression test.`;
+      await download(id, query ? `/case?${query}` : "/case", `${id}.toml`);
+      return query ? `Saved ${id}.toml: it expects what this run understood.` : `Saved ${id}.toml: it expects what was understood here. Correct that, and it is a regression test.`;
     });
   }
 
@@ -356,6 +357,8 @@ export class ExchangePage {
       this.lanes.start();
       button.remove();
     } }, "Show the lanes of this run");
-    return [button, place];
+    const query = new URLSearchParams(Object.entries(result.settings).filter(([name]) => name !== "chunks")).toString();
+    const keep = h("button.button", { type: "button", onclick: () => this.makeCase(query) }, "Make a case of this run");
+    return [h("div.buttons", button, keep), place];
   }
 }
