@@ -67,6 +67,11 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** A name or a line that must stay one: cut where no person reads on. */
+export function brief(text, limit = 120) {
+  return clean(text, limit);
+}
+
 /** A long text that is cut at first, and a button that shows the rest in pieces a browser can lay out. */
 export function longText(text, first = 600, step = 50000) {
   const whole = String(text);

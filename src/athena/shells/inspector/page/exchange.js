@@ -1,7 +1,7 @@
 // One exchange: its head, what to know first, and its tabs.
 
 import { choices, download, remove, replayed } from "./data.js";
-import { fill, h, longText, svg } from "./dom.js";
+import { brief, fill, h, longText, svg } from "./dom.js";
 import { jsonTree, leavesOf, parsed } from "./json.js";
 import { Lanes, MARK_NAMES, MARK_TONES, eventBox } from "./lanes.js";
 import { callNames } from "./steps.js";
@@ -68,10 +68,10 @@ export class ExchangePage {
       h("button.button", { type: "button", title: "e", onclick: () => this.export() }, "Export"),
       h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case"),
       h("button.button.main", { type: "button", title: "r", onclick: () => this.open("replay") }, "Replay…"));
-    const fact = (name, value) => (value ? h("span.fact", h("span", name), h("b", value)) : null);
+    const fact = (name, value) => (value ? h("span.fact", h("span", name), h("b", brief(value))) : null);
     return h("header.head",
       h("div.title-line",
-        h("div.titles", h("h1", h("code", `${this.view.requests.method} ${this.view.requests.path}`), pill(row)), h("p.route", h("span", route(row)), h("span.id", `${row.id} · ${dateTime(row.at)}`))),
+        h("div.titles", h("h1", h("code", brief(`${this.view.requests.method} ${this.view.requests.path}`)), pill(row)), h("p.route", h("span", route(row)), h("span.id", `${row.id} · ${dateTime(row.at)}`))),
         actions),
       this.note,
       h("div.facts",
@@ -93,7 +93,7 @@ export class ExchangePage {
     const found = [];
     if (row.error || row.verdict === "error") {
       const mark = marks.find((candidate) => candidate.kind === "error" || candidate.kind === "bad_call");
-      found.push(h("div.banner.bad", h("b", (row.error || row.outcome || "error").replaceAll("_", " ")), mark ? longText(mark.text, 400) : null,
+      found.push(h("div.banner.bad", h("b", brief(row.error || row.outcome || "error").replaceAll("_", " ")), mark ? longText(mark.text, 400) : null,
         help ? h("p.help", h("b", "What to do: "), longText(help, 1000)) : null));
     } else if (help) found.push(h("div.banner.warn", h("p.help", h("b", "What to do: "), longText(help, 1000))));
     if (!replay.equal) {
@@ -155,7 +155,7 @@ export class ExchangePage {
   drawCalls() {
     const { calls, marks, requests } = this.view;
     if (!calls.length) {
-      fill(this.pane, h("div.empty", h("h2", "No call in this answer"), h("p", requests.tools.length ? `The client offered ${count(requests.tools.length, "tool")}: ${requests.tools.slice(0, 30).join(", ")}. The model called none of them.` : "The client offered no tools.")), this.markTable(marks));
+      fill(this.pane, h("div.empty", h("h2", "No call in this answer"), h("p", requests.tools.length ? `The client offered ${count(requests.tools.length, "tool")}: ${brief(requests.tools.slice(0, 30).join(", "), 1000)}. The model called none of them.` : "The client offered no tools.")), this.markTable(marks));
       return;
     }
     fill(this.pane, h("div.cards", calls.map((call) => this.callCard(call))), this.markTable(marks));
@@ -169,7 +169,7 @@ export class ExchangePage {
     const value = parsed(call.arguments);
     const fine = call.complete && call.json !== "no" && call.declared && call.schema !== "no" && call.provenance !== "quoted";
     return h("section.card.call-card" + (fine ? "" : ".bad"),
-      h("header", h("h2", h("code", call.name || "no name")), h("a.jump", { href: `#/x/${encodeURIComponent(this.view.row.id)}/lanes/${call.step}` }, `step ${call.step}`), h("span.grow"), h("span.pill" + (call.came_as === "native" ? "" : ".warn"), call.came_as), call.repaired ? h("span.pill.warn", "repaired") : null),
+      h("header", h("h2", h("code", brief(call.name || "no name"))), h("a.jump", { href: `#/x/${encodeURIComponent(this.view.row.id)}/lanes/${call.step}` }, `step ${call.step}`), h("span.grow"), h("span.pill" + (call.came_as === "native" ? "" : ".warn"), brief(call.came_as)), call.repaired ? h("span.pill.warn", "repaired") : null),
       h("div.call-body",
         h("div.arguments", value === undefined || typeof value !== "object" ? h("pre", longText(call.arguments, 2000)) : jsonTree(value)),
         h("div.verdicts",
@@ -178,8 +178,8 @@ export class ExchangePage {
           verdict("declared", call.declared, call.declared ? "the client offers this tool" : "the client offers no such tool"),
           verdict("schema", call.schema === "unchecked" ? null : call.schema === "yes", { yes: "arguments fit the schema", no: "arguments do not fit", unchecked: "not checked" }[call.schema], call.schema_problem),
           verdict("provenance", call.provenance === "native" ? null : call.provenance === "model", { model: "the model's own words", quoted: "quoted from the request", native: "structured, not searched for" }[call.provenance]),
-          verdict("finish", call.finish ? true : null, call.finish || "not known"),
-          verdict("id", call.id_from === "upstream" ? true : null, call.id_from === "upstream" ? call.id : `${call.id}, made up here`))));
+          verdict("finish", call.finish ? true : null, brief(call.finish || "not known")),
+          verdict("id", call.id_from === "upstream" ? true : null, call.id_from === "upstream" ? brief(call.id) : `${brief(call.id)}, made up here`))));
   }
 
   markTable(marks) {
@@ -189,7 +189,7 @@ export class ExchangePage {
         h("tbody", marks.slice(0, 300).map((mark) => h("tr",
           h("td", h("a", { href: `#/x/${encodeURIComponent(this.view.row.id)}/lanes/${mark.step}` }, String(mark.step))),
           h("td", h(`span.tone.${MARK_TONES[mark.kind] || "note"}`, MARK_NAMES[mark.kind] || mark.kind)),
-          h("td", h("code", mark.rule)),
+          h("td", h("code", brief(mark.rule))),
           h("td", longText(mark.text, 300))))))));
   }
 
@@ -203,23 +203,23 @@ export class ExchangePage {
     const compare = own !== undefined && theirs !== undefined;
     const side = (title, sub, headers, body, value, others) => h("section.card.side",
       h("header", h("div", h("h2", title), h("p.sub", sub))),
-      h("details.headers", h("summary", count(Object.keys(headers).length, "header")), h("dl", Object.entries(headers).map(([name, text]) => [h("dt", name), h("dd", longText(text, 200))]))),
+      h("details.headers", h("summary", count(Object.keys(headers).length, "header")), h("dl", Object.entries(headers).map(([name, text]) => [h("dt", brief(name)), h("dd", longText(text, 200))]))),
       value === undefined ? h("pre.body", longText(body || "no body", 4000)) : jsonTree(value, others));
     const attempts = requests.upstream.length > 1 ? h("div.chips", requests.upstream.map((attempt, index) => h("button.chip", { type: "button", "aria-pressed": String(attempt === chosen), onclick: () => {
       this.attempt = index;
       this.drawRequests();
-    } }, `attempt ${attempt.attempt}: ${attempt.upstream}${attempt.status ? ` ${attempt.status}` : ""}`))) : null;
+    } }, `attempt ${attempt.attempt}: ${brief(attempt.upstream)}${attempt.status ? ` ${attempt.status}` : ""}`))) : null;
     fill(this.pane,
       h("section.card", h("header", h("h2", "What changed on the way, and why")),
         requests.changes.length
-          ? h("div.scroll", h("table", h("thead", h("tr", h("th", "field"), h("th", "what"), h("th", "why"))), h("tbody", requests.changes.map((change) => h("tr", h("td", h("code", change.path || "–")), h("td", change.action), h("td", longText(change.reason, 300)))))))
+          ? h("div.scroll", h("table", h("thead", h("tr", h("th", "field"), h("th", "what"), h("th", "why"))), h("tbody", requests.changes.map((change) => h("tr", h("td", h("code", brief(change.path || "–", 300))), h("td", brief(change.action)), h("td", longText(change.reason, 300)))))))
           : h("p.quiet-text", "Nothing was lost, emulated or repaired: the upstream was asked for all that the client asked for.")),
       attempts,
       compare ? h("p.legend", h("span.only-sample", "marked values"), " stand on one side only.") : null,
       h("div.sides",
-        side("The client asked", `${requests.method} ${requests.path} · ${dialectName(this.view.row.dialect)} · ${bytes(requests.body.length)}`, requests.headers, requests.body, own, compare ? leavesOf(theirs) : null),
+        side("The client asked", `${requests.method} ${brief(requests.path)} · ${dialectName(this.view.row.dialect)} · ${bytes(requests.body.length)}`, requests.headers, requests.body, own, compare ? leavesOf(theirs) : null),
         chosen
-          ? side("The upstream was asked", `${chosen.url} · ${dialectName(chosen.dialect)} · ${bytes(chosen.body.length)}${chosen.failure ? " · " + chosen.failure : ""}`, chosen.headers, chosen.body, theirs, compare ? leavesOf(own) : null)
+          ? side("The upstream was asked", `${brief(chosen.url, 300)} · ${dialectName(chosen.dialect)} · ${bytes(chosen.body.length)}${chosen.failure ? " · " + brief(chosen.failure, 300) : ""}`, chosen.headers, chosen.body, theirs, compare ? leavesOf(own) : null)
           : h("section.card.side", h("div.empty", h("h2", "No upstream was asked"), h("p", "The request was answered or refused before it came to that.")))),
       h("section.card", h("header", h("h2", "Settings it was served by")), jsonTree(this.view.settings ?? {}, null)));
   }
@@ -254,7 +254,7 @@ export class ExchangePage {
       this.gapPlot(),
       h("section.card", h("header", h("h2", "Held text")),
         held.length
-          ? h("ul.held", held.slice(0, 100).map((mark) => h("li", h("a", { href: `#/x/${encodeURIComponent(row.id)}/lanes/${mark.step}` }, `step ${mark.step}`), " ", h("code", mark.rule), " ", longText(mark.text, 300))))
+          ? h("ul.held", held.slice(0, 100).map((mark) => h("li", h("a", { href: `#/x/${encodeURIComponent(row.id)}/lanes/${mark.step}` }, `step ${mark.step}`), " ", h("code", brief(mark.rule)), " ", longText(mark.text, 300))))
           : h("p.quiet-text", "Nothing was held: every piece went out with the read that brought it.")));
   }
 
@@ -287,7 +287,7 @@ export class ExchangePage {
     const whole = prefix.common >= prefix.size || (!prefix.was && !prefix.now);
     fill(this.pane, h("section.card",
       h("header", h("h2", "What a prompt cache can keep")),
-      h("p", "The request is compared with the last one of its session, ", h("a", { href: `#/x/${encodeURIComponent(prefix.of)}` }, prefix.of), ", byte by byte from the start."),
+      h("p", "The request is compared with the last one of its session, ", h("a", { href: `#/x/${encodeURIComponent(prefix.of)}` }, brief(prefix.of)), ", byte by byte from the start."),
       h("div.prefix-bar", bar),
       h("p.figures-line", h("b", percent(prefix.common, prefix.size)), ` is the same: ${prefix.common.toLocaleString("en")} of ${prefix.size.toLocaleString("en")} bytes.`),
       whole ? null : h("div.differs",
@@ -336,7 +336,7 @@ export class ExchangePage {
   difference(result) {
     const names = [callNames(result.was), callNames(result.now)];
     const used = Object.entries(result.settings).map(([name, value]) => `${name} ${value}`).join(", ") || "everything as recorded";
-    const calls = (view) => view.calls.length ? view.calls.map((call) => h("div.call-line", h("code", call.name), h("span", longText(call.arguments, 160)), h(`span.pill.${call.complete && call.json !== "no" && call.schema !== "no" ? "good" : "bad"}`, call.came_as))) : h("p.quiet-text", "no call");
+    const calls = (view) => view.calls.length ? view.calls.map((call) => h("div.call-line", h("code", brief(call.name)), h("span", longText(call.arguments, 160)), h(`span.pill.${call.complete && call.json !== "no" && call.schema !== "no" ? "good" : "bad"}`, brief(call.came_as)))) : h("p.quiet-text", "no call");
     return [
       h("div.banner" + (result.equal ? ".good" : ".warn"), h("b", result.equal ? "The events are equal." : `${count(result.differences.length, "event")} ${result.differences.length === 1 ? "differs" : "differ"}.`), h("span", ` With ${used}.`)),
       h("div.sides", h("section.card", h("header", h("h2", "Calls as recorded")), calls(result.was)), h("section.card", h("header", h("h2", "Calls now")), calls(result.now))),

@@ -1,6 +1,6 @@
 // JSON as a tree whose branches are built when they are opened, and the difference between two JSON texts.
 
-import { h, longText } from "./dom.js";
+import { brief, h, longText } from "./dom.js";
 import { count } from "./words.js";
 
 const OPEN_DEPTH = 3;
@@ -43,7 +43,7 @@ function holdsChange(value, changed) {
 }
 
 function branch(value, name, depth, changed, open) {
-  const key = name === "" ? null : h("span.key", name);
+  const key = name === "" ? null : h("span.key", brief(name));
   if (value === null || typeof value !== "object") {
     const kind = value === null ? "null" : typeof value;
     const shown = typeof value === "string" ? longText(JSON.stringify(value), 400) : JSON.stringify(value);
@@ -84,5 +84,5 @@ function addChildren(details, entries, from, depth, changed, open) {
 function preview(value, isList, size) {
   if (isList) return `[ ${size} ]`;
   const named = value.name ?? value.role ?? value.type;
-  return typeof named === "string" ? `{ ${named} }` : `{ ${size} }`;
+  return typeof named === "string" ? `{ ${brief(named, 60)} }` : `{ ${size} }`;
 }

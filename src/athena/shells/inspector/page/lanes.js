@@ -1,6 +1,6 @@
 // The three lanes: what upstreams sent, what was understood, what the client got; one row for every step, on one time axis.
 
-import { clean, h, longText, svg } from "./dom.js";
+import { brief, h, longText, svg } from "./dom.js";
 import { Links, callNames, essential, eventWords, groupsOf, stepsOf } from "./steps.js";
 import { VirtualList } from "./virtual.js";
 import { bytes, count, millis, seconds } from "./words.js";
@@ -86,9 +86,10 @@ export class Lanes {
   toggleRaw() {
     this.raw = !this.raw;
     this.rawButton.setAttribute("aria-pressed", String(this.raw));
-    const top = this.steps[this.list.indexAt(this.scroller.scrollTop)];
+    const chosen = this.steps.findIndex((step) => step.number === this.selected);
+    const stays = this.list.drawn.has(chosen) ? chosen : this.list.indexAt(this.scroller.scrollTop);
     this.list.setItems(this.steps);
-    if (top) this.list.show(this.steps.indexOf(top));
+    this.list.show(stays);
   }
 
   filter() {
@@ -274,10 +275,10 @@ export class Lanes {
       const starts = group.items.find((item) => item.event.event === "ToolCallStart");
       const complete = group.items.find((item) => item.event.event === "ToolCallComplete");
       const deltas = group.items.filter((item) => item.event.event === "ToolCallDelta").map((item) => item.event.arguments).join("");
-      const name = this.names.get(group.call) ?? String(group.call);
+      const name = brief(this.names.get(group.call) ?? String(group.call));
       const happened = [starts ? "starts" : "", complete ? "complete" : ""].filter(Boolean).join(" and is ");
       parts.push(h("div.title", h("b", starts || complete ? `call ${name} ${happened}` : words[0][0]), number));
-      if (starts) parts.push(h("small", `id ${starts.event.id}`));
+      if (starts) parts.push(h("small", `id ${brief(starts.event.id)}`));
       if (deltas) parts.push(longText(deltas, SHOWN));
       if (complete && (complete.event.repaired || !deltas)) parts.push(h("div", longText(complete.event.arguments, SHOWN)));
     } else {
@@ -291,7 +292,7 @@ export class Lanes {
 
   drawMark(mark) {
     const name = MARK_NAMES[mark.kind] || mark.kind;
-    const rule = clean(mark.rule, 80);
+    const rule = brief(mark.rule, 80);
     return h("small.mark-line." + (MARK_TONES[mark.kind] || "note"), h("span.rule", rule && rule !== name ? `${name} · ${rule}` : name), " ", longText(mark.text, 300));
   }
 }

@@ -1,7 +1,7 @@
 // The list of exchanges, newest first, those in flight among them; and the same as trees of sessions and agents.
 
 import { getRows, getSessions } from "./data.js";
-import { fill, h } from "./dom.js";
+import { brief, fill, h } from "./dom.js";
 import { pill } from "./exchange.js";
 import { clockTime, count, route, shortRoute, summary } from "./words.js";
 
@@ -179,7 +179,7 @@ export class ExchangeList {
   session(id, rows) {
     const known = this.sessions.find((session) => session.id === id);
     const group = h("details.session", { open: !this.closed.has(id), ontoggle: (event) => (event.target.open ? this.closed.delete(id) : this.closed.add(id)) },
-      h("summary", h("b", id ? `${known?.program || rows[0].program || "session"}` : "without a session"), id ? h("code", id) : null,
+      h("summary", h("b", id ? brief(known?.program || rows[0].program || "session") : "without a session"), id ? h("code", brief(id)) : null,
         h("span.counts", count(known?.exchanges ?? rows.length, "request") + (known?.errors ? ` · ${count(known.errors, "error")}` : "") + (known?.repaired ? ` · ${known.repaired} repaired` : ""))));
     const agents = new Map();
     for (const row of rows) {
@@ -192,7 +192,7 @@ export class ExchangeList {
       if (drawn.has(agent.id)) return;
       drawn.add(agent.id);
       if (depth) {
-        const line = h("div.agent", h("span", "sub-agent "), h("code", agent.id), h("span.counts", count(agent.rows.length, "request")));
+        const line = h("div.agent", h("span", "sub-agent "), h("code", brief(agent.id)), h("span.counts", count(agent.rows.length, "request")));
         line.style.setProperty("--depth", String(Math.min(depth, 5)));
         group.append(line);
       }

@@ -1,5 +1,7 @@
 // One exchange as steps: what came in, the events it brought and the bytes it sent to the client; and how steps hang together.
 
+import { brief } from "./dom.js";
+
 const DULL = new Set(["index", "output_index", "content_index", "sequence_number", "obfuscation", "logprobs", "item_id"]);
 const DULL_ON_TOP = new Set([
   "id", "object", "created", "model", "system_fingerprint", "provider", "service_tier", "responseId", "modelVersion",
@@ -128,7 +130,7 @@ export function callNames(view) {
 
 /** An event in words: a title and what it holds. */
 export function eventWords(event, names = new Map()) {
-  const name = names.get(event.call) ?? event.name ?? `number ${event.call}`;
+  const name = brief(names.get(event.call) ?? event.name ?? `number ${event.call}`);
   switch (event.event) {
     case "Start":
       return ["answer starts", [event.model, event.id].filter(Boolean).join(" · ")];
@@ -137,7 +139,7 @@ export function eventWords(event, names = new Map()) {
     case "ThinkingDelta":
       return ["thinking" + (event.signature ? " · signed" : ""), event.text || ""];
     case "ToolCallStart":
-      return [`call ${event.name} starts`, `id ${event.id}` + (event.arguments ? `\narguments ${event.arguments}` : "")];
+      return [`call ${brief(event.name)} starts`, `id ${event.id}` + (event.arguments ? `\narguments ${event.arguments}` : "")];
     case "ToolCallDelta":
       return [`call ${name} arguments`, event.arguments];
     case "ToolCallComplete":
@@ -150,7 +152,7 @@ export function eventWords(event, names = new Map()) {
       return [`done: ${kind}`, [said, tokens].filter(Boolean).join("\n")];
     }
     case "Error":
-      return [`${event.fatal === false ? "error of one call" : "error"}: ${event.code || event.kind || "upstream_error"}`, event.message];
+      return [`${event.fatal === false ? "error of one call" : "error"}: ${brief(event.code || event.kind || "upstream_error")}`, event.message];
     case "KeepAlive":
       return ["keep alive", ""];
     default:

@@ -1,5 +1,7 @@
 // Numbers, times and names as people read them.
 
+import { brief } from "./dom.js";
+
 export const DIALECTS = {
   anthropic_messages: "Anthropic Messages",
   openai_chat: "OpenAI Chat",
@@ -17,7 +19,7 @@ export const VERDICTS = {
 };
 
 export function dialectName(id) {
-  return DIALECTS[id] || id || "–";
+  return DIALECTS[id] || brief(id) || "–";
 }
 
 export function millis(value) {
@@ -64,8 +66,8 @@ export function dateTime(at) {
 
 /** What was asked for and what answered, `claude-sonnet-5 → kimi-k2`. */
 export function route(row) {
-  const asked = row.model || "no model";
-  return row.upstream_model && row.upstream_model !== row.model ? `${asked} → ${row.upstream_model}` : asked;
+  const asked = brief(row.model || "no model");
+  return row.upstream_model && row.upstream_model !== row.model ? `${asked} → ${brief(row.upstream_model)}` : asked;
 }
 
 /** The same, short: without the maker before a model's name. */
@@ -76,11 +78,11 @@ export function shortRoute(row) {
 
 /** The line under a row's title. */
 export function summary(row) {
-  if (row.state === "live") return row.upstream ? `waiting for ${row.upstream}` : "waiting for an upstream";
+  if (row.state === "live") return row.upstream ? `waiting for ${brief(row.upstream)}` : "waiting for an upstream";
   const words = [];
-  if (row.error) words.push(row.error.replaceAll("_", " "));
+  if (row.error) words.push(brief(row.error).replaceAll("_", " "));
   else if (row.calls) {
-    const found = row.text_calls ? `, ${row.text_calls} found in text${row.format ? ` (${row.format})` : ""}` : "";
+    const found = row.text_calls ? `, ${row.text_calls} found in text${row.format ? ` (${brief(row.format)})` : ""}` : "";
     words.push(count(row.calls, "call") + found);
   } else words.push(row.verdict === "left" ? "client left" : "text");
   if (row.bad_calls) words.push(count(row.bad_calls, "bad call"));
