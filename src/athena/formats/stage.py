@@ -169,6 +169,16 @@ class FormatStage:
         }
         return tuple(sorted(found))
 
+    @property
+    def origins(self) -> dict[int, tuple[Channel, str]]:
+        """The calls that were found in text, by number: in which channel, and in which format."""
+        return {
+            number: (channel, choice.parsers[channel].format)
+            for choice in self._choices.values()
+            for (channel, _), number in choice.shown.items()
+            if number >= 0
+        }
+
     def feed(self, events: Sequence[Event]) -> list[Event]:
         """The events to show now."""
         out: list[Event] = []

@@ -14,6 +14,7 @@ from athena.errors import AthenaError
 from athena.recording.lines import (
     VERSION,
     ClientRequest,
+    Happened,
     Header,
     Line,
     Outcome,
@@ -57,7 +58,9 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording]:
             continue
         line = _line(text, number)
         if isinstance(line, Header) == bool(parts):
-            raise UnreadableRecording(f"line {number}: " + ("the exchange before it has no outcome" if parts else "no recording"))
+            raise UnreadableRecording(
+                f"line {number}: " + ("the exchange before it has no outcome" if parts else "no recording")
+            )
         parts.append(line)
         if isinstance(line, Outcome):
             yield _recording(parts, number)
@@ -68,7 +71,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording]:
 
 def _line(text: bytes, number: int) -> Line:
     try:
-        line = _decode(text)
+        line: Line = _decode(text)
     except (msgspec.DecodeError, ValueError) as error:
         if _version(text) > VERSION:
             raise UnreadableRecording(f"line {number}: made by a newer version of Athena") from None
@@ -95,7 +98,7 @@ def _recording(parts: list[Line], number: int) -> Recording:
     assert isinstance(header, Header)
     assert isinstance(outcome, Outcome)
     settings, seals, request = Settings(), Seals(), None
-    happened: list[Line] = []
+    happened: list[Happened] = []
     for line in parts[1:-1]:
         if isinstance(line, Settings):
             settings = line
@@ -103,10 +106,8 @@ def _recording(parts: list[Line], number: int) -> Recording:
             seals = line
         elif isinstance(line, ClientRequest):
             request = line
-        else:
+        elif not isinstance(line, Header | Outcome):
             happened.append(line)
     if request is None:
         raise UnreadableRecording(f"the exchange that ends in line {number} has no request")
-    return Recording(
-        header=header, settings=settings, seals=seals, request=request, happened=tuple(happened), outcome=outcome
-    )
+    return Recording(header=header, settings=settings, seals=seals, request=request, happened=tuple(happened), outcome=outcome)

@@ -66,6 +66,18 @@ class Header(_Line, frozen=True, tag="recording"):
     """What a reader has to know: that a part was left out, or that redaction changed what is understood."""
 
 
+class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why an attempt did not end by itself."""
+
+    type: str
+    message: str
+    kind: ErrorKind
+    code: str
+    status: int | None = None
+    retry_after: float | None = None
+    request_sent: bool = True
+
+
 class TargetSettings(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One upstream and model that may be asked, and how. Settings that have their usual values are left out."""
 
@@ -79,7 +91,8 @@ class TargetSettings(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     prompted_route: dict[str, Any] | None = None
     limits: dict[str, int] = {}
     context_limit_kb: int = 0
-    known: list[str] = []
+    profile: dict[str, Any] = {}
+    left_out: list[str] = []
     """What was left out of requests to it from the start, because it is known to refuse that."""
 
 
@@ -88,6 +101,8 @@ class Settings(_Line, frozen=True, tag="settings"):
 
     targets: list[TargetSettings] = []
     """In the order in which they may be asked."""
+    refusal: Failure | None = None
+    """None of them was up."""
     answers: dict[str, Any] = {}
     retries: dict[str, Any] = {}
     correct: bool = True
@@ -122,8 +137,6 @@ class Attempt(_Line, frozen=True, tag="attempt"):
     """A request to an upstream, without its credentials."""
 
     t: float
-    number: int
-    """From 1."""
     target: int
     """Which of the settings' targets."""
     path: str
@@ -148,18 +161,6 @@ class Read(_Line, frozen=True, tag="read"):
 
     t: float
     body: Payload
-
-
-class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why an attempt did not end by itself."""
-
-    type: str
-    message: str
-    kind: ErrorKind
-    code: str
-    status: int | None = None
-    retry_after: float | None = None
-    request_sent: bool = True
 
 
 class AttemptEnd(_Line, frozen=True, tag="end"):
@@ -210,22 +211,9 @@ class Outcome(_Line, frozen=True, tag="outcome"):
     details: dict[str, Any] = {}
 
 
-Line: TypeAlias = (
-    Header
-    | Settings
-    | Seals
-    | ClientRequest
-    | Attempt
-    | UpstreamHead
-    | Read
-    | AttemptEnd
-    | Tick
-    | KeptAlive
-    | Stopped
-    | ClientHead
-    | Write
-    | Outcome
-)
+Happened: TypeAlias = Attempt | UpstreamHead | Read | AttemptEnd | Tick | KeptAlive | Stopped | ClientHead | Write
+"""A line about something that happened."""
+Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | Outcome
 """Any line of a recording."""
 
 
@@ -236,7 +224,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     seals: Seals = Seals()
     request: ClientRequest
-    happened: tuple[Line, ...] = ()
+    happened: tuple[Happened, ...] = ()
     """Attempts, reads, writes and what else happened, in order."""
     outcome: Outcome = Outcome({})
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+Word = Literal["ok", "repaired", "echo", "error", "left", "live"]
+
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
@@ -23,7 +25,7 @@ class Row(_Value, frozen=True, kw_only=True):
     at: float
     """When it began, in seconds since 1970."""
     state: Literal["live", "done"] = "done"
-    verdict: Literal["ok", "repaired", "echo", "error", "left", "live"] = "ok"
+    verdict: Word = "ok"
     """The one word to colour it by. `left`: the client went away."""
     program: str = ""
     session: str = ""
@@ -133,7 +135,7 @@ class Verdict(_Value, frozen=True, kw_only=True):
     provenance: Literal["model", "quoted", "native"]
     """`quoted`: the request itself holds this call's markup; `native`: structured calls are not searched for."""
     finish: str = ""
-    """Why the answer ended, and whether the upstream said so or it is derived: `tool, derived from stop`."""
+    """Why the answer ended, and whether the upstream said so or it is derived: `tool, derived`."""
     repaired: bool = False
     id_from: Literal["upstream", "invented"] = "upstream"
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -54,6 +55,8 @@ from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.driver import Driver
 from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
+from athena.shells.gateway.inspect_api import PREFIX as INSPECT
+from athena.shells.gateway.inspect_api import InspectApi
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.model_lists import ModelLists
@@ -61,6 +64,8 @@ from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, write_line
 from athena.shells.logs import log_refusal, secrets_of
+from athena.shells.recorder.recorder import Recorder, record_mode
+from athena.shells.recorder.token import inspector_token
 from athena.shells.upstream import ClientSettings, UpstreamClient
 
 LOG = logging.getLogger("athena")
@@ -105,6 +110,8 @@ class Gateway:
         self._lines = RequestLines()
         self._numbers = RequestNumbers(self.metrics, self._model_label)
         self._lists = ModelLists(lambda: self.client)
+        self._recorder: Recorder | None = None
+        self._inspect: InspectApi | None = None
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
@@ -132,6 +139,7 @@ class Gateway:
             correct=config.learning.correct,
         )
         timeouts = config.timeouts
+        recorder = self._record()
         self._shared = Shared(
             retries=config.retries,
             learnt=self.learnt,
@@ -152,12 +160,49 @@ class Gateway:
                 self._numbers,
                 self._lines,
                 RawStreams(config.log.sse_dir, self._secrets),
+                *((recorder,) if recorder.mode != "off" else ()),
             ),
             wall_clock=time.time,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
             self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
+
+    def _record(self) -> Recorder:
+        """The recorder of the present configuration; what another one kept in memory goes with it."""
+        settings, mode = record_mode(self.config, self._bound)
+        recorder = self._recorder
+        if recorder is None or (recorder.settings, recorder.mode) != (settings, mode):
+            if recorder is not None:
+                recorder.close()
+            if self._inspect is not None:
+                self._inspect.close()
+                self._inspect = None
+            recorder = Recorder(
+                settings,
+                mode,
+                Path(self.config.state_dir).expanduser(),
+                lambda: self._secrets,
+                lambda result: self.metrics.recordings.labels(result).inc(),
+            )
+            self._recorder = recorder
+        return recorder
+
+    @property
+    def inspector(self) -> InspectApi | None:
+        """What answers below /inspect/api; None where nothing is recorded, or the inspector is switched off."""
+        recorder = self._recorder
+        if recorder is None or recorder.mode == "off" or not recorder.settings.inspector:
+            return None
+        if self._inspect is None:
+            token = inspector_token(Path(self.config.state_dir).expanduser())
+            self._inspect = InspectApi(
+                recorder,
+                token,
+                lambda key: bool(self.config.keys) and verify(key, self.config.keys) is not None,
+                lambda: {name: self.health.is_up(name) for name in self.config.upstreams},
+            )
+        return self._inspect
 
     def start(self) -> None:
         """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
@@ -255,6 +300,9 @@ class Gateway:
             if refusal is not None:
                 raise refusal
             if self._is_question(door, record, client):
+                return
+            if path.startswith(INSPECT + "/") and self.inspector is not None:
+                await self.inspector.serve(client)
                 return
             if asks_for_socket(client.method, client.headers):
                 raise socket_refused()
@@ -372,6 +420,9 @@ class Gateway:
                 array=door.array,
                 now=asyncio.get_running_loop().time(),
                 body=body,
+                method=client.method,
+                path=client.path,
+                query=client.query,
             )
             headers = list(self._web_access.answer_headers(record.origin))
             await self._run(Driver(serving, client, self.client, self.lanes, headers))
@@ -484,6 +535,8 @@ class Gateway:
     def begin_drain(self) -> None:
         """Take no new work; streams under way go on."""
         self._draining = True
+        if self._inspect is not None:
+            self._inspect.close()
 
     def stop_flows(self) -> None:
         """The drain time is over: end what is left, telling every client."""
@@ -501,6 +554,10 @@ class Gateway:
             await self._checks.close()
             self._checks = None
         await self._lists.close()
+        if self._inspect is not None:
+            self._inspect.close()
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.close)
         if self._client is not None:
             await self._client.close()
             self._client = None
