@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "docs" / "inspector"
 MOST_BYTES = 200_000
-LAPTOP = (1280, 800)
+LAPTOP = (1280, 720)
 PHONE = (390, 780)
 
 

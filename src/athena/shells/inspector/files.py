@@ -71,7 +71,7 @@ def _choices() -> bytes:
     """What a replay can be told to do differently."""
     return msgspec.json.encode(
         {
-            "formats": sorted(format_names()),
+            "formats": ["off", "auto", *sorted(format_names())],
             "dialects": dialect_names(),
             "repair": get_args(Repair),
             "policy": get_args(Policy),

@@ -312,7 +312,7 @@ export class ExchangePage {
       fill(form, h("header", h("h2", "Run it again with other settings")),
         h("p.quiet-text", "The recorded bytes of the upstream go through this version of Athena. No upstream is asked."),
         h("div.fields",
-          select("format", "Text format", known.formats.map((id) => [id, id]), "how the model writes calls"),
+          select("format", "Text format", known.formats.map((id) => [id, { off: "none: calls in text stay text", auto: "found by its markers" }[id] || id]), "how the model writes calls"),
           select("client", "Client's dialect", known.dialects.map((id) => [id, dialectName(id)]), "what the answer is written in"),
           select("repair", "Repair", known.repair.map((id) => [id, id]), "how far broken arguments are mended"),
           select("policy", "Policy", known.policy.map((id) => [id, id.replaceAll("_", " ")]), "what follows the first call"),
