@@ -108,7 +108,9 @@ DARK = ("lanes", "requests", "health")
 def take(browser: Browser, server: InspectorServer, name: str, scheme: str, folder: Path) -> Path:
     """One picture."""
     act, (width, height) = SHOTS[name]
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light")
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+    )
     page = context.new_page()
     page.goto(server.page)
     page.wait_for_selector(".row, .empty")

@@ -21,13 +21,14 @@ from support.inspector_server import TOKEN, InspectorServer
 from support.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
 PATIENCE_MS = PATIENCE * 1000
 TABS = ("lanes", "calls", "requests", "timing", "prefix", "replay")
 WATCH = """() => {
   window.refused = [];
-  document.addEventListener("securitypolicyviolation", (event) => window.refused.push(event.violatedDirective + " " + event.blockedURI));
+  const keep = (event) => window.refused.push(event.violatedDirective + " " + event.blockedURI);
+  document.addEventListener("securitypolicyviolation", keep);
   window.alert = () => { window.ran = true; };
 }"""
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -39,7 +40,8 @@ WIDE = """() => [...document.querySelectorAll("body *")].filter((e) => {
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)></svg>",
     '"><iframe src="javascript:alert(1)"></iframe><a href="javascript:alert(1)">x</a>{{7*7}}${alert(1)}',
-    "</script><!-- </style> <plaintext> \u202etxt.exe\u2066 \u200b\ufeff \x00\x07\x1b[31mred\x1b[0m\x1b]8;;http://a.example\x07 \x9b2J",
+    "</script><!-- </style> <plaintext> \u202etxt.exe\u2066 \u200b\ufeff \x00\x07\x1b[31mred\x1b[0m"
+    "\x1b]8;;http://a.example\x07 \x9b2J",
     "W" * 1_000_000,
 )
 
@@ -57,7 +59,11 @@ class Watched:
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("dialog", lambda dialog: (self.said.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self.dismiss)
+
+    def dismiss(self, dialog: Dialog) -> None:
+        self.said.append(f"dialog {dialog.message}")
+        dialog.dismiss()
 
     def open(self, route: str = "") -> Page:
         self.page.goto(f"{self.server.page}{route}")
@@ -228,10 +234,11 @@ def test_ten_thousand_chunks_are_a_few_elements(tab: Watched, server: InspectorS
     assert page.evaluate("document.querySelectorAll('*').length") < 1500
     page.eval_on_selector(".lanes", "lanes => { lanes.scrollTop = lanes.scrollHeight }")
     page.wait_for_selector('.step[data-step="10001"]')
-    wait_until(page, "document.querySelector('.lanes').scrollTop + document.querySelector('.lanes').clientHeight + 4 > document.querySelector('.lanes').scrollHeight")
+    wait_until(page, "(e => e.scrollTop + e.clientHeight + 4 > e.scrollHeight)(document.querySelector('.lanes'))")
     # Rows touch each other: measured heights and places agree.
     gaps: list[float] = page.evaluate(
-        """() => { const rows = [...document.querySelectorAll(".step")].map(e => e.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+        """() => { const boxes = [...document.querySelectorAll(".step")].map(e => e.getBoundingClientRect());
+        const rows = boxes.sort((a, b) => a.top - b.top);
         return rows.slice(1).map((r, i) => Math.abs(r.top - rows[i].bottom)) }"""
     )
     assert max(gaps) < 1.5
@@ -269,7 +276,9 @@ def assert_inert(page: Page) -> None:
     made = page.evaluate("[...new Set([...document.querySelectorAll('body *')].map(e => e.localName))]")
     assert not {"img", "iframe", "plaintext", "object", "embed", "base"} & set(made)
     assert page.evaluate("document.querySelectorAll('body script:not([type])').length") == 0
-    hidden = page.evaluate("/[\\u0000-\\u0008\\u001b\\u0080-\\u009f\\u200b\\u202a-\\u202e\\u2066-\\u2069\\ufeff]/.test(document.body.innerText)")
+    hidden = page.evaluate(
+        "/[\\u0000-\\u0008\\u001b\\u0080-\\u009f\\u200b\\u202a-\\u202e\\u2066-\\u2069\\ufeff]/.test(document.body.innerText)"
+    )
     assert hidden is False
     assert page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))")
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 MODEL = FORMS["kimi-content"]
+FRAMED = """url => new Promise((done) => {
+  const frame = document.createElement("iframe");
+  frame.onload = () => done(frame.contentDocument === null ? "hidden" : "shown");
+  frame.src = url;
+  document.body.append(frame);
+})"""
 TOOL = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
@@ -101,7 +107,9 @@ def test_a_leaked_call_is_seen_replayed_exported_and_shared(page: Page, server: 
     page.goto(f"{server.url}/inspect#/health")
     page.wait_for_selector(".health-card:has-text('leaking')")
 
-    done = athena(server.home, "record", "export", "req_leak", "--html", "-o", "leak.html", "--config", "athena.yml", "--url", server.url)
+    done = athena(
+        server.home, "record", "export", "req_leak", "--html", "-o", "leak.html", "--config", "athena.yml", "--url", server.url
+    )
     assert done.code == 0, done.err
     shared = server.home / "leak.html"
     assert "Weather in Paris?" not in shared.read_text("utf-8")
@@ -152,4 +160,4 @@ def test_only_the_token_and_the_own_page_enter(page: Page, server: Serving) -> N
         page.goto(f"http://{REBOUND}:{relay.port}/")
         told = page.evaluate(learn, f"/inspect/api/exchanges?token={token}")
         assert "allow_hosts" in told
-        assert page.evaluate("url => { const f = document.createElement('iframe'); f.src = url; document.body.append(f); return new Promise(d => { f.onload = () => { try { d(f.contentDocument?.title ?? 'hidden') } catch { d('hidden') } } }) }", f"{server.url}/inspect?token={token}") == "hidden"
+        assert page.evaluate(FRAMED, f"{server.url}/inspect?token={token}") == "hidden"

@@ -1,4 +1,4 @@
-"""Exchanges as the inspector shows them, made up: a leaked call, an echo, a broken answer, hostile words, ten thousand chunks."""
+"""Exchanges as the inspector shows them, made up: a leaked call, a broken answer, hostile words, ten thousand chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ AT = 1_794_825_678.0
 
 TOOLS = [
     {"name": "Read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}},
-    {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}},
+    {
+        "name": "Bash",
+        "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+    },
 ]
 
 
@@ -86,9 +89,7 @@ class Telling:
             ),
             "replay": Equality(equal=True),
         }
-        return View(
-            row=row, reads=self.reads, events=self.events, writes=self.writes, marks=self.marks, **{**values, **more}
-        )
+        return View(row=row, reads=self.reads, events=self.events, writes=self.writes, marks=self.marks, **{**values, **more})
 
 
 def mark(kind: Any, rule: str, text: str, event: int | None = None, call: int | None = None) -> Mark:
@@ -255,7 +256,7 @@ def leaked() -> View:
         ),
         mark("hold", "echo_guard", "Arguments wait until it is certain that the call is the model's own."),
     )
-    start = anthropic(
+    block = anthropic(
         "content_block_start", index=1, content_block={"type": "tool_use", "id": "toolu_8QzJ3", "name": "Read", "input": {}}
     )
     told.step(
@@ -271,7 +272,7 @@ def leaked() -> View:
                 "arguments": '{"path": "src/main.py"}',
             },
         ],
-        start
+        block
         + anthropic(
             "content_block_delta", index=1, delta={"type": "input_json_delta", "partial_json": '{"path": "src/main.py"}'}
         )
@@ -394,7 +395,9 @@ def broken() -> View:
     told.step(
         0.4,
         chat(
-            tool_calls=[{"index": 0, "id": "call_1", "function": {"name": "edit", "arguments": '{"path": "a.py", "content": "im'}}]
+            tool_calls=[
+                {"index": 0, "id": "call_1", "function": {"name": "edit", "arguments": '{"path": "a.py", "content": "im'}}
+            ]
         ),
         [
             {"event": "ToolCallStart", "call": 0, "id": "call_1", "name": "edit"},
@@ -430,7 +433,7 @@ def broken() -> View:
         Mark(
             kind="bad_call",
             rule="truncated_call",
-            text="The call edit has no end: its arguments stop inside of a string. The client got an error instead of half a call.",
+            text="The call edit has no end: its arguments stop inside of a string. The client got an error, not half a call.",
             step=8,
             event=3,
             call=0,
@@ -452,14 +455,24 @@ def broken() -> View:
     return told.view(
         calls=[call],
         help="The upstream closes its connection while it writes. Look at its log for a limit of time or memory; a larger "
-        "max_model_len helps where answers are long. A fallback under `models` takes over when this happens before the first call.",
+        "max_model_len helps where answers are long. A fallback under `models` takes over where no call has begun.",
     )
 
 
 def hostile(text: str) -> View:
     """Every field that a stranger writes holds `text`."""
     told = Telling(
-        row(66, program=text, session=text, agent=text, model=text, upstream_model=text, format=text, error=text, verdict="error")
+        row(
+            66,
+            program=text,
+            session=text,
+            agent=text,
+            model=text,
+            upstream_model=text,
+            format=text,
+            error=text,
+            verdict="error",
+        )
     )
     told.moment(0.0, "attempt", note=text)
     told.step(

@@ -1,4 +1,4 @@
-"""The inspector's page: plain modules, one stylesheet and an index in `page`, served by the gateway or written into one file."""
+"""The inspector's page: plain modules, one stylesheet and an index, served by the gateway or written into one file."""
 
 from athena.shells.inspector.files import PATH, POLICY, PageAnswer, page_answer
 from athena.shells.inspector.share import shared_page

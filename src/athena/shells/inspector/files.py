@@ -90,8 +90,8 @@ class PageAnswer(msgspec.Struct, frozen=True):
 def page_answer(path: str, *, may_enter: bool) -> PageAnswer | None:
     """The page at `/inspect` and its files below `/inspect/page`; None for every other path.
 
-    Without a token the page is refused (401), and its body asks for one: it may be known to this browser's tab already, and only
-    the page itself can find that out.
+    Without a token the page is refused (401), and its body asks for one: this browser's tab may know it already, and only the
+    page itself can find that out.
     """
     if path.rstrip("/") == PATH:
         name, status = INDEX, 200 if may_enter else 401

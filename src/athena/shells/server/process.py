@@ -22,9 +22,9 @@ from athena.shells import logs, machine
 from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restart
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
-from athena.shells.inspector import PATH as INSPECTOR
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.recorder import check_recordings
+from athena.shells.inspector import PATH as INSPECTOR
 from athena.shells.server.accept import Acceptor
 from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits

@@ -30,7 +30,7 @@ export class HealthPage {
       h("div.figures",
         figure("good calls", percent(health.good_calls, health.calls), good < 0.9 ? ".warn" : ""),
         figure("requests", health.requests.toLocaleString("en")),
-        figure("errors", percent(health.errors, health.requests), health.errors ? ".bad" : ""),
+        figure("errors", percent(health.errors, health.requests), health.errors > 0.05 * health.requests ? ".bad" : ""),
         figure("answers with leaks", health.leaks.toLocaleString("en"), health.leaks ? ".warn" : "")),
       points.length > 1 ? h("div.plots",
         this.plot("requests and errors", points, (point) => [["plain", point.requests], ["bad", point.errors]], (most) => count(most, "request")),
