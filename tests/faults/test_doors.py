@@ -284,8 +284,8 @@ def test_counting_with_the_sdks(gateway: GatewayProcess) -> None:
     assert counted.input_tokens > 0
     with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="x", max_retries=0) as responses:
         assert responses.responses.input_tokens.count(model="chat/control", input="Hello there").input_tokens > 0
-    client = genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=gateway.url))
-    assert (client.models.count_tokens(model="chat/control", contents="Hello there").total_tokens or 0) > 0
+    with genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=gateway.url)) as client:
+        assert (client.models.count_tokens(model="chat/control", contents="Hello there").total_tokens or 0) > 0
 
 
 def test_listing_models_with_the_sdks(upstream: FaultyUpstream, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_listing_models_with_the_sdks(upstream: FaultyUpstream, tmp_path: Path) 
             assert chat.models.retrieve("my-model").id == "my-model"
         with anthropic.Anthropic(base_url=running.url, api_key="x", max_retries=0) as messages:
             assert "my-model" in [model.id for model in messages.models.list()]
-        client = genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=running.url))
-        assert "models/my-model" in [model.name for model in client.models.list()]
+        with genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=running.url)) as client:
+            assert "models/my-model" in [model.name for model in client.models.list()]
         with send(running.port, request_bytes("/v1/models/nobody", b"", method="GET")) as sock:
             assert read_answer(sock).status == 404

@@ -1,4 +1,4 @@
-"""Recordings: the file, the view, replay, redaction, cases, what is remembered of sessions, and how bodies are told by others."""
+"""Recordings: the file, the view, replay, redaction, cases, sessions, and how bodies are told by others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class Recorded:
         self.house.shared._store = OpaqueStore(64)
         self._numbers = itertools.count(1)
 
-    def serve(self, client: str, model: str, *answers: tuple[int, list[bytes]], stream: bool = True, **more: Any) -> lines.Recording:
+    def serve(
+        self, client: str, model: str, *answers: tuple[int, list[bytes]], stream: bool = True, **more: Any
+    ) -> lines.Recording:
         """Serve a request whose attempts get these answers: a status, and the reads of the body; 0: the connection broke."""
         serving, now = self.begin(client, model, stream=stream, **more), self.house.now + 0.25
         for status, reads in answers:
@@ -129,7 +131,8 @@ def question(client: str, model: str, text: str, *, stream: bool) -> dict[str, A
             return {"model": model, "max_tokens": 100, "stream": stream, "system": text,
                     "messages": [{"role": "user", "content": text}], "tools": [{**tool, "input_schema": SCHEMA}]}  # fmt: skip
         case "openai_chat":
-            return {"model": model, "stream": stream, "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}],
+            return {"model": model, "stream": stream,
+                    "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}],
                     "tools": [{"type": "function", "function": {**tool, "parameters": SCHEMA}}]}  # fmt: skip
         case "openai_responses":
             return {"model": model, "stream": stream, "instructions": text, "input": [{"role": "user", "content": text}],
@@ -214,7 +217,7 @@ def test_chunks_change_nothing_and_formats_do() -> None:
     (recording,) = file.decode(SAMPLE.read_bytes())
     plain = joined(replay(recording).events)
     for chunks in (1, 7, "random"):
-        assert joined(replay(recording, Changes(chunks=chunks)).events) == plain  # type: ignore[arg-type]
+        assert joined(replay(recording, Changes(chunks=chunks)).events) == plain
     result = replayed_view(recording, Changes(format="off"))
     assert not result.equal
     assert result.now.calls == []
@@ -300,7 +303,9 @@ def test_credentials_never_enter() -> None:
     secrets = ("sk-client-445566", "sk-upstream-7788990011", "sk-cookie-112233")
     said = json.dumps({"error": {"message": f"bad key {secrets[0]} and {secrets[1]}", "type": "auth"}}).encode()
     pieces = [said[:30], said[30:40], said[40:]]
-    recording = world.serve("anthropic_messages", "openai_chat/m", (401, pieces), stream=False, cookie="a=b", text=f"my {secrets[0]}")
+    recording = world.serve(
+        "anthropic_messages", "openai_chat/m", (401, pieces), stream=False, cookie="a=b", text=f"my {secrets[0]}"
+    )
     text = file.encode(recording).decode()
     for secret in secrets:
         assert secret not in text
@@ -342,13 +347,18 @@ def test_500_secrets_are_gone_and_events_stay() -> None:
             secret = plants(dice)
             said, thought, called = secret["mail"] + " " + secret["name"], secret["pem"], secret["url"] + secret["card"]
             body = stream_of(upstream, said, thought, json.dumps({"city": called, "days": 3}, ensure_ascii=False))
+            headers: dict[str, Any] = {
+                "x-custom-token": secret["key"],
+                "x-note": secret["mail"],
+                "x-session-id": secret["name"],
+            }
             recording = world.serve(
                 client,
                 f"{upstream}/m",
                 (200, cut(body, number * 2 + round_)),
                 text="\n".join(secret.values()),
                 cookie=secret["key"],
-                **{"x-custom-token": secret["key"], "x-note": secret["mail"], "x-session-id": secret["name"]},
+                **headers,
             )
             kept = file.encode(recording).decode()
             assert secret["mail"] in kept, "the secrets were there"
@@ -374,13 +384,19 @@ def stream_of(dialect: str, said: str, thought: str, arguments: str) -> bytes:
     records = [
         {"reasoning_content": thought},
         {"content": said},
-        {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+            ]
+        },
     ]
     chunks = [{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
                "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in records]  # fmt: skip
     chunks.append({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
                    "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})  # fmt: skip
-    body = b"".join(b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    body = (
+        b"".join(b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    )
     if dialect == "openai_chat":
         return body
     return Recorded().serve(dialect, "openai_chat/m", (200, [body])).client_bytes
@@ -446,7 +462,9 @@ def test_sessions_as_clients_name_them() -> None:
 
 
 @examples(100)
-@given(st.lists(st.sampled_from(['{"role":"user","content":"', "x" * 60, '"}', ",", "tail", "y" * 200]), max_size=14), st.randoms())
+@given(
+    st.lists(st.sampled_from(['{"role":"user","content":"', "x" * 60, '"}', ",", "tail", "y" * 200]), max_size=14), st.randoms()
+)
 def test_a_body_comes_back_from_its_delta(parts: list[str], dice: random.Random) -> None:
     base = "".join(parts).encode()
     other = list(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -48,9 +49,17 @@ Place = str | Clients
 """A server's address, or clients that know their way."""
 
 
-@cache
+_MAKING = threading.Lock()
+
+
 def clients_at(url: str) -> Clients:
-    """One of each per server."""
+    """One of each per server. Threads that ask at once get the same: a client that is dropped leaves its sockets open."""
+    with _MAKING:
+        return _made_clients(url)
+
+
+@cache
+def _made_clients(url: str) -> Clients:
     return Clients(
         openai=openai.OpenAI(base_url=f"{url}/v1", api_key="test", max_retries=0),
         anthropic=anthropic.Anthropic(base_url=url, api_key="test", max_retries=0),

@@ -76,14 +76,14 @@ def test_responses_over_a_chat_upstream(demo: str) -> None:
 
 
 def test_gemini_over_a_chat_upstream(demo: str) -> None:
-    options = genai_types.HttpOptions(httpx_client=httpx2.Client(transport=Transport(base_url=demo)))
-    client = genai.Client(api_key="x", http_options=options)
     declaration: Any = {"name": "get_weather", "parameters_json_schema": SCHEMA}
     config = genai_types.GenerateContentConfig(
         tools=[genai_types.Tool(function_declarations=[declaration])],
         automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
     )
-    chunks = list(client.models.generate_content_stream(model="athena-demo", contents=QUESTION, config=config))
+    with httpx2.Client(transport=Transport(base_url=demo)) as http:
+        client = genai.Client(api_key="x", http_options=genai_types.HttpOptions(httpx_client=http))
+        chunks = list(client.models.generate_content_stream(model="athena-demo", contents=QUESTION, config=config))
     calls = [call for chunk in chunks for call in chunk.function_calls or ()]
     assert [(call.name, call.args) for call in calls] == [("get_weather", {"city": "Paris"})]
 

@@ -57,8 +57,8 @@ def test_the_sdks_default_clients_take_it(upstream: FaultyUpstream) -> None:
         completion = other.chat.completions.create(model="gemini/control", messages=[{"role": "user", "content": "Hi"}])
         assert completion.choices[0].message.content == HELLO
     options = genai_types.HttpOptions(client_args={"transport": Transport(**settings)})
-    google = genai.Client(api_key="x", http_options=options)
-    assert google.models.generate_content(model="openai_chat/control", contents="Hi").candidates
+    with genai.Client(api_key="x", http_options=options) as google:
+        assert google.models.generate_content(model="openai_chat/control", contents="Hi").candidates
 
 
 def test_one_line_with_keywords(upstream: FaultyUpstream) -> None:

@@ -27,6 +27,7 @@ from athena.model.events import Error, Event, ToolCallComplete, ToolCallStart
 from athena.model.request import Request
 from athena.opaque import PREFIX
 from athena.recording import lines
+from athena.recording.compare import joined
 from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed, replay
 from athena.recording.state import digest_of, unsealed
@@ -106,11 +107,13 @@ _WORD = re.compile(
     rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
     re.DOTALL,
 )
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.){0,}"|[{}\[\]:,]', re.DOTALL)
+_TOKEN = re.compile(rb'["{}\[\]:,]')
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
 _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
+_LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
+"""No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
 _FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
 
 
@@ -136,9 +139,12 @@ def _replayed(recording: Recording) -> Replayed | None:
 
 
 def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
-    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths."""
+    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths.
+
+    Pieces of one text count as one: where a piece ends like a marker begins, it is held for a moment, whatever it says.
+    """
     found: list[tuple[Any, ...]] = []
-    for event in events:
+    for event in joined(tuple(events)):
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         known: list[Any] = [type(event).__name__]
         for name, value in fields.items():
@@ -267,9 +273,9 @@ class _Words:
         return found
 
     def _escape(self, word: bytes) -> bytes:
+        """Behind several backslashes as well: texts in texts are escaped more than once."""
         digits = word.lstrip(b"\\")
-        slashes = len(word) - len(digits)
-        if digits[:1] != b"u" or len(digits) != 5 or not slashes % 2:
+        if len(digits) != 5:
             return word if digits[:1] in b'"\\/bfnrt' or not digits.isalnum() else word[:-1] + b"x"
         point = int(digits[1:], 16)
         if 0xD800 <= point < 0xDC00:
@@ -278,7 +284,9 @@ class _Words:
             return word[:-4] + b"de00"
         if point < 0x80:
             return word[:-4] + b"0078" if chr(point).isalnum() else word
-        return word if chr(point).encode() in self._letters else word[:-4] + b"00e9"
+        if chr(point).encode() in self._letters:
+            return word
+        return word[:-4] + (b"00e9" if point < 0x800 else b"4e00")
 
     def _drawn(self, word: bytes) -> bytes:
         dice = hashlib.shake_256(self._key + word).digest(len(word))
@@ -287,7 +295,7 @@ class _Words:
             if 0x30 <= letter <= 0x39:
                 made[number] = letter if letter == 0x30 else 0x31 + die % 9
             else:
-                made[number] = (0x41 if letter < 0x61 else 0x61) + die % 26
+                made[number] = (_CAPITALS if letter < 0x61 else _LETTERS)[die % len(_LETTERS)]
         return bytes(made)
 
 
@@ -550,9 +558,17 @@ def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tupl
     """For each open object its present key, for each open array its index."""
     in_object: list[bool] = []
     expects_key = False
-    for found in _TOKEN.finditer(body, start, end):
-        token = found.group()
-        if token == b"{":
+    at = start
+    while found := _TOKEN.search(body, at, end):
+        token, at = found.group(), found.end()
+        if token == b'"':
+            close = _closing_quote(body, at, end)
+            is_key = expects_key and bool(in_object) and in_object[-1]
+            if is_key:
+                path[-1] = body[at:close].decode("utf-8", "replace")
+            yield at, close, tuple(path), is_key
+            at = close + 1
+        elif token == b"{":
             in_object.append(True)
             path.append("")
             expects_key = True
@@ -570,12 +586,19 @@ def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tupl
                 path[-1] += 1
         elif token == b":":
             expects_key = False
-        elif token[:1] == b'"':
-            if expects_key and in_object and in_object[-1]:
-                path[-1] = found.group()[1:-1].decode("utf-8", "replace")
-                yield found.start() + 1, found.end() - 1, tuple(path), True
-            else:
-                yield found.start() + 1, found.end() - 1, tuple(path), False
+
+
+def _closing_quote(body: bytes, start: int, end: int) -> int:
+    """Where the string ends that begins here."""
+    at = body.find(b'"', start, end)
+    while at >= 0:
+        slashes = at
+        while slashes > start and body[slashes - 1] == 0x5C:
+            slashes -= 1
+        if not (at - slashes) % 2:
+            return at
+        at = body.find(b'"', at + 1, end)
+    return end
 
 
 # -- what was made of it -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import msgspec
 
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import Head, Options, UpstreamCall
-from athena.model.events import Event
 from athena.recording import lines
 from athena.recording.secrets import Mask, plain_headers, plain_query
 from athena.recording.sessions import belonging
@@ -26,6 +25,11 @@ from athena.serving.targets import Target
 
 _BESIDE = 200
 """Bytes that a chunk takes in memory besides its own."""
+_EVERY = 32
+"""Chunks after which the room is looked at."""
+_READ, _WRITE, _ATTEMPT, _UPSTREAMHEAD, _ATTEMPTEND, _TICK, _KEPTALIVE, _STOPPED, _CLIENTHEAD = range(9)
+"""What a kept tuple is. Numbers, and not the classes of lines: the collector lets go of tuples that hold nothing it watches."""
+_STREAMS = (_READ, _WRITE)
 
 
 class Room:
@@ -55,6 +59,7 @@ class RecordingTap(Tap):
     """One request. `on_over` gets this object once the request is over."""
 
     sees_bytes = True
+    sees_events = False
 
     def __init__(
         self, record: Record, key: str | None, room: Room, on_over: Callable[[RecordingTap], None], *, version: str
@@ -76,7 +81,9 @@ class RecordingTap(Tap):
         self._refusal: AthenaError | None = None
         self._left_out: dict[int, tuple[str, ...]] = {}
         self._options: Options | None = None
-        self._happened: list[tuple[type[Any], float, Any]] = []
+        self._happened: list[tuple[int, float, Any]] = []
+        self._look_at = _EVERY
+        self._looked = 0
 
     # -- on the event loop ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +123,7 @@ class RecordingTap(Tap):
         attempt = _Attempt(target, call.body if self.is_whole else b"")
         if self._options is not None:
             attempt.created, attempt.input_tokens = self._options.created, self._options.input_tokens
-        self._happened.append((lines.Attempt, 0.0, attempt))
+        self._happened.append((_ATTEMPT, 0.0, attempt))
 
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """Keep it."""
@@ -125,54 +132,46 @@ class RecordingTap(Tap):
             path,
             plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers),
         )
-        self._happened[-1] = (lines.Attempt, now, attempt)
+        self._happened[-1] = (_ATTEMPT, now, attempt)
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """Keep it."""
-        self._happened.append((lines.UpstreamHead, now, (status, headers)))
+        self._happened.append((_UPSTREAMHEAD, now, (status, headers)))
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        room, size = self._room, len(data) + _BESIDE
-        room.taken += size
-        self.size += size
-        if room.taken - room.released <= room.limit and self.is_whole:
-            self._happened.append((lines.Read, now, data))
-        else:
-            self._give_up()
-
-    def events(self, events: tuple[Event, ...]) -> None:
-        """Nothing: they are made again from the bytes."""
+        happened = self._happened
+        happened.append((_READ, now, data))
+        if len(happened) >= self._look_at:
+            self._look()
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Keep it."""
-        self._happened.append((lines.AttemptEnd, now, failure))
+        self._happened.append((_ATTEMPTEND, now, failure))
 
     def moment(self, moment: Moment, now: float) -> None:
         """Keep it."""
-        self._happened.append((lines.Tick if moment == "tick" else lines.KeptAlive, now, None))
+        self._happened.append((_TICK if moment == "tick" else _KEPTALIVE, now, None))
 
     def stopped(self, reason: str, now: float) -> None:
         """Keep it."""
-        self._happened.append((lines.Stopped, now, reason))
+        self._happened.append((_STOPPED, now, reason))
 
     def client_head(self, head: Head, now: float) -> None:
         """Keep it."""
         self.status = head.status
-        self._happened.append((lines.ClientHead, now, head))
+        self._happened.append((_CLIENTHEAD, now, head))
 
     def client_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        room, size = self._room, len(data) + _BESIDE
-        room.taken += size
-        self.size += size
-        if room.taken - room.released <= room.limit and self.is_whole:
-            self._happened.append((lines.Write, now, data))
-        else:
-            self._give_up()
+        happened = self._happened
+        happened.append((_WRITE, now, data))
+        if len(happened) >= self._look_at:
+            self._look()
 
     def over(self, record: Record) -> None:
         """Hand it over."""
+        self._look()
         self._on_over(self)
 
     def release(self) -> None:
@@ -185,11 +184,19 @@ class RecordingTap(Tap):
         self._room.taken -= self.size
         self.size = 0
 
+    def _look(self) -> None:
+        """Count what came since the last look."""
+        happened = self._happened
+        fresh = happened[self._looked :]
+        self._looked = len(happened)
+        self._look_at = self._looked + _EVERY
+        self._take(sum(len(what) for kind, _, what in fresh if kind in _STREAMS) + _BESIDE * len(fresh))
+
     def _take(self, size: int) -> None:
         room = self._room
         room.taken += size
         self.size += size
-        if room.taken - room.released > room.limit:
+        if room.taken - room.released > room.limit or not self.is_whole:
             self._give_up()
 
     def _give_up(self) -> None:
@@ -197,6 +204,7 @@ class RecordingTap(Tap):
         self.is_whole = False
         self.body = b""
         self._happened.clear()
+        self._looked, self._look_at = 0, _EVERY
         self.drop()
 
     # -- when somebody reads it ------------------------------------------------------------------------------------------------
@@ -209,11 +217,10 @@ class RecordingTap(Tap):
         start = asked.now
         whose = belonging(asked.headers, self.body)
         streams = {
-            stream: iter(mask.pieces([what for kind, _, what in self._happened if kind is stream]))
-            for stream in (lines.Read, lines.Write)
+            stream: iter(mask.pieces([what for kind, _, what in self._happened if kind == stream])) for stream in _STREAMS
         }
         happened = tuple(
-            kind(_since(start, now), lines.Payload.of(next(streams[kind])))
+            (lines.Read if kind == _READ else lines.Write)(_since(start, now), lines.Payload.of(next(streams[kind])))
             if kind in streams
             else _line(kind, _since(start, now), what, self._targets, mask)
             for kind, now, what in self._happened
@@ -270,28 +277,31 @@ def _since(start: float, now: float) -> float:
     return exact
 
 
-def _line(kind: type[Any], t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
+def _line(kind: int, t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
     """What was kept, as a line."""
-    if kind is lines.UpstreamHead:
-        return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
-    if kind is lines.ClientHead:
-        return lines.ClientHead(t, what.status, mask.headers(plain_headers(what.headers.items())))
-    if kind is lines.AttemptEnd:
-        return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
-    if kind is lines.Stopped:
-        return lines.Stopped(t, what)
-    if kind is lines.Attempt:
-        index = next((number for number, target in enumerate(targets) if target is what.target), 0)
-        return lines.Attempt(
-            t,
-            index,
-            mask.text(what.path),
-            mask.headers(what.headers),
-            lines.Payload.of(mask.data(what.body)),
-            what.created,
-            what.input_tokens,
-        )
-    return kind(t)  # type: ignore[no-any-return]
+    match kind:
+        case _ if kind == _UPSTREAMHEAD:
+            return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
+        case _ if kind == _CLIENTHEAD:
+            return lines.ClientHead(t, what.status, mask.headers(plain_headers(what.headers.items())))
+        case _ if kind == _ATTEMPTEND:
+            return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
+        case _ if kind == _STOPPED:
+            return lines.Stopped(t, what)
+        case _ if kind == _TICK:
+            return lines.Tick(t)
+        case _ if kind == _KEPTALIVE:
+            return lines.KeptAlive(t)
+    index = next((number for number, target in enumerate(targets) if target is what.target), 0)
+    return lines.Attempt(
+        t,
+        index,
+        mask.text(what.path),
+        mask.headers(what.headers),
+        lines.Payload.of(mask.data(what.body)),
+        what.created,
+        what.input_tokens,
+    )
 
 
 def failure_of(error: AthenaError) -> lines.Failure:

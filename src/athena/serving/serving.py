@@ -161,6 +161,7 @@ class Serving:
         self._started = now
         self._taps = shared.taps(record, request, key)
         self._byte_taps = tuple(tap for tap in self._taps if tap.sees_bytes)
+        self._event_taps = tuple(tap for tap in self._byte_taps if tap.sees_events)
         if self._taps:
             asked = Asked(
                 now=now,
@@ -421,9 +422,8 @@ class Serving:
         """What the client is to get for these bytes, of which `work` made this step."""
         events, output = step.events, step.output
         if data:
-            if self._byte_taps:
-                for tap in self._byte_taps:
-                    tap.upstream_bytes(data, self._fed_at)
+            for tap in self._byte_taps:
+                tap.upstream_bytes(data, self._fed_at)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:
@@ -445,15 +445,18 @@ class Serving:
             step = self._with_head(step, now)
         if output or step.head is not None:
             self.clock.shown(now)
-            if self._taps:
+            if step.head is not None:
                 self._show_taps(step, now)
+            else:
+                for tap in self._byte_taps:
+                    tap.client_bytes(output, now)
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
         for event in events:
             if type(event) is ToolCallComplete or type(event) is Error:
                 self._checks.note(event)
-        for tap in self._byte_taps:
+        for tap in self._event_taps:
             tap.events(events)
 
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:

@@ -53,6 +53,8 @@ class Tap:
 
     sees_bytes = False
     """Are `upstream_bytes`, `events` and `client_bytes` to be called?"""
+    sees_events = True
+    """False: not `events`."""
 
     def client_request(self, body: bytes) -> None:
         """The client's request, as it came; empty unless its watcher wants bodies."""

@@ -346,10 +346,10 @@ def _table(rows: list[Row]) -> None:
     colours = {"ok": "green", "repaired": "yellow", "echo": "yellow", "error": "red", "left": "dim", "live": "cyan"}
     table = Table(box=None, pad_edge=False)
     for column in ("time", "id", "model", "upstream", "result", "calls", "seconds"):
-        table.add_column(column, overflow="fold", no_wrap=column == "time")
+        table.add_column(column, overflow="fold", no_wrap=column in ("time", "id", "calls", "seconds"))
     for row in rows:
         result = f"{row.status} {row.error or row.verdict}".strip()
-        found = f"{row.calls}" + (f" ({row.text_calls} in text)" if row.text_calls else "") if row.calls else ""
+        found = f"{row.calls}" + (f", {row.text_calls} in text" if row.text_calls else "") if row.calls else ""
         colour = colours[row.verdict]
         table.add_row(
             time.strftime("%m-%d %H:%M:%S", time.localtime(row.at)),
