@@ -182,6 +182,11 @@ def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -
         page.click("button:has-text('Export')")
     assert saved.value.suggested_filename == "req_0018.athena"
 
+    page.click("button:has-text('Delete')")
+    page.click("button:has-text('Delete for good?')")
+    page.wait_for_selector('.row[data-id="req_0018"]', state="detached")
+    page.wait_for_selector(".empty.start")
+
     tab.go("#/x/req_0009", ".banner.bad")
     assert "What to do: The upstream closes its connection" in page.inner_text(".banner.bad")
     tab.go("#/x/req_0009/calls", ".call-card.bad")

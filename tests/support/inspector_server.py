@@ -75,6 +75,14 @@ class InspectorServer:
             def do_GET(self) -> None:
                 server._get(self)
 
+            def do_DELETE(self) -> None:
+                name = unquote(self.path.split("/")[4])
+                server.views.pop(name)
+                server.rows = [row for row in server.rows if row.id != name]
+                self.send_response(204)
+                self.end_headers()
+                server.tell("gone", {"id": name})
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 settings = msgspec.json.decode(body, type=dict[str, str])

@@ -65,6 +65,7 @@ export class ExchangePage {
   head() {
     const { row, prefix } = this.view;
     const actions = this.shared ? null : h("div.actions",
+      h("button.button.quiet-button", { type: "button", onclick: (event) => this.delete(event.currentTarget) }, "Delete"),
       h("button.button", { type: "button", title: "e", onclick: () => this.export() }, "Export"),
       h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case"),
       h("button.button.main", { type: "button", title: "r", onclick: () => this.open("replay") }, "Replay…"));
@@ -135,7 +136,13 @@ export class ExchangePage {
     });
   }
 
-  async delete() {
+  /** The second click counts. */
+  async delete(button) {
+    if (!button.classList.contains("sure")) {
+      button.classList.add("sure");
+      fill(button, "Delete for good?");
+      return;
+    }
     await this.doing("Deleting…", async () => {
       await remove(this.view.row.id);
       this.onGone(this.view.row.id);
