@@ -66,7 +66,7 @@ def _exchange(number: str, tab: str, wait: str) -> Callable[[Page], None]:
 
 def _replay(page: Page) -> None:
     _exchange("req_0018", "replay", "select[name=format]")(page)
-    page.select_option("select[name=format]", "hermes")
+    page.select_option("select[name=format]", "off")
     page.click(".replay-form button[type=submit]")
     page.wait_for_selector(".differences")
 
