@@ -61,8 +61,8 @@ def token_of(server: Serving) -> str:
     return found.group(2)
 
 
-def ask(server: Serving, request_id: str) -> None:
-    """A request whose answer holds a leaked call."""
+def ask(server: Serving, request_id: str, expected: bytes = b"tool_use") -> None:
+    """A request to a model that writes its call as text."""
     body = {
         "model": "claude-sonnet-5",
         "max_tokens": 99,
@@ -73,7 +73,7 @@ def ask(server: Serving, request_id: str) -> None:
     headers = {"content-type": "application/json", "anthropic-version": "2023-06-01", "x-request-id": request_id}
     request = urllib.request.Request(f"{server.url}/v1/messages", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        assert b"tool_use" in answer.read()
+        assert expected in answer.read()
 
 
 def test_a_leaked_call_is_seen_replayed_exported_and_shared(page: Page, server: Serving, tmp_path: Path) -> None:
@@ -115,6 +115,35 @@ def test_a_leaked_call_is_seen_replayed_exported_and_shared(page: Page, server: 
     assert "Weather in Paris?" not in shared.read_text("utf-8")
     page.goto(shared.as_uri())
     page.wait_for_selector(".step .ev .mark-line")
+
+
+def test_from_a_call_that_leaked_to_a_case_that_is_green(page: Page, tmp_path: Path) -> None:
+    """A person's path: the configuration looks for no format, so a call reaches the client as prose. The page shows the bytes and
+    a replay that finds the call; the case made of it is red with this configuration and green with the mended one."""
+    with LeakingUpstream() as upstream:
+        config = {
+            "upstreams": {"leaking": {"base_url": upstream.url}},
+            "models": [{"match": "*", "use": f"leaking/{MODEL}", "format": "standard"}],
+            "state_dir": str(tmp_path / "state"),
+        }
+        with serving(tmp_path, config=config) as server:
+            ask(server, "req_prose", b"|tool_c")
+            page.goto(f"{server.url}/inspect?token={token_of(server)}#/x/req_prose")
+            page.wait_for_selector(".step .up .box")
+            assert page.locator(".step .ev .box.call").count() == 0
+            page.click("[data-tab=replay]")
+            page.select_option("select[name=format]", "kimi_k2")
+            page.click(".replay-form button[type=submit]")
+            page.wait_for_selector(".differences .box.call")
+            with page.expect_download() as saved:
+                page.click("text=Make a case of this run")
+            saved.value.save_as(tmp_path / "leak.toml")
+        red = athena(tmp_path, "replay", "leak.toml", "--route", "--config", "athena.yml")
+        assert (red.code, red.err) == (1, ""), red.out
+        del config["models"][0]["format"]  # type: ignore[attr-defined]
+        (tmp_path / "athena.yml").write_text(json.dumps(config))
+        green = athena(tmp_path, "replay", "leak.toml", "--route", "--config", "athena.yml")
+        assert (green.code, green.err) == (0, ""), green.out
 
 
 def test_only_the_token_and_the_own_page_enter(page: Page, server: Serving) -> None:

@@ -391,7 +391,13 @@ def broken() -> View:
     told.marks.append(Mark(kind="retry", rule="retry", text="Tried again after 100 ms.", step=3))
     told.moment(0.181, "attempt", attempt=2, note="local-vllm, deepseek-v3.2")
     told.moment(0.2, "head", attempt=2, status=200, note="text/event-stream")
-    told.step(0.21, chat(content="Let me look."), [{"event": "TextDelta", "text": "Let me look."}], "event: x\n\n", status=200)
+    told.step(
+        0.21,
+        chat(content="Let me look."),
+        [{"event": "TextDelta", "text": "Let me look."}],
+        'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"Let me look."}\n\n',
+        status=200,
+    )
     told.step(
         0.4,
         chat(
