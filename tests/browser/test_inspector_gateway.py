@@ -118,12 +118,13 @@ def test_a_leaked_call_is_seen_replayed_exported_and_shared(page: Page, server: 
 
 
 def test_from_a_call_that_leaked_to_a_case_that_is_green(page: Page, tmp_path: Path) -> None:
-    """A person's path: the configuration looks for no format, so a call reaches the client as prose. The page shows the bytes and
-    a replay that finds the call; the case made of it is red with this configuration and green with the mended one."""
+    """A person's path: the configuration looks for no format, so a call reaches the client as prose. The page shows the bytes
+    and a replay that finds the call; the case made of it is red with this configuration and green with the mended one."""
     with LeakingUpstream() as upstream:
+        rule = {"match": "*", "use": f"leaking/{MODEL}", "format": "standard"}
         config = {
             "upstreams": {"leaking": {"base_url": upstream.url}},
-            "models": [{"match": "*", "use": f"leaking/{MODEL}", "format": "standard"}],
+            "models": [rule],
             "state_dir": str(tmp_path / "state"),
         }
         with serving(tmp_path, config=config) as server:
@@ -140,7 +141,7 @@ def test_from_a_call_that_leaked_to_a_case_that_is_green(page: Page, tmp_path: P
             saved.value.save_as(tmp_path / "leak.toml")
         red = athena(tmp_path, "replay", "leak.toml", "--route", "--config", "athena.yml")
         assert (red.code, red.err) == (1, ""), red.out
-        del config["models"][0]["format"]  # type: ignore[attr-defined]
+        del rule["format"]
         (tmp_path / "athena.yml").write_text(json.dumps(config))
         green = athena(tmp_path, "replay", "leak.toml", "--route", "--config", "athena.yml")
         assert (green.code, green.err) == (0, ""), green.out
