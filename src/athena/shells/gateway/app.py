@@ -203,7 +203,7 @@ class Gateway:
     def inspector(self) -> InspectApi | None:
         """What answers below /inspect/api; None where nothing is recorded, or the inspector is switched off."""
         recorder = self._recorder
-        if recorder is None or recorder.mode == "off" or not recorder.settings.inspector:
+        if recorder is None or not recorder.has_inspector:
             return None
         if self._inspect is None:
             token = inspector_token(Path(self.config.state_dir).expanduser())

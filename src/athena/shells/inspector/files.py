@@ -16,7 +16,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""The page's Content-Security-Policy. It has no exceptions: text can not become markup or code even by a mistake of ours."""
+"""The page's Content-Security-Policy. It has no exceptions: text cannot become markup or code even by a mistake of ours."""
 INDEX = "index.html"
 MODULES = (
     "dom.js",

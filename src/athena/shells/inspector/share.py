@@ -49,7 +49,7 @@ def _script() -> str:
         source = _EXPORT.sub("", _IMPORT.sub("", read_page_file(name)))
         for found in _NAME.findall(source):
             if found in seen:
-                raise ValueError(f"{found} is a name of both {seen[found]} and {name}: they can not be joined to one script")
+                raise ValueError(f"{found} is a name of both {seen[found]} and {name}: they cannot be joined to one script")
             seen[found] = name
         if "</script" in source or "<!--" in source:
             raise ValueError(f"{name} holds what would end the script")

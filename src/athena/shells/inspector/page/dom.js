@@ -14,7 +14,7 @@ function visible(character) {
   return "‹U+" + code.toString(16).toUpperCase().padStart(4, "0") + "›";
 }
 
-/** Text as it may be shown: what can not be seen is made visible, and what is longer than `limit` is cut. */
+/** Text as it may be shown: what cannot be seen is made visible, and what is longer than `limit` is cut. */
 export function clean(text, limit = 200000) {
   const whole = String(text);
   const cut = whole.length > limit ? whole.slice(0, limit) + "…" : whole;

@@ -179,7 +179,7 @@ function shownText(text) {
   return `"${text.replaceAll("\n", "\\n").replaceAll("\r", "\\r")}"`;
 }
 
-/** A read or write without what repeats in every record of a stream; null where that can not be told, so that bytes are shown. */
+/** A read or write without what repeats in every record of a stream; null where that cannot be told, so that bytes are shown. */
 export function essential(text) {
   if (!/^(?:data|event|:)/.test(text.trimStart().slice(0, 6))) return null;
   const lines = [];
