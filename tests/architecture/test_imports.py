@@ -62,15 +62,16 @@ SHELLS: dict[str, set[str]] = {
     "shells.logs": {"shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
+    "shells.inspector": {"recording"},
     "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files"},
     "shells.gateway": {
-        "__version__", "calls", "dialects", "errors", "exchange", "model", "opaque", "profiles", "recording", "serving", "wire", "shells.config",
-        "shells.envelope_key", "shells.logs", "shells.machine", "shells.own_files", "shells.recorder", "shells.stream_mask",
-        "shells.upstream",
+        "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording", "serving",
+        "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine", "shells.own_files",
+        "shells.recorder", "shells.stream_mask", "shells.upstream",
     },
     "shells.server": {
         "dialects", "errors", "formats", "serving", "shells.config", "shells.demo", "shells.demo_server",
-        "shells.envelope_key", "shells.gateway", "shells.logs", "shells.machine",
+        "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
     "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},
@@ -81,8 +82,8 @@ SHELLS: dict[str, set[str]] = {
     "shells.cli": {
         "__version__", "batch", "errors", "formats", "model", "parsing", "profiles", "recording", "serving",
         "shells.agent_run", "shells.agents",
-        "shells.config", "shells.daemon", "shells.demo_server", "shells.own_files", "shells.recorder", "shells.server",
-        "shells.templates", "shells.temporary_gateway",
+        "shells.config", "shells.daemon", "shells.demo_server", "shells.inspector", "shells.own_files", "shells.recorder",
+        "shells.server", "shells.templates", "shells.temporary_gateway",
     },
     "transport": {
         "calls", "dialects", "errors", "exchange", "model", "opaque", "serving", "wire", "shells.config",

@@ -61,7 +61,7 @@ def _parsed(case: dict[str, Any], pieces: tuple[str, ...]) -> Any:
 def _agrees(case: dict[str, Any], pieces: tuple[str, ...]) -> bool:
     found, expected, match = _parsed(case, pieces), case["expect"], case.get("match") or {}
     calls = [(call.name, json.loads(call.arguments)) for call in found.calls]
-    # Numbers are equal however they are written; a truth value is no number.
+    # Numbers are equal however they are written; a truth value is not a number.
     wanted = [(call["name"], call["arguments"]) for call in expected["tool_calls"]]
     if not _same(calls, wanted):
         return False

@@ -24,7 +24,7 @@ import numpy
 WIDTH = 256
 SIZE = 4000
 NOISE = 1.5
-"""Standard deviation of the logits of pairs that nobody asked for."""
+"""Standard deviation of the logits of pairs that were not asked for."""
 
 
 def main(command: str, source: str, *rest: str) -> None:

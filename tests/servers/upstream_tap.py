@@ -110,7 +110,7 @@ class UpstreamTap:
 
 
 def value_of(arguments: str) -> Any:
-    """Arguments as a value; text that is no JSON stays text."""
+    """Arguments as a value; text that is not JSON stays text."""
     try:
         return json.loads(arguments)
     except json.JSONDecodeError:

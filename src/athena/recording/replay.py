@@ -152,7 +152,7 @@ def replay(recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequ
 
 
 def changed(changes: Changes, targets: Sequence[Target]) -> tuple[Target, ...]:
-    """The targets with what is to be different. Raises UsageError for names that nobody knows."""
+    """The targets with what is to be different. Raises UsageError for unknown names."""
     return tuple(
         msgspec.structs.replace(
             target,

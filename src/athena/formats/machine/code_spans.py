@@ -112,7 +112,7 @@ class CodeSpans:
 
     @property
     def in_fence(self) -> bool:
-        """Inside a fence of which nobody knows whether it closes?"""
+        """Inside a fence that may or may not close?"""
         return bool(self._fence) and self._closes is None
 
     def may_close(self, text: str) -> bool:

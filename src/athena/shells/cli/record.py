@@ -120,8 +120,15 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 @click.argument("names", metavar="[ID]...", nargs=-1)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 @click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
+@click.option("--html", "as_html", is_flag=True, help="Write one page that shows one exchange as the inspector does.")
 def export(
-    config_file: str | None, names: tuple[str, ...], output: Path | None, keep_text: bool, url: str, **wanted: Any
+    config_file: str | None,
+    names: tuple[str, ...],
+    output: Path | None,
+    keep_text: bool,
+    as_html: bool,
+    url: str,
+    **wanted: Any,
 ) -> int:
     """Write exchanges as *.athena: one self-contained text, redacted unless --keep-text is given.
 
@@ -132,17 +139,19 @@ def export(
     Examples:
       athena record export req_5f0a -o report.athena
       athena record export --session 7f3a --keep-text > session.athena
+      athena record export req_5f0a --html -o report.html
     """
     from athena.recording.redact import redacted
 
     chosen = _chosen(config_file, url, names, wanted)
-    _write(output, (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen))
+    made = (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen)
+    (_write_page if as_html else _write)(output, made)
     return 0
 
 
 @record.command("import")
 @config_option
-@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
     """Put exchanges of *.athena files into the archive on disk, to list and show them there.
 
@@ -161,7 +170,7 @@ def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
 
 
 @record.command()
-@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 def redact(files: tuple[Path, ...], output: Path | None) -> int:
     """Redact *.athena files that were exported with --keep-text.
@@ -280,16 +289,34 @@ def _read(path: Path) -> list[Recording]:
 
 
 def _write(output: Path | None, recordings: Iterator[Recording]) -> None:
-    import os
-
     from athena.recording import file
-    from athena.shells.own_files import open_own
 
-    parts: list[bytes] = []
+    _save(output, [file.encode(recording) for recording in _noted(recordings)])
+
+
+def _write_page(output: Path | None, recordings: Iterator[Recording]) -> None:
+    from athena.recording.show import view_of
+    from athena.shells.inspector import shared_page
+
+    pages = [shared_page(view_of(recording)).encode() for recording in _noted(recordings)]
+    if len(pages) > 1:
+        raise click.UsageError(f"a page shows one exchange and {len(pages)} are meant; name one by its id")
+    _save(output, pages)
+
+
+def _noted(recordings: Iterator[Recording]) -> Iterator[Recording]:
+    """The same, and what has to be said about each is said."""
     for recording in recordings:
         for note in recording.header.notes:
             click.echo(f"athena: {recording.header.id}: {note}", err=True)
-        parts.append(file.encode(recording))
+        yield recording
+
+
+def _save(output: Path | None, parts: list[bytes]) -> None:
+    import os
+
+    from athena.shells.own_files import open_own
+
     if not parts:
         raise AthenaError("no such exchange", code="no_recordings")
     if output is None:

@@ -23,7 +23,7 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 
 
 @click.command()
-@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--client", type=click.Choice(DIALECTS), help="Answer in this dialect instead of the client's own.")
 @click.option("--format", "format_id", metavar="NAME", help="Look for this text format; off: for none.")
 @click.option("--repair", type=click.Choice(_REPAIRS), help="Mend arguments at this level.")
@@ -165,8 +165,8 @@ def _run_case(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
 
     from athena.recording.cases import read_case, run_case
 
-    case = read_case(path.read_text(encoding="utf-8"))
     (recording,) = _recordings(path)
+    case = read_case(path.read_text(encoding="utf-8"))
     found = run_case(case, changes, _asked(router, recording))
     if as_json:
         click.echo(

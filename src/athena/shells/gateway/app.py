@@ -59,6 +59,7 @@ from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.inspect_api import PREFIX as INSPECT
 from athena.shells.gateway.inspect_api import InspectApi
+from athena.shells.gateway.inspect_page import is_page, serve_page
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.model_lists import ModelLists
@@ -202,7 +203,7 @@ class Gateway:
     def inspector(self) -> InspectApi | None:
         """What answers below /inspect/api; None where nothing is recorded, or the inspector is switched off."""
         recorder = self._recorder
-        if recorder is None or recorder.mode == "off" or not recorder.settings.inspector:
+        if recorder is None or not recorder.has_inspector:
             return None
         if self._inspect is None:
             token = inspector_token(Path(self.config.state_dir).expanduser())
@@ -325,6 +326,9 @@ class Gateway:
                 return
             if path.startswith(INSPECT + "/") and self.inspector is not None:
                 await self.inspector.serve(client)
+                return
+            if is_page(path):
+                serve_page(client, self.inspector)
                 return
             if asks_for_socket(client.method, client.headers):
                 raise socket_refused()

@@ -55,7 +55,8 @@ class InspectApi:
     ) -> None:
         """`is_key` knows the gateway's keys; `up` says which upstreams are up."""
         self.recorder = recorder
-        self._token = token
+        self.token = token
+        """Opens the inspector; `athena serve` prints it."""
         self._is_key = is_key
         self._up = up
         self._closing = asyncio.Event()
@@ -86,7 +87,7 @@ class InspectApi:
     def may_enter(self, headers: Mapping[str, str], query: str) -> bool:
         """Does whoever asks show the token, or a gateway key?"""
         shown = credential(headers, "") or _values(query).get("token", "")
-        return bool(shown) and (hmac.compare_digest(shown.encode(), self._token.encode()) or self._is_key(shown))
+        return bool(shown) and (hmac.compare_digest(shown.encode(), self.token.encode()) or self._is_key(shown))
 
     async def _answer(self, client: Client) -> None:
         parts = [unquote(part) for part in client.path.removeprefix(PREFIX).split("/") if part]

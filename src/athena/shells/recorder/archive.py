@@ -250,7 +250,7 @@ class Archive:
     # -- reading -------------------------------------------------------------------------------------------------------------
 
     def rows(self, wanted: Filter, limit: int = 100, cursor: float | None = None) -> tuple[list[Row], float | None]:
-        """The newest that are meant, and where to go on when there may be more."""
+        """The newest that are meant, and the cursor of the next page when there may be more."""
         conditions, values = ["1"], []  # type: list[str], list[object]
         if wanted.session:
             conditions.append("session = ?")

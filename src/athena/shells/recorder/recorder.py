@@ -81,6 +81,12 @@ class Recorder:
             self._loop.call_soon(self._tell_live, tap)
         return tap
 
+    @property
+    def has_inspector(self) -> bool:
+        """Is the inspector served? Where nothing is recorded it would have nothing to show."""
+        settings = self.settings
+        return self.mode != "off" and settings.inspector
+
     def _is_wanted(self, record: Record) -> bool:
         settings = self.settings
         return any(fnmatchcase(record.key, pattern) for pattern in settings.keys) and any(
@@ -156,7 +162,7 @@ class Recorder:
         return sorted(rows, key=lambda row: row.at, reverse=True)
 
     async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[Row], float | None]:
-        """The newest finished exchanges that are meant, and where to go on when there may be more."""
+        """The newest finished exchanges that are meant, and the cursor of the next page when there may be more."""
         if self._writer is None:
             return self._ring.rows(wanted, limit, cursor)
         return await self._archived(lambda archive: archive.rows(wanted, limit, cursor))

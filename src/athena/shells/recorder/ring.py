@@ -83,7 +83,7 @@ class Ring:
         return len(self._kept)
 
     def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[Row], float | None]:
-        """The newest that are meant, and where to go on when there may be more."""
+        """The newest that are meant, and the cursor of the next page when there may be more."""
         found = [row for kept in reversed(self._kept.values()) if wanted.holds(row := kept.row())]
         found = [row for row in found if cursor is None or row.at < cursor]
         found.sort(key=lambda row: row.at, reverse=True)
