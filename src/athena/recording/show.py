@@ -61,7 +61,7 @@ def row_of(recording: Recording, size: int = 0) -> Row:
     """The exchange in a list."""
     header, record = recording.header, recording.outcome.record
     known = {name: record[name] for name in Row.__struct_fields__ if name in record and name in Record.__struct_fields__}
-    known.pop("id", None)
+    known["path"] = recording.request.path
     return Row(
         id=header.id,
         at=header.at,
@@ -70,7 +70,6 @@ def row_of(recording: Recording, size: int = 0) -> Row:
         session=header.session,
         agent=header.agent,
         parent=header.parent,
-        path=recording.request.path,
         size=size,
         redacted=header.redacted,
         **known,
