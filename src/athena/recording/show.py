@@ -76,29 +76,6 @@ def row_of(recording: Recording, size: int = 0) -> Row:
     )
 
 
-def live_row(record: Record, at: float, status: int, path: str, program: str, session: str) -> Row:
-    """A request in flight in the same list."""
-    return Row(
-        id=record.request_id,
-        at=at,
-        state="live",
-        verdict="live",
-        program=program,
-        session=session,
-        key=record.key,
-        dialect=record.dialect,
-        path=path,
-        model=record.model,
-        upstream=record.upstream,
-        upstream_model=record.upstream_model,
-        upstream_dialect=record.upstream_dialect,
-        stream=record.stream,
-        status=status,
-        attempts=record.attempts,
-        calls=record.calls,
-    )
-
-
 def verdict_of(record: Mapping[str, object]) -> Word:
     """The one word to colour an exchange by."""
     outcome = record.get("outcome", "")
