@@ -62,12 +62,12 @@ SHELLS: dict[str, set[str]] = {
     "shells.logs": {"shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
-    "shells.inspector": {"recording"},
+    "shells.inspector": {"dialects", "formats", "recording", "shells.config"},
     "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files"},
     "shells.gateway": {
-        "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording", "serving",
-        "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine", "shells.own_files",
-        "shells.recorder", "shells.stream_mask", "shells.upstream",
+        "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording",
+        "serving", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine",
+        "shells.own_files", "shells.recorder", "shells.stream_mask", "shells.upstream",
     },
     "shells.server": {
         "dialects", "errors", "formats", "serving", "shells.config", "shells.demo", "shells.demo_server",

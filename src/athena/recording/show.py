@@ -61,7 +61,7 @@ def row_of(recording: Recording, size: int = 0) -> Row:
     """The exchange in a list."""
     header, record = recording.header, recording.outcome.record
     known = {name: record[name] for name in Row.__struct_fields__ if name in record and name in Record.__struct_fields__}
-    known.pop("id", None)
+    known["path"] = recording.request.path
     return Row(
         id=header.id,
         at=header.at,
@@ -70,33 +70,9 @@ def row_of(recording: Recording, size: int = 0) -> Row:
         session=header.session,
         agent=header.agent,
         parent=header.parent,
-        path=recording.request.path,
         size=size,
         redacted=header.redacted,
         **known,
-    )
-
-
-def live_row(record: Record, at: float, status: int, path: str, program: str, session: str) -> Row:
-    """A request in flight in the same list."""
-    return Row(
-        id=record.request_id,
-        at=at,
-        state="live",
-        verdict="live",
-        program=program,
-        session=session,
-        key=record.key,
-        dialect=record.dialect,
-        path=path,
-        model=record.model,
-        upstream=record.upstream,
-        upstream_model=record.upstream_model,
-        upstream_dialect=record.upstream_dialect,
-        stream=record.stream,
-        status=status,
-        attempts=record.attempts,
-        calls=record.calls,
     )
 
 

@@ -65,7 +65,7 @@ def replay(
     Examples:
       athena replay report.athena
       athena replay report.athena --format hermes --chunks 7
-      athena replay --case report.athena > tests/cases/exchanges/leak.toml
+      athena replay --case report.athena > leak.toml
       athena replay --serve session.athena --port 9000
     """
     changes = _changes(client, format_id, repair, policy, chunks)

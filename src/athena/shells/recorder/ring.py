@@ -123,7 +123,6 @@ def row_of_tap(tap: RecordingTap, name: str, *, live: bool) -> Row:
         session=whose.session,
         agent=whose.agent,
         parent=whose.parent,
-        path=asked.path if asked is not None else "",
         size=tap.size,
         **known,
     )
