@@ -198,5 +198,5 @@ def as_bytes(body: Body) -> bytes:
 
 
 def as_object(body: Body) -> Mapping[str, Any]:
-    """A body as its value. Raises InvalidRequest for text that is no JSON object."""
+    """A body as its value. Raises InvalidRequest where the text is not a JSON object."""
     return decode_json_object(as_bytes(body)) if isinstance(body, bytes | str) else body
