@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import re
 import socket
 import struct
 import termios
@@ -19,12 +18,12 @@ import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
+from support.fault_scripts import FAULTS
 from support.patience import PATIENCE
-from support.upstream_speech import CONTROL, Speech
+from support.upstream_talk import Asked, Talk, addressed
 
 
 class Visit(msgspec.Struct):
@@ -61,8 +60,8 @@ class Visit(msgspec.Struct):
         return self._last_taken
 
 
-class Talk:
-    """One request and the connection to answer it on."""
+class SocketTalk(Talk):
+    """The answer goes over a connection."""
 
     def __init__(
         self,
@@ -72,113 +71,42 @@ class Talk:
         writer: asyncio.StreamWriter,
         notify: Callable[[], None],
     ) -> None:
-        self.visit = visit
+        super().__init__(Asked(visit.dialect, visit.model, visit.stream, visit.headers, visit.body), number)
+        self._visit = visit
+        self._reader = reader
+        self._writer = writer
         self._notify = notify
-        self.number = number
-        """How many requests for this very model came before."""
-        self.stream = visit.stream
-        self.dialect = visit.dialect
-        self.reader = reader
-        self.writer = writer
-        self.keep = False
-        self._chunked = False
-
-    @property
-    def speech(self) -> Speech:
-        """The control answer."""
-        return CONTROL[self.dialect]
-
-    @property
-    def kind(self) -> str:
-        return "text/event-stream" if self.stream else "application/json"
 
     async def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
-        self.writer.write(data)
-        self.visit.sent += len(data)
-        await self.writer.drain()
+        self._writer.write(data)
+        self._visit.sent += len(data)
+        await self._writer.drain()
 
-    def head_bytes(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> bytes:
-        """A status line and headers; a chunked body follows unless told otherwise."""
-        lines = [f"HTTP/1.1 {status}"]
-        if kind != "":
-            lines.append(f"content-type: {kind or self.kind}")
-        if chunked:
-            lines.append("transfer-encoding: chunked")
-        self._chunked = chunked
-        return "\r\n".join([*lines, *headers]).encode("latin-1") + b"\r\n\r\n"
-
-    def body_bytes(self, piece: bytes) -> bytes:
-        """A piece of the body, as a chunk where the body is chunked."""
-        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
-
-    async def head(self, status: str = "200 OK", *headers: str, kind: str | None = None, chunked: bool = True) -> None:
-        """A status line and headers, written."""
-        await self.raw(self.head_bytes(status, *headers, kind=kind, chunked=chunked))
-
-    async def send(self, *pieces: bytes) -> None:
-        """Body bytes, each piece a chunk and a write of its own."""
-        for piece in pieces:
-            await self.raw(self.body_bytes(piece))
-
-    async def at_once(self, *pieces: bytes, head: bool = True, end: bool = False) -> None:
-        """A head, body bytes and perhaps the end in a single write: no limit can end between them, however slow the machine."""
-        data = (self.head_bytes() if head else b"") + b"".join(map(self.body_bytes, pieces))
-        if end:
-            data += b"0\r\n\r\n"
-            self.keep = True
-        await self.raw(data)
-
-    async def end(self) -> None:
-        """The body ends well, the connection can be used again."""
-        if self._chunked:
-            await self.raw(b"0\r\n\r\n")
-            self.keep = True
-
-    async def whole(self, body: bytes, status: str = "200 OK", *headers: str, kind: str = "application/json") -> None:
-        """A complete answer with its length."""
-        await self.head(status, f"content-length: {len(body)}", *headers, kind=kind, chunked=False)
-        await self.raw(body)
-        self.keep = True
-
-    async def control(self, *headers: str) -> None:
-        """The healthy answer."""
-        await self.say(self.speech.frames, self.speech.whole, *headers)
-
-    async def say(self, frames: tuple[bytes, ...] | list[bytes], whole: bytes, *headers: str) -> None:
-        """A healthy answer with these frames, or this body."""
-        if self.stream:
-            await self.head("200 OK", *headers)
-            await self.send(*frames)
-            await self.end()
-        else:
-            await self.whole(whole, "200 OK", *headers)
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     def reset(self) -> None:
         """End the connection with a RST."""
-        sock: socket.socket = self.writer.get_extra_info("socket")
+        sock: socket.socket = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        self._writer.transport.abort()
 
     def wait_for_test(self) -> None:
-        """Let the test know that nothing more comes by itself."""
-        self.visit.waits = True
+        self._visit.waits = True
         self._notify()
 
     async def until_told(self) -> None:
-        """Wait for the test."""
         self.wait_for_test()
         async with asyncio.timeout(PATIENCE):
-            await self.visit.told.wait()
+            await self._visit.told.wait()
 
     async def hold(self) -> None:
-        """Keep the connection open until the client ends it."""
         self.wait_for_test()
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(PATIENCE):
-                while await self.reader.read(65536):
+                while await self._reader.read(65536):
                     pass
-        self.visit.gone_at = time.monotonic()
+        self._visit.gone_at = time.monotonic()
 
 
 class FaultyUpstream:
@@ -278,14 +206,12 @@ class FaultyUpstream:
             self._notify()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int) -> bool:
-        from support.fault_scripts import FAULTS
-
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         line, *rest = head.split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest) if name}
         body = json.loads(await reader.readexactly(int(headers.get("content-length") or 0)) or b"{}")
         path = line.split(" ")[1]
-        known = _addressed(path, body)
+        known = addressed(path, body)
         if known is None:
             self.canary += 1
             writer.write(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n")
@@ -296,7 +222,7 @@ class FaultyUpstream:
         self.visits.append(visit)
         self._by_model.setdefault(model, []).append(visit)
         self._notify()
-        talk = Talk(visit, number, reader, writer, self._notify)
+        talk = SocketTalk(visit, number, reader, writer, self._notify)
         try:
             await (self.scripts.get(model) or FAULTS[model.partition(".")[0]])(talk)
         except ConnectionError:
@@ -305,17 +231,3 @@ class FaultyUpstream:
         finally:
             self._notify()
         return talk.keep
-
-
-def _addressed(path: str, body: dict[str, Any]) -> tuple[str, str, bool] | None:
-    """Dialect, model and mode of a request; None for a path nobody should ask for."""
-    bare = path.partition("?")[0]
-    for suffix, dialect in (
-        ("/v1/chat/completions", "openai_chat"),
-        ("/v1/messages", "anthropic_messages"),
-        ("/v1/responses", "openai_responses"),
-    ):
-        if bare == suffix:
-            return dialect, str(body["model"]), bool(body.get("stream"))
-    found = re.fullmatch(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent)", bare)
-    return ("gemini", unquote(found[1]), found[2].startswith("stream")) if found else None
