@@ -23,11 +23,10 @@ from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
 from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.response import PORTION
-from athena.wire.fields import decode_json_object
 from support.fault_judge import Answer, request_body
 from support.fault_scripts import FAULTS
 from support.serving_values import House
-from support.upstream_talk import Asked, Talk, addressed
+from support.upstream_talk import Asked, Talk
 
 _UPSTREAM_SPEAKS = (State.SENDING, State.READING)
 _MOST_LOOKS = 1000
@@ -137,13 +136,11 @@ class _Drive:
 
     def _send(self, request: Send) -> None:
         serving = self._serving
-        body = decode_json_object(request.body)
-        known = addressed(request.path, body)
-        assert known is not None, f"nobody should ask for {request.path}"
-        dialect, model, stream = known
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in request.headers}
-        talk = SaidTalk(Asked(dialect, model, stream, headers, body), self._visits[model])
-        self._visits[model] += 1
+        asked = Asked("POST", request.path, headers, request.body)
+        assert asked.dialect, f"nobody should ask for {request.path}"
+        talk = SaidTalk(asked, self._visits[asked.model])
+        self._visits[asked.model] += 1
         self._framing = ResponseFraming(
             max_head_bytes=self._settings.max_head_bytes, max_fields=self._settings.max_header_fields
         )
@@ -151,7 +148,7 @@ class _Drive:
         self._first_byte_at = self.now + request.target.timeouts.first_byte
         self._total_at = self.now + request.target.timeouts.total
         serving.sending(self.now)
-        script = cast("Coroutine[Said, None, None]", FAULTS[model.partition(".")[0]](talk))
+        script = cast("Coroutine[Said, None, None]", FAULTS[asked.model.partition(".")[0]](talk))
         try:
             while serving.state in _UPSTREAM_SPEAKS:
                 try:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
-
 from support.upstream_speech import CONTROL, Speech
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request as an upstream sees it."""
+class Asked:
+    """A request as an upstream sees it. Dialect and model are empty where the path is none of those that answer."""
 
-    dialect: str
-    model: str
-    stream: bool
-    headers: dict[str, str]
-    body: dict[str, Any]
+    def __init__(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> None:
+        self.method, self.path, self.headers, self.raw = method, path, headers, raw
+        self.body: Any = json.loads(raw) if raw else None
+        self.dialect, self.model, self.stream = _addressed(path, self.body)
 
 
-def addressed(path: str, body: dict[str, Any]) -> tuple[str, str, bool] | None:
-    """Dialect, model and mode of a request; None for a path nobody should ask for."""
+def _addressed(path: str, body: Any) -> tuple[str, str, bool]:
     bare = path.partition("?")[0]
     for suffix, dialect in (
         ("/v1/chat/completions", "openai_chat"),
@@ -33,13 +30,14 @@ def addressed(path: str, body: dict[str, Any]) -> tuple[str, str, bool] | None:
         if bare == suffix:
             return dialect, str(body["model"]), bool(body.get("stream"))
     found = re.fullmatch(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent)", bare)
-    return ("gemini", unquote(found[1]), found[2].startswith("stream")) if found else None
+    return ("gemini", unquote(found[1]), found[2].startswith("stream")) if found else ("", "", False)
 
 
 class Talk(ABC):
     """One request and the connection to answer it on. When a script returns, its connection ends unless `keep` is set."""
 
     def __init__(self, asked: Asked, number: int) -> None:
+        self.method, self.path, self.raw_body = asked.method, asked.path, asked.raw
         self.model, self.dialect, self.stream = asked.model, asked.dialect, asked.stream
         self.headers, self.body = asked.headers, asked.body
         self.number = number

@@ -16,7 +16,8 @@ import trio
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import AsyncClients
-from support.faulty_upstream import FaultyUpstream, Visit
+from support.faulty_upstream import FaultyUpstream
+from support.scripted_upstream import Visit
 from support.sdk_streams import open_async_stream, open_stream, text_in
 from support.sdks import Clients
 from support.transport_clients import async_sdk_clients, sdk_clients, settings_for
