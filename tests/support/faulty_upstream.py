@@ -31,8 +31,8 @@ class FaultyUpstream(ScriptedUpstream):
         return self.wait_for(lambda: bool(self.of(model)) and self.of(model)[-1].waits)
 
     async def answer(self, talk: Talk) -> None:
-        if not talk.dialect:
-            self.canary += 1
-            await talk.whole(b"", "404 X")
-            return
         await (self.scripts.get(talk.model) or FAULTS[talk.model.partition(".")[0]])(talk)
+
+    async def answer_elsewhere(self, talk: Talk) -> None:
+        self.canary += 1
+        await super().answer_elsewhere(talk)

@@ -38,7 +38,10 @@ class PlainUpstream(ScriptedUpstream):
         return [visit for visit in self.visits if visit.path.partition("?")[0] == path]
 
     async def answer(self, talk: Talk) -> None:
-        reply = self.table.get(talk.path.partition("?")[0], _NOT_FOUND)
+        reply = self.table.get(talk.path.partition("?")[0])
+        if reply is None:
+            await super().answer_elsewhere(talk)
+            return
         pieces = reply.pieces or (reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode(),)
         length = sum(map(len, pieces)) + (100 if reply.cut else 0)
         headers = {"content-type": reply.kind, "content-length": str(length), **reply.headers}
@@ -46,5 +49,4 @@ class PlainUpstream(ScriptedUpstream):
         await talk.send(*pieces)
         talk.keep = not reply.cut
 
-
-_NOT_FOUND = Reply({"error": {"message": "Not Found", "type": "invalid_request_error"}}, 404)
+    answer_elsewhere = answer

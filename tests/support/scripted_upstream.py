@@ -130,7 +130,11 @@ class ScriptedUpstream(ABC):
 
     @abstractmethod
     async def answer(self, talk: Talk) -> None:
-        """The script of one request."""
+        """The script of one request to a path that answers."""
+
+    async def answer_elsewhere(self, talk: Talk) -> None:
+        """The script of one request to any other path, such as the list of models."""
+        await talk.whole(b'{"error": {"message": "Not Found", "type": "invalid_request_error"}}', "404 Not Found")
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -221,7 +225,7 @@ class ScriptedUpstream(ABC):
         self.visits.append(visit)
         self._notify()
         try:
-            await self.answer(talk)
+            await (self.answer(talk) if asked.dialect else self.answer_elsewhere(talk))
         except ConnectionError:
             visit.gone_at = time.monotonic()
             raise
