@@ -60,7 +60,7 @@ def test_the_python_sdk_request(stage: Stage) -> None:
             automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
         ),
     )
-    _, body = stage.requests[-1]
+    body = stage.bodies[-1]
     request = decode(body)
     image = request.turns[0].parts[0]
     assert isinstance(image, Image)

@@ -8,18 +8,13 @@ from support.upstream_talk import Talk
 
 
 class EchoingUpstream(ScriptedUpstream):
-    """Speaks Chat, whole and streamed; with `piece` the stream is written in pieces of so many bytes, each on its own.
+    """Speaks Chat, whole and streamed; with `piece` the stream is written in pieces of so many bytes, each on its own."""
 
-    `url` is its base address with /v1.
-    """
+    base_path = "/v1"
 
     def __init__(self, piece: int = 0) -> None:
         super().__init__()
         self._piece = piece
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/v1"
 
     @property
     def asked(self) -> list[Visit]:

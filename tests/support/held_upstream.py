@@ -8,16 +8,14 @@ from support.upstream_talk import Talk
 
 
 class HeldUpstream(ScriptedUpstream):
-    """Every stream says "one" at once; `say` adds words to all; `finish` ends them well. `url` has /v1."""
+    """Every stream says "one" at once; `say` adds words to all; `finish` ends them well."""
+
+    base_path = "/v1"
 
     def __init__(self) -> None:
         super().__init__()
         self.opened = 0
         self._open: set[Talk] = set()
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/v1"
 
     @property
     def open_streams(self) -> int:

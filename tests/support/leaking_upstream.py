@@ -45,15 +45,13 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class LeakingUpstream(ScriptedUpstream):
-    """`url` is its base address with /v1."""
+    """One model for all clients of a test."""
+
+    base_path = "/v1"
 
     def __init__(self) -> None:
         super().__init__()
         self.turns: list[Turn] = []
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/v1"
 
     async def answer(self, talk: Talk) -> None:
         turn = _turn(talk.body)

@@ -45,17 +45,15 @@ _REFUSAL = {
 
 
 class ScriptedAgentUpstream(ScriptedUpstream):
-    """`url` is its base address with /v1."""
+    """One model for all clients of a test."""
+
+    base_path = "/v1"
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[dict[str, Any]] = []
         self.cut: set[str] = set()
         """The files whose reading was cut off once."""
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/v1"
 
     async def answer(self, talk: Talk) -> None:
         body = talk.body

@@ -116,6 +116,9 @@ class SocketTalk(Talk):
 class ScriptedUpstream(ABC):
     """Use as a context manager; serves from a thread of its own."""
 
+    base_path = ""
+    """Where `url` leads; clients of OpenAI's dialects want "/v1" there."""
+
     def __init__(self) -> None:
         self.visits: list[Visit] = []
         self._by_model: dict[str, list[Visit]] = {}
@@ -147,8 +150,12 @@ class ScriptedUpstream(ABC):
 
     @property
     def url(self) -> str:
-        """Its address, without a path."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}{self.base_path}"
+
+    @property
+    def bodies(self) -> list[Any]:
+        """What was sent in every request that came."""
+        return [visit.body for visit in self.visits]
 
     def forget(self) -> None:
         """All visits so far: they keep the bodies that came."""
