@@ -19,7 +19,18 @@ SUITES = {
     "all": "benchmarks.gateway.everything",
 }
 """Take options and end with an exit code."""
-SMALL = ("translator", "formats", "echo", "peer_parsers", "prompted", "startup", "upstream_client", "transport", "memory")
+SMALL = (
+    "translator",
+    "formats",
+    "echo",
+    "peer_parsers",
+    "prompted",
+    "startup",
+    "upstream_client",
+    "transport",
+    "memory",
+    "inspector",
+)
 """Print and end; all of them run when nothing is named."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from athena.calls.choice import ChoiceGuard
 from athena.calls.pairing import Pairing
 from athena.dialects import get_dialect
 from athena.dialects.base import (
@@ -21,6 +22,7 @@ from athena.dialects.base import (
     EncodeContext,
     StreamDecoder,
 )
+from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import Error, Event, TextDelta, is_failure, is_terminal
 from athena.model.limits import DEFAULT_LIMITS, Limits
@@ -113,7 +115,11 @@ class AnswerPath:
         self.prompted = _prompted_stage(request, route, options, prepared, correction)
         # The model knows the tools by the names it was given; `restore` turns them back.
         declared = prepared.request.tools if prepared is not None else request.tools
-        reads_text = route.format is not None and route.prompted is None and bool(request.tools)
+        self._choice = ChoiceGuard.of(request) if route.prompted is None else None
+        """Prompted tools keep the choice by themselves."""
+        forbidden = request.tool_choice is not None and request.tool_choice.mode == "none"
+        # Where calls are forbidden, their markup is text.
+        reads_text = route.format is not None and route.prompted is None and bool(request.tools) and not forbidden
         self.formats: FormatStage | None = (
             _format_stage(request, route.format, declared, options, prepared)
             if reads_text and route.format is not None
@@ -126,6 +132,7 @@ class AnswerPath:
             and self._restore.idle
             and self.formats is None
             and self.prompted is None
+            and self._choice is None
             and upstream_stream == request.stream
             and not options.array
             and not (request.stream and client.usage_on_request and not request.include_usage)
@@ -144,6 +151,8 @@ class AnswerPath:
             accepted=self._accepted,
             junk=self._junk,
             losses=None if clean else self._losses,
+            max_output=(prepared.request if prepared is not None else request).max_output,
+            mend=None if clean or not _mends(route) else ArgumentMender,
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -200,7 +209,7 @@ class AnswerPath:
             events = self.formats.feed(events)
         elif self.prompted is not None:
             events = self.prompted.feed(events, now)
-        return self._write(self._restore.feed(events))
+        return self._write(self._chosen(self._restore.feed(events)))
 
     def close(self) -> tuple[list[Event], bytes]:
         """Tell the stages that the upstream's body ended, and return what they still held back."""
@@ -231,7 +240,18 @@ class AnswerPath:
             events = self.formats.feed(events)
         elif self.prompted is not None:
             events = self.prompted.feed(events)
-        return self._restore.feed(events)
+        return self._chosen(self._restore.feed(events))
+
+    def _chosen(self, events: list[Event]) -> list[Event]:
+        """As far as the answer keeps the request's tool choice."""
+        guard = self._choice
+        if guard is None or not events:
+            return events
+        before = guard.left_out
+        events = guard.feed(events)
+        if guard.left_out > before:
+            self._losses.drop("tool_calls", "the request allows one call, and the model made more")
+        return events
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
         if not events:
@@ -316,6 +336,13 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
     members = payload.strip()[1:]
     separator = b"" if members.lstrip().startswith(b"}") else b","
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
+
+
+def _mends(route: Route) -> bool:
+    """Are the slips of native arguments put right? At the levels at which those of calls in text are."""
+    if route.prompted is not None:
+        return route.prompted.repair != "off"
+    return route.format is None or route.format.policies.repair != "off"
 
 
 def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:

@@ -296,11 +296,23 @@ class Exchange:
         return "+".join(stage.formats) if stage is not None else ""
 
     @property
+    def origins(self) -> dict[int, tuple[str, str]]:
+        """The calls that text formats found, by number: in the `text` or the `reasoning`, and in which format."""
+        stage = self._path.formats if self._path is not None else None
+        return dict(stage.origins) if stage is not None else {}
+
+    @property
     def held(self) -> int:
         """Bytes and characters that wait here: for the client's head, or for their meaning."""
         waiting = sum(map(len, self._held))
         stage = self._path.formats if self._path is not None else None
         return waiting + (stage.held if stage is not None else 0)
+
+    @property
+    def undecided(self) -> int:
+        """Characters of text whose meaning is not known yet."""
+        stage = self._path.formats if self._path is not None else None
+        return stage.held if stage is not None else 0
 
     @property
     def notes(self) -> list[Error]:

@@ -117,6 +117,7 @@ def run_the_rest() -> None:
     from athena.formats.machine.detect import detect_format
     from athena.formats.machine.echo import EchoGuard, Passage
     from athena.profiles import default_profiles
+    from athena.recording.secrets import Mask
     from athena.serving.refusals import known_refusals
     from athena.shells.config.check import build
     from athena.shells.config.model import GatewayKey
@@ -133,6 +134,7 @@ def run_the_rest() -> None:
     known_refusals()
     Redactor(["not-a-secret"])
     StreamMask(["not-a-secret"])
+    Mask(["not-a-secret"])
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))
     from athena.formats.declared.build import declared_format
     from learning.invented import INVENTED

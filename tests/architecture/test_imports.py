@@ -35,6 +35,7 @@ CORE: dict[str, set[str]] = {
     "serving": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "prompted",
     },
+    "recording": {"dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "wire"},
     "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
@@ -61,13 +62,16 @@ SHELLS: dict[str, set[str]] = {
     "shells.logs": {"shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
+    "shells.inspector": {"dialects", "formats", "recording", "shells.config"},
+    "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files"},
     "shells.gateway": {
-        "calls", "dialects", "errors", "exchange", "model", "opaque", "profiles", "serving", "wire", "shells.config",
-        "shells.envelope_key", "shells.logs", "shells.machine", "shells.own_files", "shells.stream_mask", "shells.upstream",
+        "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording",
+        "serving", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine",
+        "shells.own_files", "shells.recorder", "shells.stream_mask", "shells.upstream",
     },
     "shells.server": {
         "dialects", "errors", "formats", "serving", "shells.config", "shells.demo", "shells.demo_server",
-        "shells.envelope_key", "shells.gateway", "shells.logs", "shells.machine",
+        "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
     "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},
@@ -76,14 +80,16 @@ SHELLS: dict[str, set[str]] = {
         "errors", "shells.agents", "shells.config", "shells.daemon", "shells.own_files", "shells.temporary_gateway",
     },
     "shells.cli": {
-        "__version__", "batch", "errors", "formats", "parsing", "profiles", "shells.agent_run", "shells.agents",
-        "shells.config", "shells.daemon", "shells.demo_server", "shells.server", "shells.templates",
-        "shells.temporary_gateway",
+        "__version__", "batch", "errors", "formats", "model", "parsing", "profiles", "recording", "serving",
+        "shells.agent_run", "shells.agents",
+        "shells.config", "shells.daemon", "shells.demo_server", "shells.inspector", "shells.own_files", "shells.recorder",
+        "shells.server", "shells.templates", "shells.temporary_gateway",
     },
     "transport": {
         "calls", "dialects", "errors", "exchange", "model", "opaque", "serving", "wire", "shells.config",
         "shells.envelope_key", "shells.logs",
     },
+    "testing": {"recording", "shells.recorder"},
     "asgi": {"errors", "shells.config", "shells.gateway", "shells.logs"},
     "__main__": {"shells.cli"},
     "__init__": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from athena.shells.config import hash_key
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess, GatewayThread, fault_config, running_gateway
+from support.patience import PATIENCE
 
 CLIENTS = list(DIALECTS.values())
 CLIENT_KEY = "ath_client-canary-0123456789abcdef"
@@ -273,6 +275,23 @@ def test_invalid_lines_pass_on_request_only(limited: GatewayThread, gateway: Gat
         assert shown.body.endswith(b"data: [DONE]\n\n")
         assert b"oops" not in ask_raw(gateway.port, "openai_chat", f"{name}/junk-line", stream=True).body
     assert b"oops" not in ask_raw(limited.port, "anthropic_messages", "chat/junk-line", stream=True).body
+
+
+# -- the line about a request ------------------------------------------------------------------------------------------------
+
+
+def test_the_line_of_a_failure_says_where_it_went_and_what_came_back(gateway: GatewayProcess, upstream: FaultyUpstream) -> None:
+    answer = ask_raw(gateway.port, "anthropic_messages", "chat/404", "x-request-id: the-lost-one", stream=False)
+    assert answer.status == 404
+    until = time.monotonic() + PATIENCE
+    while not (lines := [line for line in gateway.log().splitlines() if "the-lost-one" in line and "athena.request" in line]):
+        assert time.monotonic() < until, "the request has no line"
+        time.sleep(0.05)
+    line = json.loads(lines[0])
+    assert line["path"] == "/v1/messages"
+    assert line["url"].startswith(upstream.url)
+    assert line["url"].endswith("/chat/completions")
+    assert line["error_message"] in answer.body.decode()
 
 
 # -- the small doors ---------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def check_refusal(client: str, answer: Answer) -> None:
 def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Many small bodies that become large ones, all at once; others are served meanwhile."""
     count, size, budget = (200, 33_000_000, 512 * MB) if SOAK else (24, 8_000_000, 96 * MB)
-    config = fault_config(upstream.url, server=server, limits={"memory_bytes": budget})
+    config = fault_config(upstream.url, record=False, server=server, limits={"memory_bytes": budget})
     gateway = GatewayProcess(config, tmp_path, log_level="info")
     try:
         assert gateway.number(LIMIT) == budget
@@ -123,7 +123,7 @@ def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUp
 @pytest.fixture(scope="module")
 def narrow(upstream: FaultyUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayThread]:
     """A gateway with room for two requests of 2 MB."""
-    config = fault_config(upstream.url, limits={"memory_bytes": 16 * MB})
+    config = fault_config(upstream.url, record=False, limits={"memory_bytes": 16 * MB})
     with running_gateway(config, tmp_path_factory.mktemp("narrow")) as running:
         yield running
 
@@ -154,7 +154,9 @@ def test_an_announced_body_is_refused_before_it_is_read(client: str, narrow: Gat
 
 def test_half_sent_bodies_hold_no_more_than_the_budget(upstream: FaultyUpstream, tmp_path: Path) -> None:
     count, size, budget = (12, 33_000_000, 256 * MB) if SOAK else (12, 8_000_000, 64 * MB)
-    gateway = GatewayProcess(fault_config(upstream.url, limits={"memory_bytes": budget}), tmp_path, log_level="info")
+    gateway = GatewayProcess(
+        fault_config(upstream.url, record=False, limits={"memory_bytes": budget}), tmp_path, log_level="info"
+    )
     try:
         base = gateway.memory()
         with half_sent(gateway.port, size, count):
@@ -241,7 +243,7 @@ def test_a_request_that_waits_for_its_answer_is_counted_and_gives_back_what_it_n
 def test_an_answer_that_must_be_held_is_counted(client: str, stream: bool, upstream: FaultyUpstream, tmp_path: Path) -> None:
     """2 MB of arguments: too much for a gateway with room for 4 MB, unless they pass through as they come."""
     model = f"chat/tool-huge-args.counted-{client}-{stream}"
-    config = fault_config(upstream.url, limits={"memory_bytes": 4 * MB})
+    config = fault_config(upstream.url, record=False, limits={"memory_bytes": 4 * MB})
     with running_gateway(config, tmp_path) as running:
         answer = ask_raw(running.port, client, model, stream=stream)
         verdict = judge(client, answer, stream=stream)
@@ -257,7 +259,7 @@ def test_an_answer_that_must_be_held_is_counted(client: str, stream: bool, upstr
 
 
 def test_an_answer_that_nobody_takes_is_counted(upstream: FaultyUpstream, tmp_path: Path) -> None:
-    config = fault_config(upstream.url)
+    config = fault_config(upstream.url, record=False)
     with running_gateway(config, tmp_path) as running:
         memory = running.gateway.memory
         path, body = request_body("openai_chat", "chat/tool-huge-args.unsent", stream=False)
@@ -271,7 +273,7 @@ def test_an_answer_that_nobody_takes_is_counted(upstream: FaultyUpstream, tmp_pa
 
 
 def test_heads_and_requests_that_wait_for_their_turn_are_counted(upstream: FaultyUpstream, tmp_path: Path) -> None:
-    config = fault_config(upstream.url, limits={"memory_bytes": MB})
+    config = fault_config(upstream.url, record=False, limits={"memory_bytes": MB})
     with running_gateway(config, tmp_path) as running:
         memory = running.gateway.memory
         with send(running.port, b"GET / HTTP/1.1\r\nhost: a\r\nx: ") as sock:
@@ -299,12 +301,12 @@ def without_collector(upstream: FaultyUpstream, directory: Path, **timeouts: flo
     site.mkdir()
     (site / "sitecustomize.py").write_text("import gc\n\ngc.disable()\n")
     inherited = os.environ.get("PYTHONPATH", "")
-    config = fault_config(upstream.url, timeouts={"drain_s": 5, **timeouts})
+    config = fault_config(upstream.url, record=False, timeouts={"drain_s": 5, **timeouts})
     gateway = GatewayProcess(config, directory, log_level="error", PYTHONPATH=f"{site}:{inherited}".rstrip(":"))
     try:
         assert post(gateway.port, *large("openai_chat", 10)).status == 200
         yield gateway
-        assert gateway.number(USED) == 0
+        assert until(lambda: gateway.number(USED) == 0)
     finally:
         gateway.stop()
 

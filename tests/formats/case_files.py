@@ -47,6 +47,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     channel: Channel = "text"
     starts_in_thinking: bool = False
     ended_well: bool = False
+    was_cut: bool = False
     any_tool: bool = False
     others: bool = False
     policies: Policies = Policies()
@@ -114,7 +115,7 @@ def parse(case: Case, format_id: str, tools: tuple[Tool, ...], chunks: Iterable[
     events: list[Event] = []
     for chunk in chunks:
         events.extend(parser.feed(chunk))
-    events.extend(parser.close(ended_well=case.ended_well))
+    events.extend(parser.close(ended_well=case.ended_well, was_cut=case.was_cut))
     return events, parser
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -388,19 +389,19 @@ class Notes(Tap):
     def upstream_request(self, target: Target, call: UpstreamCall) -> None:
         self.seen.append(("upstream request", target.upstream))
 
-    def upstream_head(self, status: int) -> None:
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         self.seen.append(("upstream head", status))
 
-    def upstream_bytes(self, data: bytes) -> None:
+    def upstream_bytes(self, data: bytes, now: float) -> None:
         self.seen.append(("upstream bytes", data))
 
     def events(self, events: tuple[Event, ...]) -> None:
         self.seen.append(("events", tuple(type(event).__name__ for event in events)))
 
-    def client_head(self, head: Head) -> None:
+    def client_head(self, head: Head, now: float) -> None:
         self.seen.append(("client head", head.status))
 
-    def client_bytes(self, data: bytes) -> None:
+    def client_bytes(self, data: bytes, now: float) -> None:
         self.seen.append(("client bytes", data))
 
     def answered(self) -> None:

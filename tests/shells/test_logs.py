@@ -17,7 +17,7 @@ import pytest
 from athena.serving.record import Record, as_fields
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
-from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TextLines, log_body, secrets_of
+from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TerminalLines, TextLines, log_body, secrets_of
 from support.patience import PATIENCE
 
 
@@ -99,6 +99,47 @@ def test_the_request_line() -> None:
     assert value["message"] == "request"
     assert (value["calls"], value["status"], value["duration_ms"]) == (2, 200, 1234.5)
     assert value["time"] == "1970-01-12T13:46:40.500Z"
+
+
+def _line_on_terminal(columns: int, **fields: Any) -> str:
+    done = Record("req_1", dialect="openai_chat", path="/v1/chat/completions", model="kimi-k2", upstream="or", status=200)
+    done.upstream_model, done.outcome, done.duration_ms, done.first_byte_ms = "moonshotai/kimi-k2", "ok", 1234.5, 310.0
+    for name, value in fields.items():
+        setattr(done, name, value)
+    form = TerminalLines(Redactor(), colours=False, columns=lambda: columns)
+    return form.format(record("request", name="athena.request", fields=as_fields(done)))
+
+
+def test_the_line_on_a_terminal_is_as_wide_as_the_terminal() -> None:
+    lost = "temperature dropped: the upstream does not take it; messages[3].cache_control dropped: it has no cache marks"
+    found = {"calls": 2, "text_calls": 1, "format": "kimi_k2", "repairs": 1, "warning_text": lost}
+    for columns in (70, 100, 160):
+        line = _line_on_terminal(columns, **found)
+        assert len(line) == columns
+        assert line.endswith("1.23s first 310ms  req_1")
+    assert "kimi-k2 → or/moonshotai/kimi-k2" not in line, "the same name is not told twice"
+    assert "or/moonshotai/kimi-k2  2 calls, 1 from text (kimi_k2), repaired, temperature dropped" in line
+
+
+def test_a_failure_on_a_terminal_says_where_and_why() -> None:
+    why = "404 page not found (key sk-SECRETSECRET)"
+    url = "https://host.example/api/chat/completions"
+    failed = {"status": 404, "outcome": "error", "error": "not_found", "error_message": why, "url": url}
+    first, second = _line_on_terminal(120, **failed).splitlines()
+    assert "404 error" in first
+    assert second == "    not_found: https://host.example/api/chat/completions: 404 page not found (key sk-***)"
+
+
+def test_ids_are_linked_to_the_inspector_where_there_is_one() -> None:
+    form = TerminalLines(Redactor(), colours=True, inspector="http://127.0.0.1:12377/inspect", columns=lambda: 100)
+    line = form.format(record("request", name="athena.request", fields=as_fields(Record("req_1", model="m"))))
+    assert "\x1b]8;;http://127.0.0.1:12377/inspect#/exchange/req_1\x1b\\req_1\x1b]8;;\x1b\\" in line
+
+
+def test_ids_in_fields_are_not_taken_for_keys() -> None:
+    fields = {"request_id": "req_62cefbd0c790ea294e0c4eb5", "api_key": "hush", "note": "sk-SECRETSECRET"}
+    line = TextLines(Redactor()).format(record("body", fields=fields))
+    assert line.endswith("body request_id=req_62cefbd0c790ea294e0c4eb5 api_key=*** note=sk-***")
 
 
 @pytest.mark.parametrize("form", [TextLines, JsonLines])

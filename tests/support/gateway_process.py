@@ -30,6 +30,7 @@ from support.athena_process import Serving
 from support.fault_scripts import SHORT_IDLE
 from support.hand_clock import HandClock
 from support.patience import FOR_EVER, PATIENCE
+from support.replays import check_all
 
 DIALECTS = {
     "chat": "openai_chat",
@@ -181,6 +182,7 @@ class GatewayThread:
         self._thread.join(2 * PATIENCE)
         logging.getLogger().removeHandler(self.logs)
         assert not self._thread.is_alive(), "the gateway did not stop"
+        check_all(self.gateway)
         assert not self.leftovers, self.leftovers
 
 

@@ -30,6 +30,8 @@ VOUCHED = {
     "athena stop": "tests/shells/test_daemon.py::test_a_whole_life",
     "athena status": "tests/shells/test_daemon.py::test_a_whole_life",
     "athena logs": "tests/shells/test_daemon.py::test_logs_command_follows",
+    "athena record": "tests/recordings/test_kept.py::test_commands_on_files",
+    "athena replay": "tests/recordings/test_kept.py::test_the_inspectors_data",
     "athena code": "tests/shells/test_agent_run.py::test_the_agent_gets_the_gateway_its_arguments_and_nothing_else",
     "uvicorn": "tests/shells/test_cli_serve.py::test_the_gateway_can_be_mounted",
 }

@@ -20,6 +20,7 @@ before their call has a name, and refuses to complete a call whose arguments are
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from athena.calls.ids import synthesized_id
 from athena.errors import LimitExceeded
@@ -29,12 +30,29 @@ from athena.model.parts import CallKind, Opaque, ToolCall
 from athena.wire.json_span import JsonSpan, is_json_object
 
 
+class Mender(Protocol):
+    """Puts the arguments of one call right as they stream (`formats.bodies.native_arguments`)."""
+
+    @property
+    def repairs(self) -> int:
+        """How much was put right so far."""
+        ...
+
+    def feed(self, piece: str) -> str:
+        """What of the arguments is known now."""
+        ...
+
+    def end(self) -> str:
+        """The rest, where the call has ended."""
+        ...
+
+
 class _Call:
     """A call as far as it is known."""
 
     __slots__ = (
-        "arguments", "choice", "complete", "failed", "id", "item_id", "kind", "name", "namespace", "number", "signature",
-        "size", "span", "span_read", "started",
+        "arguments", "choice", "complete", "failed", "id", "item_id", "kind", "mender", "name", "namespace", "number",
+        "signature", "size", "span", "span_read", "started",
     )  # fmt: skip
 
     def __init__(self, number: int, choice: int) -> None:
@@ -47,6 +65,7 @@ class _Call:
         self.item_id: str | None = None
         self.signature: Opaque | None = None
         self.arguments: list[str] = []
+        self.mender: Mender | None = None
         self.size = 0
         self.started = False
         self.complete = False
@@ -64,6 +83,7 @@ class ToolCallTracker:
     Args:
         new_id: Makes an id for a call that came without one, from the call's number; left out: a fixed pattern.
         limits: Bounds of the number of calls and of their arguments; crossing one raises `LimitExceeded`.
+        mend: Makes what puts the arguments of one call right as they stream; left out: they stay as they are.
 
     Examples:
         >>> tracker = ToolCallTracker()
@@ -80,8 +100,10 @@ class ToolCallTracker:
         *,
         new_id: Callable[[int], str] | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        mend: Callable[[], Mender] | None = None,
     ) -> None:
         self._limits = limits
+        self._mend = mend
         self._new_id = new_id or (lambda number: synthesized_id("", number))
         self._calls: list[_Call] = []
         self._by_id: dict[str, _Call] = {}
@@ -126,9 +148,11 @@ class ToolCallTracker:
                 raise LimitExceeded(f"more than {self._limits.calls} tool calls in one answer", code="too_many_calls")
             call = _Call(len(self._calls), choice)
             self._calls.append(call)
-            call.arguments = self._early.pop(provider_id, []) or self._early.pop(call_id, [])
-            call.size = sum(map(len, call.arguments))
+            early = self._early.pop(provider_id, []) or self._early.pop(call_id, [])
+            call.size = sum(map(len, early))
             self._early_size -= call.size
+            call.mender = self._mend() if self._mend is not None and kind == "function" else None
+            call.arguments = early if call.mender is None else [call.mender.feed(piece) for piece in early]
         if provider_id is not None:
             self._by_provider[provider_id] = call
         if call_id and not call.id:
@@ -172,6 +196,8 @@ class ToolCallTracker:
                 f"arguments of one call are longer than {self._limits.argument_chars} characters",
                 code="arguments_too_large",
             )
+        if call.mender is not None:
+            delta = call.mender.feed(delta)
         call.arguments.append(delta)
         return ToolCallDelta(call.number, delta, call.choice) if call.started else None
 
@@ -237,7 +263,7 @@ class ToolCallTracker:
             self._name_it(call)
             self.open(out, self._begin(call))
         event = self.append_args(id, delta)
-        if event is not None and delta:
+        if event is not None and event.arguments:
             out.append(event)
 
     def close_finished(self, out: list[Event], *, but: Hashable = None) -> None:
@@ -335,6 +361,8 @@ class ToolCallTracker:
         if not call.name:
             return _fail(call, "a tool call without a name", "unnamed_call", fatal=True)
         self._name_it(call)
+        if call.mender is not None and call.kind == "function":
+            call.arguments.append(call.mender.end())
         arguments = _text(call)
         if call.kind == "function" and not is_json_object(arguments):
             return _fail(call, f"the arguments of {call.name} are not a JSON object", "malformed_call", fatal=True)
@@ -349,12 +377,17 @@ class ToolCallTracker:
             namespace=call.namespace,
             signature=call.signature,
             item_id=call.item_id,
+            repaired=call.mender is not None and call.mender.repairs > 0,
         )
 
     def _write_end(self, out: list[Event], call: _Call) -> None:
+        before = len(call.arguments)
         event = self._end(call)
-        if isinstance(event, ToolCallComplete) and call.size == 0 and event.arguments:
+        rest = "".join(call.arguments[before:])
+        if isinstance(event, ToolCallComplete) and event.arguments and not "".join(call.arguments).strip():
             out.append(ToolCallDelta(call.number, event.arguments, call.choice))
+        elif rest and event is not None:
+            out.append(ToolCallDelta(call.number, rest, call.choice))
         if event is not None:
             out.append(event)
 

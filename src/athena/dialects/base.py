@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from athena.calls.names import NameRule
+from athena.calls.tracker import Mender
 from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, Usage, error_event, is_failure
 from athena.model.limits import DEFAULT_LIMITS, Limits
@@ -119,6 +120,10 @@ class DecodeContext(msgspec.Struct, frozen=True):
     """Where to put records that are not JSON, for a client that asked to see them."""
     losses: AnswerLosses | None = None
     """Where to note what no event carries; None where the upstream's records pass untouched."""
+    max_output: int | None = None
+    """How many tokens the answer was allowed."""
+    mend: Callable[[], Mender] | None = None
+    """Puts the arguments of calls right as they stream; None: they stay as they are."""
 
 
 class EncodeContext(msgspec.Struct, frozen=True):

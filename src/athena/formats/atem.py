@@ -37,6 +37,7 @@ SHAPE = Invoke(
     call_end=(f"</{NAMESPACE}invoke>",),
     parameter=(f"<{NAMESPACE}parameter",),
     parameter_end=(f"</{NAMESPACE}parameter>",),
+    strays=(MESSAGE,),
 )
 _READ = InvokeReader(SHAPE)
 _HEADER_END = Lexer((MESSAGE, *ENDS))
@@ -60,6 +61,15 @@ def read_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]
     if (yield from scan.follows(0, ("to=", MESSAGE), end=False)) is None:
         raise Declined
     yield from _messages(scan, calls, addressed=False)
+
+
+def read_addressed_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The same where nobody named the format: what follows the address must be of this family."""
+    text, marker = yield from scan.upto(_HEADER_END, LOOK_AHEAD * 2)
+    if marker != MESSAGE or _HEADER.fullmatch(text) is None:
+        raise Declined
+    scan.put_back_taken(len(text))
+    yield from _messages(scan, calls, addressed=True)
 
 
 def _messages(scan: Scanner, calls: CallWriter, *, addressed: bool) -> Steps[None]:
@@ -149,6 +159,7 @@ FORMAT = Format(
         Opener(START, read_messages, auto=False, rank=-2, never=_NO_HEADER),
         Opener(START, read_addressed, rank=-1, never=_NO_HEADER),
         Opener("", read_beginning, auto=False),
+        Opener("", read_addressed_beginning, never=unlike("to=")),
     ),
     thinking=(),
     closers=(SECTION_END, *SHAPE.call_end, *ENDS),

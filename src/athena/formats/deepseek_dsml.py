@@ -36,7 +36,8 @@ SHAPE = Invoke(
     call=_tags("", ("invoke",), ""),
     call_end=(*_tags("/", ("invoke",), ">"), "</invoke>"),
     parameter=_tags("", ("parameter",), ""),
-    parameter_end=(*_tags("/", ("parameter",), ">"), "</parameter>"),
+    parameter_end=_tags("/", ("parameter",), ">"),
+    look_alikes=("</parameter>",),
 )
 READ = InvokeReader(SHAPE)
 

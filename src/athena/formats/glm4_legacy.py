@@ -44,6 +44,18 @@ def read(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         yield from skip_to(scan, calls, _AFTER_BROKEN)
 
 
+def read_object(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """The object below a declared name on a line of its own, behind words; the opener is the name and the first brace."""
+    scan.put_back_taken(1)
+    calls.open(opener.removesuffix("\n{"))
+    if not (yield from json_arguments(scan, calls, _ENDS)):
+        yield from skip_to(scan, calls, _AFTER_BROKEN)
+
+
+def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
+    return tuple(Opener(f"{name}\n{{", read_object, where="line", auto=False) for name in names)
+
+
 def render_calls(calls: Sequence[ToolCall]) -> str:
     """Name and JSON, the calls of one turn separated as 0414 does it."""
     return SEPARATOR.join(f"{call.name}\n{call.arguments or '{}'}" for call in calls)
@@ -74,6 +86,7 @@ FORMAT = Format(
     id="glm4_legacy",
     models=("glm-4-9b*", "glm-4-32b*", "glm4-9b*"),
     openers=(Opener("", read, auto=False), Opener(SEPARATOR, read, auto=False)),
+    tool_openers=_name_openers,
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,

@@ -3,7 +3,8 @@
     <tool_call>get_weather<arg_key>city</arg_key><arg_value>北京</arg_value></tool_call>
 
 4.5 and 4.6 put each tag on its own line, 4.7 and 5 write everything in one; both are read. Origin: the templates of GLM-4.6,
-GLM-4.7-Flash and Laguna. Values are verbatim, nothing is trimmed.
+GLM-4.7-Flash and Laguna. Values are verbatim, nothing is trimmed. iQuest Q1 has a tag of its own for calls
+(`<iquest_tool_call>`), Laguna at times writes `<user>` for it, or the call as a bare JSON object.
 """
 
 from __future__ import annotations
@@ -12,18 +13,39 @@ from collections.abc import Sequence
 
 import msgspec
 
+from athena.formats.bodies.keyed import Keyed, KeyedCalls
+from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tool_call_blocks import (
     BEGIN,
     END,
     FUNCTION_OPENER,
     JSON_OPENER,
     KEYED_OPENER,
+    read_bare_json,
     read_keyed_body,
 )
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
+
+
+def _keyed(call: str, call_end: str) -> KeyedCalls:
+    """The same keys and values under another tag."""
+    return KeyedCalls(
+        Keyed(
+            call=call,
+            call_end=call_end,
+            key="<arg_key>",
+            key_end="</arg_key>",
+            value="<arg_value>",
+            value_end="</arg_value>",
+        )
+    )
+
+
+_IQUEST = _keyed("<iquest_tool_call>", "</iquest_tool_call>")
+_LAGUNA = _keyed("<user>", "</user>")
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -64,19 +86,25 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="glm_xml",
-    models=("glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "laguna*", "spark-2.5*", "iquest*"),
+    models=(
+        "glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "ring-3*", "ling-2.6*", "ring-2.6*",
+        "laguna*", "spark-2.5*", "spark2.5*", "iquest*",
+    ),
     in_reasoning=True,
     openers=(
         KEYED_OPENER,
         msgspec.structs.replace(JSON_OPENER, auto=False),
         msgspec.structs.replace(FUNCTION_OPENER, auto=False),
+        Opener("<iquest_tool_call>", _IQUEST.read_call, never=_IQUEST.never_call),
+        Opener("<user>", _LAGUNA.read_call, where="line", auto=False, never=_LAGUNA.never_call),
+        Opener("", read_bare_json, auto=False, never=unlike("{")),
     ),
     tool_openers=_name_openers,
-    closers=(END, "</arg_value>"),
+    closers=(END, "</arg_value>", "</iquest_tool_call>"),
     turn_ends=("<|observation|>", "<|user|>"),
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
     inexpressible=inexpressible,
-)
+)  # fmt: skip

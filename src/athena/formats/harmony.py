@@ -3,7 +3,9 @@
     <|channel|>analysis<|message|>Need weather.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"location":"SF"}<|call|>
 
 `analysis` without a recipient is reasoning, `commentary` without one is a visible preamble, `final` is the answer. Headers
-come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand.
+come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand. An
+answer may begin with its recipient, because the prompt ends with `<|start|>assistant`. Beam sends the same messages with
+arguments in tags (`<rfl:parameter name="k">`), which are read here too.
 Origin: openai/harmony docs/format.md and its tests, the gpt-oss template.
 """  # noqa: E501 - the sample is one line for the model
 
@@ -15,6 +17,9 @@ from collections.abc import Sequence
 import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
+from athena.formats.bodies.invoke import named_parameter
+from athena.formats.bodies.near_misses import unlike
+from athena.formats.bodies.tagged import TaggedArguments, Tags
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import result_text, spaced_json
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -28,6 +33,18 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _HEADER = Lexer((MESSAGE, CHANNEL, CONSTRAIN, START, *ENDS, "{"))
 _BODY = Lexer((*ENDS, START, CHANNEL))
 _NEXT = (START, CHANNEL)
+PARAMETERS = Tags(
+    parameter=("<rfl:parameter ",),
+    parameter_end=("</rfl:parameter>",),
+    call_end=ENDS,
+    next_call=(START,),
+    newline=True,
+    read_tag=named_parameter,
+)
+"""Beam writes arguments as tags inside Harmony's messages."""
+_PARAMETERS = TaggedArguments(PARAMETERS)
+_FUNCTIONS = "functions."
+_ADDRESS = re.compile(r"[ \t\r\n]*+to=([^\s<{]++)[ \t\r\n]*+")
 _RECIPIENT = re.compile(r"\bto\s*=\s*([^\s<{]+)")
 _CHANNEL_WORD = re.compile(r"analysis|commentary|final")
 _ROLE = re.compile(r"\s*([\w.\-]+)")
@@ -42,11 +59,23 @@ class Header(msgspec.Struct, frozen=True):
     thinking: bool
 
 
+def read_beginning(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
+    """An answer that begins with its recipient, because `<|start|>assistant` is in the prompt."""
+    text, marker = yield from scan.upto(_HEADER, LOOK_AHEAD * 2)
+    address = _ADDRESS.fullmatch(text)
+    if address is None or (marker != CHANNEL and not address.group(1).startswith(_FUNCTIONS)):
+        raise Declined
+    scan.put_back_taken(len(text))
+    yield from read_messages(scan, calls, START)
+
+
 def read_messages(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """Messages one after another, until something stands there that is no message."""
     marker = opener
+    first = True
     while True:
-        header = yield from _header(scan, calls, marker)
+        header = yield from _header(scan, calls, marker, first=first)
+        first = False
         if header is None:
             return
         if header.tool is not None:
@@ -60,7 +89,7 @@ def read_messages(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         marker = yield from scan.found(*_NEXT)
 
 
-def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | None]:
+def _header(scan: Scanner, calls: CallWriter, opener: str, *, first: bool) -> Steps[Header | None]:
     """Everything up to `<|message|>`. None: the text ended in a header that was no call's."""
     role, rest, before = "", "", opener
     while True:
@@ -75,6 +104,9 @@ def _header(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Header | Non
         if marker == "{" and _RECIPIENT.search(role + rest) is None:
             raise Declined
         if not marker:
+            if first and not (role + rest).strip() and not scan.was_cut:
+                # A token at the end of a sentence.
+                raise Declined
             _cut_header(calls, role, rest)
             return None
         if marker == "{":
@@ -128,6 +160,9 @@ def _cut_header(calls: CallWriter, role: str, rest: str) -> None:
 
 def _call(scan: Scanner, calls: CallWriter, name: str) -> Steps[None]:
     calls.open(name)
+    if (yield from scan.follows(0, PARAMETERS.parameter, end=False)) is not None:
+        yield from _PARAMETERS.read(scan, calls)
+        return
     yield from json_arguments(scan, calls, (*ENDS, *_NEXT))
     marker = yield from skip_to(scan, calls, _BODY)
     if marker in ENDS:
@@ -218,11 +253,17 @@ def inexpressible(call: ToolCall) -> str | None:
     return "the name does not fit into a header" if set(call.name) & set(" \n\t<{=") or not call.name else None
 
 
+OPENERS = (
+    Opener(CHANNEL, read_messages),
+    Opener(START, read_messages),
+    Opener("", read_beginning, never=unlike("to=")),
+)
+
 FORMAT = Format(
     id="harmony",
     models=("gpt-oss*",),
     reserved=True,
-    openers=(Opener(CHANNEL, read_messages), Opener(START, read_messages)),
+    openers=OPENERS,
     thinking=(),
     closers=ENDS,
     turn_ends=ENDS,

@@ -113,6 +113,7 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
             *(Opener(marker, read) for marker in shape.call_begin),
         ),
         closers=(*shape.section_end, *shape.call_end),
+        strays=shape.argument_begin,
         turn_ends=("<|im_end|>",),
         render_calls=render_calls,
         render_results=render_results,

@@ -47,7 +47,8 @@ def read_argument(text: str) -> Parameter | None:
     """The attributes of an argument."""
     found = attributes(text)
     key, kind = _unescaped(found.get("key", "")), found.get("type", "")
-    if not key:
+    if not key or OPEN in text or CLOSE in text:
+        # A tag that did not end names nothing.
         return None
     return Parameter(key, TEXT if kind == "string" else None, is_json=kind not in ("", "string"))
 

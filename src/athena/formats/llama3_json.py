@@ -5,14 +5,14 @@
 The template writes one call without the token; models write several, with any separator. Built-in tools are written
 `<|python_tag|>NAME.call(key="value")`, code for an interpreter stands bare behind the token. Origin: the templates of Llama
 3.1, 3.2 and 3.3, vLLM's llama_tool_parser, SGLang's llama32_detector. Without the token only declared names count, at the
-start of a line.
+start of a line or as an object that ends it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.bodies.bare_json import read_bare_calls
+from athena.formats.bodies.bare_json import read_bare_calls, read_inline_call
 from athena.formats.bodies.function_tags import BEGIN as FUNCTION_TAG
 from athena.formats.bodies.function_tags import read_function_tags
 from athena.formats.bodies.near_misses import NO_OBJECT
@@ -22,6 +22,8 @@ from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
 from athena.model.parts import ToolCall, ToolResult
 from athena.model.request import Tool
+
+_NAMED = ('{"name":', '{"name" :', '{ "name":')
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -52,6 +54,8 @@ FORMAT = Format(
     openers=(
         Opener(TAG, read_python_tag),
         Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT),
+        *(Opener(begin, read_bare_calls, where="line", auto=False, plain=True) for begin in _NAMED),
+        *(Opener(begin, read_inline_call, where="word", auto=False, plain=True, rank=1) for begin in _NAMED),
         Opener(FUNCTION_TAG, read_function_tags, auto=False, plain=True, never=NO_TAG_NAME),
     ),
     turn_ends=TURN_ENDS,

@@ -38,7 +38,7 @@ def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 
 def read_bare_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A declared name with its bracket at the start of a line, its tags forgotten."""
-    calls.open(opener[:-1])
+    calls.open(opener[:-1], whole=True)
     yield from read_python_arguments(scan, calls)
 
 

@@ -29,7 +29,7 @@ _CLOSERS = Lexer(_ENDS)
 
 def read_list(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """Behind the opening bracket; the closing one may be missing at the end."""
-    if not (yield from read_python_calls(scan, calls, end="]")):
+    if not (yield from read_python_calls(scan, calls, end="]", certain=False)):
         raise Declined
 
 
@@ -44,7 +44,7 @@ def read_marked(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 
 def read_bare_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """A declared name with its bracket at the start of a line, no list around it."""
-    calls.open(opener[:-1])
+    calls.open(opener[:-1], whole=True)
     yield from read_python_arguments(scan, calls)
 
 
@@ -87,7 +87,7 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="pythonic",
-    models=("llama-3.2-1b*", "llama-3.2-3b*", "llama-4*", "toolace*", "toolace-2-llama*", "gemma-3*", "gemma3*", "minicpm3*"),
+    models=("llama-4*", "toolace*", "toolace-2-llama*", "gemma-3*", "gemma3*", "minicpm3*"),
     openers=(
         Opener("[", read_list, where="line", auto=False, never=NO_PYTHON_CALL),
         *(Opener(marker, read_marked, auto=False, never=NO_PYTHON_CALLS) for marker in (START, TAG)),

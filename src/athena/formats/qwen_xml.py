@@ -75,7 +75,7 @@ FORMAT = Format(
     id="qwen_xml",
     models=(
         "qwen3-coder*", "qwen-3-coder*", "qwen3.5*", "qwen-3.5*", "qwen3.6*", "qwen3.8*", "nemotron-3*", "step-3.5*", "mimo*",
-        "granite-4.2*", "k-exaone-2*", "minicpm-v*",
+        "ornith*", "granite-4.2*", "k-exaone-2*", "minicpm-v*",
     ),
     family="qwen",
     in_reasoning=True,

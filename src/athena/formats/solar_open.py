@@ -31,7 +31,7 @@ _NAME_END = Lexer((ARGUMENTS, CALL_END, CALL, CALLS_END, "{"))
 
 
 def _nameless(text: str, calls: CallWriter) -> CallHead:
-    return CallHead(None, text)
+    return CallHead("", text)
 
 
 def _open_call(scan: Scanner, calls: CallWriter, call_id: str) -> Steps[None]:

@@ -75,6 +75,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     forced_choice_while_thinking: bool = True
     named_choice: bool = True
     """Takes a named tool_choice; False: the tool list is narrowed and `required` sent."""
+    cut_by_usage: bool = False
+    """Says that an answer is complete although it was cut at its limit: as many tokens as were allowed tell that it was."""
     required_word: str = "required"
     allowed_choice: bool = False
     parallel_switch: bool = True

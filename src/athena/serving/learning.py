@@ -76,7 +76,8 @@ class Learnt:
         self._on_learnt = on_learnt
         self._on_corrected = on_corrected
         self._keep_s = keep_s
-        self._correct = correct
+        self.corrects = correct
+        """May what is refused for its shape be corrected? Tools have a setting of their own."""
         self._known: dict[tuple[str, str], dict[str, _Evidence]] = {}
 
     def trial(self, target: Target, request: Request, client: str = "") -> Trial:
@@ -99,7 +100,7 @@ class Learnt:
 
     def may_correct(self, feature: str, target: Target) -> bool:
         """Does the configuration let this be corrected? Tools have a setting of their own."""
-        return (self._correct or feature == TOOLS) and is_allowed(feature, target)
+        return (self.corrects or feature == TOOLS) and is_allowed(feature, target)
 
     def confirm(self, target: Target, features: tuple[str, ...], client: str) -> None:
         """A request that was refused for these succeeded without them."""

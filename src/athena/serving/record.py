@@ -7,6 +7,10 @@ from typing import Any
 import msgspec
 
 from athena.model.request import Loss
+from athena.serving.trace import Trace
+
+PATH_SHOWN = 200
+MESSAGE_SHOWN = 500
 
 
 class Details(msgspec.Struct):
@@ -35,6 +39,8 @@ class Record(msgspec.Struct):
 
     request_id: str
     dialect: str = ""
+    path: str = ""
+    """The path that the client asked for, at most `PATH_SHOWN` characters of it."""
     key: str = ""
     origin: str = ""
     """The origin of the web page that asked, where it is another site's and allowed."""
@@ -42,6 +48,8 @@ class Record(msgspec.Struct):
     upstream: str = ""
     upstream_dialect: str = ""
     upstream_model: str = ""
+    url: str = ""
+    """Where the last attempt went, without its query."""
     format: str = ""
     stream: bool = False
     tools: int = 0
@@ -64,13 +72,20 @@ class Record(msgspec.Struct):
     status: int = 0
     outcome: str = ""
     error: str = ""
+    error_message: str = ""
+    """What the failure said, as the client was told, at most `MESSAGE_SHOWN` characters of it."""
+    warning_text: str = ""
+    """What was left out, emulated or repaired, by name, as in `x-athena-warnings`."""
     input_tokens: int = 0
     output_tokens: int = 0
     chunks: int = 0
     first_byte_ms: float = 0.0
     duration_ms: float = 0.0
     own_us_per_chunk: float = 0.0
+    trace_id: str = ""
+    """The trace that the request belongs to, where traces are exported."""
     details: Details = msgspec.field(default_factory=Details)
+    trace: Trace | None = None
 
 
 def as_fields(record: Record) -> dict[str, Any]:
@@ -78,7 +93,7 @@ def as_fields(record: Record) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in record.__struct_fields__:
         value = getattr(record, name)
-        if name == "details":
+        if name in ("details", "trace"):
             continue
         if value or name in ("calls", "status"):
             fields[name] = round(value, 2) if isinstance(value, float) else value

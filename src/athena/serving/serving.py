@@ -48,13 +48,17 @@ from athena.serving.clock import Clock, Due, says_something, timeout_error
 from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
 from athena.serving.learning import Trial
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, Record
 from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
 from athena.serving.shared import Shared
+from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
+from athena.serving.trace import passed_on
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
+_WARNINGS_NAMED = 5
+"""Kinds of losses that the request line names."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 
@@ -137,8 +141,12 @@ class Serving:
         array: bool,
         now: float,
         body: bytes = b"",
+        method: str = "POST",
+        path: str = "",
+        query: str = "",
     ) -> None:
-        """`headers` and `key` are the client's, and so is `body`, where a tap wants to see it."""
+        """`headers` and `key` are the client's, and so is `body`, where a tap wants to see it. `method`, `path` and `query` say
+        where its request came in; only taps read them."""
         self.record = record
         self.request = request
         self.state = State.CHOOSING
@@ -156,8 +164,23 @@ class Serving:
         self._started = now
         self._taps = shared.taps(record, request, key)
         self._byte_taps = tuple(tap for tap in self._taps if tap.sees_bytes)
-        for tap in self._taps:
-            tap.client_request(body)
+        self._event_taps = tuple(tap for tap in self._byte_taps if tap.sees_events)
+        if self._taps:
+            asked = Asked(
+                now=now,
+                wall=shared.wall_clock(),
+                method=method,
+                path=path,
+                query=query,
+                headers=headers,
+                targets=targets,
+                answers=shared.answers,
+                retries=shared.retries,
+                correct=shared.learnt.corrects,
+            )
+            for tap in self._taps:
+                tap.client_request(body)
+                tap.asked(asked)
         self._checks = CallChecks(request, record)
         self._position = -1
         self._tries = 0
@@ -176,6 +199,8 @@ class Serving:
         self._visit: Visit | None = None
         self._answer: AnswerMemory | None = None
         self._warnings: list[str] = []
+        self._fed_at = now
+        """When the bytes came that are being worked on."""
 
     # -- what to do --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +210,7 @@ class Serving:
             case State.CHOOSING:
                 return self._choose(now)
             case State.READY:
-                return self._send()
+                return self._send(now)
             case State.FAILED:
                 return self._recover(now)
             case State.MOVING:
@@ -200,7 +225,11 @@ class Serving:
         try:
             self._targets = tuple(self._shared.health.candidates(self._targets))
         except AthenaError as none_is_up:
+            for tap in self._taps:
+                tap.chosen((), none_is_up)
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
+        for tap in self._taps:
+            tap.chosen(self._targets, None)
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -217,6 +246,8 @@ class Serving:
 
     def _try_target(self) -> Build:
         self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
+        for tap in self._taps:
+            tap.trying(self.target, self._trial.corrections)
         return self._ask(self._trial.route)
 
     def _ask(self, route: Route) -> Build:
@@ -225,13 +256,20 @@ class Serving:
         self.state = State.BUILDING
         return Build(self.record.large or len(self.request.tools) > _MANY_TOOLS)
 
-    def _send(self) -> Send:
+    def _send(self, now: float) -> Send:
         exchange, target = self._present(), self.target
         self.record.attempts += 1
+        headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
+        if self.record.trace is not None:
+            headers += self.record.trace.headers(self.record.attempts)
+        else:
+            headers += passed_on(self._client_headers)
+        path = target.path(exchange.call.path)
+        self.record.url = target.url(path)
         for tap in self._taps:
             tap.upstream_request(target, exchange.call)
-        headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
-        return Send(target, target.path(exchange.call.path), headers, exchange.call.body)
+            tap.sent(path, headers, now)
+        return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
         """The attempt failed, and it was not shown."""
@@ -276,7 +314,7 @@ class Serving:
         self._exchange = failure.exchange
         step = self._with_head(failure.step, now)
         self.state = State.OVER
-        self._show_taps(step)
+        self._show_taps(step, now)
         return Tell(step, failure.is_lost)
 
     # -- the upstream's request ----------------------------------------------------------------------------------------------
@@ -295,7 +333,10 @@ class Serving:
         try:
             self._memory.building()
             request = fitted_request(self.request, target)
-            exchange = Exchange(request, route, self._shared.options(record, request, target, array=self._array))
+            options = self._shared.options(record, request, target, array=self._array)
+            for tap in self._taps:
+                options = tap.options(options)
+            exchange = Exchange(request, route, options)
             warning = near_size_limit(exchange, target)
         except (ClientError, UpstreamError) as error:
             self._not_built(error)
@@ -323,7 +364,7 @@ class Serving:
         """The request cannot be put to a target: an answer like any other failure, but never tried again."""
         event = error_event(error)
         answer = get_dialect(self.request.dialect).encode_error(event, self.record.request_id)
-        self.record.error = event.code
+        self.record.error, self.record.error_message = event.code, event.message[:MESSAGE_SHOWN]
         return Step(Head(answer.status, {"content-type": "application/json", **answer.headers}), answer.body, True)
 
     def sending(self, now: float) -> None:
@@ -338,6 +379,8 @@ class Serving:
         if self.state is not State.READY:
             self._expect(State.SENDING)
         self._request_sent = error.request_sent
+        for tap in self._taps:
+            tap.upstream_end(error, now)
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -354,7 +397,7 @@ class Serving:
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
         for tap in self._taps:
-            tap.upstream_head(status)
+            tap.upstream_head(status, headers, now)
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""
@@ -362,26 +405,33 @@ class Serving:
 
     def end(self, failure: UpstreamError | None, now: float) -> Step:
         """Its body ended; `failure` says why when it did not end by itself."""
-        return self.worked(b"", self.work_end(failure), now, is_lost=failure is not None)
+        return self.ended(failure, self.work_end(failure), now)
 
     def work(self, data: bytes, now: float) -> Step:
         """The part of `data` that can take long and may be done in a thread; `worked` takes what it returns."""
         exchange = self._exchange
         if exchange is None or self.state is not State.READING:
             raise UsageError(f"data() while {self.state.name}")
+        self._fed_at = now
         return exchange.upstream_data(data, now)
 
     def work_end(self, failure: UpstreamError | None) -> Step:
+        """The same for `end`; `ended` takes what it returns."""
         self._expect(State.READING)
         return self._present().upstream_end(failure)
+
+    def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
+        """What the client is to get for the end, of which `work_end` made this step."""
+        for tap in self._taps:
+            tap.upstream_end(failure, now)
+        return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """What the client is to get for these bytes, of which `work` made this step."""
         events, output = step.events, step.output
         if data:
-            if self._byte_taps:
-                for tap in self._byte_taps:
-                    tap.upstream_bytes(data)
+            for tap in self._byte_taps:
+                tap.upstream_bytes(data, self._fed_at)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:
@@ -393,22 +443,28 @@ class Serving:
             if answer is not None and answer.held:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
-            return self._ended(self._present().upstream_end(out_of_memory()), now)
+            full = out_of_memory()
+            for tap in self._taps:
+                tap.upstream_end(full, now)
+            return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
         if step.head is not None:
             step = self._with_head(step, now)
         if output or step.head is not None:
             self.clock.shown(now)
-            if self._taps:
-                self._show_taps(step)
+            if step.head is not None:
+                self._show_taps(step, now)
+            else:
+                for tap in self._byte_taps:
+                    tap.client_bytes(output, now)
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
         for event in events:
             if type(event) is ToolCallComplete or type(event) is Error:
                 self._checks.note(event)
-        for tap in self._byte_taps:
+        for tap in self._event_taps:
             tap.events(events)
 
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -440,7 +496,7 @@ class Serving:
         step = self._with_head(step, now)
         self.state = State.OVER
         self.clock.shown(now)
-        self._show_taps(step)
+        self._show_taps(step, now)
         return step
 
     def _attempted(self, *, ok: bool) -> None:
@@ -492,6 +548,8 @@ class Serving:
         exchange = self._exchange
         if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
             self.clock.window(None)
+            for tap in self._taps:
+                tap.moment("tick", now)
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -514,9 +572,11 @@ class Serving:
         step = self._with_head(exchange.commit(), now)
         if not self.has_head:
             return NOTHING
+        for tap in self._taps:
+            tap.moment("keep_alive", now)
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
-        self._show_taps(step)
+        self._show_taps(step, now)
         return step
 
     # -- the end -------------------------------------------------------------------------------------------------------------
@@ -525,6 +585,8 @@ class Serving:
         """End the request now; the reason decides what the client still gets."""
         if self.state in (State.OVER, State.CLOSED):
             return NOTHING
+        for tap in self._taps:
+            tap.stopped(reason, now)
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
@@ -535,7 +597,7 @@ class Serving:
             elif not self.has_head:
                 step = self._refused(why)
             step = self._with_head(step, now)
-            self._show_taps(step)
+            self._show_taps(step, now)
         self.state = State.OVER
         return step
 
@@ -556,6 +618,11 @@ class Serving:
         self._exchange = self._failure = self._refusal = None
 
     @property
+    def exchange(self) -> Exchange | None:
+        """The present attempt, for those who look on."""
+        return self._exchange
+
+    @property
     def checks(self) -> CallChecks:
         """The calls of this answer that are still to be held against their schemas."""
         return self._checks
@@ -568,7 +635,7 @@ class Serving:
             if exchange.usage is not None:
                 record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
             if exchange.error is not None:
-                record.error = exchange.error.code
+                record.error, record.error_message = exchange.error.code, exchange.error.message[:MESSAGE_SHOWN]
             record.outcome = record.outcome or exchange.outcome
             record.bad_records = exchange.bad_records
             record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
@@ -581,6 +648,8 @@ class Serving:
                 details.prompted_style = exchange.prompted.style
             details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
             record.answer_warnings = len(details.answer_losses)
+            if exchange.losses:
+                record.warning_text = warnings_header(exchange.losses, _WARNINGS_NAMED)
             for note in exchange.notes:
                 details.notes[note.code] = details.notes.get(note.code, 0) + 1
         record.outcome = record.outcome or "error"
@@ -627,13 +696,13 @@ class Serving:
             return False
         return self.record.attempts > 1 or self._retry_is_useless or (error is not None and error.code == "upstream_auth")
 
-    def _show_taps(self, step: Step) -> None:
+    def _show_taps(self, step: Step, now: float) -> None:
         if step.head is not None:
             for tap in self._taps:
-                tap.client_head(step.head)
+                tap.client_head(step.head, now)
         if step.output and self._byte_taps:
             for tap in self._byte_taps:
-                tap.client_bytes(step.output)
+                tap.client_bytes(step.output, now)
 
 
 def _quotation(exchange: Exchange) -> str:

@@ -58,7 +58,7 @@ class Shared:
         self.retry_budget = retry_budget
         self.client_limits = client_limits or ClientLimits()
         self.watchers = watchers
-        self._wall_clock = wall_clock
+        self.wall_clock = wall_clock
         self._envelope = envelope
         self._store = store
         self.answers = answers
@@ -78,7 +78,7 @@ class Shared:
         answers = self.answers
         return Options(
             seed=record.request_id,
-            created=int(self._wall_clock()),
+            created=int(self.wall_clock()),
             envelope=self._envelope,
             store=self._store,
             tenant=record.key,

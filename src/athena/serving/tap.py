@@ -6,40 +6,100 @@ wants to see the bytes, nothing is done for them.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from athena.exchange import Head, UpstreamCall
+import msgspec
+
+from athena.errors import AthenaError
+from athena.exchange import Head, Options, UpstreamCall
 from athena.model.events import Event
 from athena.model.request import Request
 from athena.serving.record import Record
+from athena.serving.settings import Retries
 from athena.serving.targets import Target
+
+if TYPE_CHECKING:
+    from athena.serving.shared import AnswerSettings
+
+Moment = Literal["tick", "keep_alive"]
+"""`tick`: the time in which a prompted model may write further calls is over. `keep_alive`: the client has waited."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request came in, and by what it is served."""
+
+    now: float
+    """What the driver's clock says."""
+    wall: float
+    """The time of day, in seconds since 1970."""
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    """The client's, by lower-case name, its credentials among them."""
+    targets: tuple[Target, ...]
+    answers: AnswerSettings
+    retries: Retries
+    correct: bool
+    """Are requests that an upstream refuses for their shape corrected?"""
 
 
 class Tap:
-    """What watches one request. Every method does nothing unless a subclass says otherwise, and none may raise."""
+    """What watches one request. Every method does nothing unless a subclass says otherwise, and none may raise.
+
+    `now` is always what the driver's clock said when it happened.
+    """
 
     sees_bytes = False
     """Are `upstream_bytes`, `events` and `client_bytes` to be called?"""
+    sees_events = True
+    """False: not `events`."""
 
     def client_request(self, body: bytes) -> None:
         """The client's request, as it came; empty unless its watcher wants bodies."""
 
+    def asked(self, asked: Asked) -> None:
+        """The same request: where it came in and by what it is served."""
+
+    def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
+        """The targets that may be asked, by their health; or why none may."""
+
+    def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
+        """This target is to be asked, without what it is known to refuse."""
+
+    def options(self, options: Options) -> Options:
+        """What an exchange is told. A tap may return the same with envelope and store wrapped, to see their use."""
+        return options
+
     def upstream_request(self, target: Target, call: UpstreamCall) -> None:
         """A request that goes to an upstream; there may be several."""
 
-    def upstream_head(self, status: int) -> None:
+    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        """The same request: the path on the upstream's host, and its headers with the credentials among them."""
+
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """An upstream's answer begins."""
 
-    def upstream_bytes(self, data: bytes) -> None:
+    def upstream_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body, as they came."""
+
+    def upstream_end(self, failure: AthenaError | None, now: float) -> None:
+        """Its answer ended, or there is none; `failure` says why when it did not end by itself."""
+
+    def moment(self, moment: Moment, now: float) -> None:
+        """Time has passed, and something is done about it."""
+
+    def stopped(self, reason: str, now: float) -> None:
+        """The request is ended before its answer is."""
 
     def events(self, events: tuple[Event, ...]) -> None:
         """What was understood of them."""
 
-    def client_head(self, head: Head) -> None:
+    def client_head(self, head: Head, now: float) -> None:
         """The client's answer begins."""
 
-    def client_bytes(self, data: bytes) -> None:
+    def client_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body."""
 
     def answered(self) -> None:

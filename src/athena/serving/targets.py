@@ -54,6 +54,10 @@ class Target(msgspec.Struct, frozen=True):
         """The request target of another endpoint than the one that answers; a configured path is not this one's."""
         return _request_target(self.base_url, path, None)
 
+    def url(self, path: str) -> str:
+        """The address of a request target of this upstream, without its query: what a person needs to find a wrong base URL."""
+        return f"{self.origin}{path.partition('?')[0]}"
+
     def headers(
         self, dialect_headers: Mapping[str, str], request: Request, client: Mapping[str, str], key: str | None
     ) -> list[tuple[bytes, bytes]]:

@@ -12,10 +12,11 @@ import logging
 import os
 import queue
 import re
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,6 +96,8 @@ _REQUEST_SHOWN = frozenset(
 """Fields with a place of their own in the request line; the others follow as name=value."""
 _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 """Fields that only the JSON form shows."""
+_NARROWEST = 60
+"""Columns below which a terminal's line is not cut any further."""
 
 
 def _plain(text: str) -> str:
@@ -155,49 +158,129 @@ def _is_secret_name(name: Any) -> bool:
 
 
 class TextLines(logging.Formatter):
-    """Aligned columns for eyes: time, level, then the request or the message."""
+    """Aligned columns for a file: time, level, then the request or the message."""
 
-    def __init__(self, redact: Redactor, *, colours: bool = False) -> None:
+    def __init__(self, redact: Redactor) -> None:
         super().__init__()
         self._redact = redact
-        self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields(record)
         is_request = record.name == "athena.request" and "request_id" in fields
-        text = _request_text(fields) if is_request else " ".join((record.getMessage(), *_pairs(fields)))
-        line = self._redact(_plain(text))
+        text = self._request(fields) if is_request else self._message(record.getMessage(), fields)
         if trace := _trace(record):
             # Indented, so that nothing in it can pass for a line of ours.
-            line += "".join(f"\n    {_plain(part)}" for part in self._redact(trace).splitlines())
+            text += "".join(f"\n    {_plain(part)}" for part in self._redact(trace).splitlines())
         level = record.levelname.lower()
-        label = f"{level:<7}"
-        if self._colours:
-            label = f"\x1b[{_COLOURS.get(level, '0')}m{label}\x1b[0m"
-        return f"{_local_time(record.created)} {label} {line}"
+        return f"{self._moment(record.created)} {self._label(level)} {text}"
+
+    def _moment(self, created: float) -> str:
+        return _local_time(created)
+
+    def _label(self, level: str) -> str:
+        return f"{level:<7}"
+
+    def _message(self, message: str, fields: Mapping[str, Any]) -> str:
+        return " ".join((self._safe(message), *self._pairs(fields)))
+
+    def _request(self, fields: Mapping[str, Any]) -> str:
+        """`200 ok      messages   claude-x -> openrouter/kimi-k2   1.24s first 0.31s  req_...  calls=1 input_tokens=43`"""
+        source = f"{fields.get('dialect', ''):<18} {fields.get('model', '')}"
+        target = _target(fields)
+        route = f"{source} -> {target}" if target else source
+        head = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<6} {self._safe(route):<60}  {_times(fields):<20}"
+        rest = {name: value for name, value in fields.items() if name not in _REQUEST_SHOWN and name not in _QUIET}
+        return " ".join((head, "", self._safe(fields["request_id"]), *self._pairs(rest)))
+
+    def _pairs(self, fields: Mapping[str, Any]) -> Iterator[str]:
+        """Fields as `name=value`; a value is redacted by itself, since the name before it would make any id look like a key."""
+        for name, value in fields.items():
+            text = _MASK if _is_secret_name(name) and value else self._safe(str(value))
+            yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
+
+    def _safe(self, text: str) -> str:
+        return _plain(self._redact(text))
 
 
-def _request_text(fields: Mapping[str, Any]) -> str:
-    """`200 ok      messages   claude-x -> openrouter/kimi-k2   1.24s first 0.31s  req_...  calls=1 input_tokens=43`"""
-    source = f"{fields.get('dialect', ''):<18} {fields.get('model', '')}"
-    target = "/".join(part for part in (fields.get("upstream", ""), fields.get("upstream_model", "")) if part)
-    route = f"{source} -> {target}" if target else source
+class TerminalLines(TextLines):
+    """Lines for a person who watches: one line as wide as the terminal for each request, and a second one where it failed."""
+
+    def __init__(
+        self, redact: Redactor, *, colours: bool, inspector: str = "", columns: Callable[[], int] | None = None
+    ) -> None:
+        """`inspector` is the address of the inspector's page, to which each request's id is linked."""
+        super().__init__(redact)
+        self._colours = colours
+        self._inspector = inspector
+        self._columns = columns or (lambda: shutil.get_terminal_size().columns)
+
+    def _moment(self, created: float) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(created))
+
+    def _label(self, level: str) -> str:
+        label = super()._label(level)
+        return f"\x1b[{_COLOURS.get(level, '0')}m{label}\x1b[0m" if self._colours else label
+
+    def _request(self, fields: Mapping[str, Any]) -> str:
+        request_id = self._safe(fields["request_id"])
+        left = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<5} "
+        right = f"  {_times(fields)}  "
+        room = max(_NARROWEST, self._columns()) - _TERMINAL_MARGIN - len(left) - len(right) - len(request_id)
+        target = _target(fields)
+        source = fields.get("model") or fields.get("path", "")
+        parts = [f"{source} → {target}" if target and target.rpartition("/")[2] != source else target or source, _story(fields)]
+        text = _cut(self._safe("  ".join(part for part in parts if part)), room)
+        line = f"{left}{text:<{max(room, 0)}}{right}{self._linked(request_id)}"
+        if fields.get("error_message"):
+            where = f"{fields['url']}: " if fields.get("url") else ""
+            line += f"\n    {fields.get('error', '')}: {self._safe(where + fields['error_message'])}"
+        return line
+
+    def _linked(self, request_id: str) -> str:
+        """The id as a link of the terminal (OSC 8); terminals without links show the id alone."""
+        if not self._inspector or not self._colours:
+            return request_id
+        return f"\x1b]8;;{self._inspector}#/exchange/{request_id}\x1b\\{request_id}\x1b]8;;\x1b\\"
+
+
+_TERMINAL_MARGIN = len("21:44:28 warning ")
+
+
+def _target(fields: Mapping[str, Any]) -> str:
+    return "/".join(part for part in (fields.get("upstream", ""), fields.get("upstream_model", "")) if part)
+
+
+def _times(fields: Mapping[str, Any]) -> str:
     times = _seconds(fields.get("duration_ms", 0.0))
-    if fields.get("first_byte_ms"):
-        times += f" first {_seconds(fields['first_byte_ms'])}"
-    rest = {name: value for name, value in fields.items() if name not in _REQUEST_SHOWN and name not in _QUIET}
-    head = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<6} {route:<60}  {times:<20}  {fields['request_id']}"
-    return " ".join((head, *_pairs(rest)))
+    return f"{times} first {_seconds(fields['first_byte_ms'])}" if fields.get("first_byte_ms") else times
+
+
+def _story(fields: Mapping[str, Any]) -> str:
+    """What happened to the calls, in words: `2 calls, 1 from text (kimi_k2), repaired`."""
+    told = []
+    if calls := fields.get("calls"):
+        told.append(f"{calls} call{'s' if calls > 1 else ''}")
+    if found := fields.get("text_calls"):
+        told.append(f"{found} from text ({fields.get('format', '')})")
+    if fields.get("repairs"):
+        told.append("repaired")
+    if fields.get("bad_calls"):
+        told.append(f"{fields['bad_calls']} against the schema")
+    if fields.get("echoes"):
+        told.append(f"{fields['echoes']} only quoted")
+    if fields.get("attempts", 1) > 1:
+        told.append(f"{fields['attempts']} attempts")
+    if fields.get("warning_text"):
+        told.append(fields["warning_text"])
+    return ", ".join(told)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(room - 1, 0)] + "…"
 
 
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds:.0f}ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f}s"
-
-
-def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in fields.items():
-        text = str(value)
-        yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
 
 
 def plain_line(message: str) -> str:
@@ -446,16 +529,23 @@ _SECRETS: list[str] = []
 """The secrets of the configuration by which this process logs."""
 
 
-def configure(config: Config, *, threaded: bool = True, default_file: str = "") -> None:
-    """Log as the configuration says, from now on; replaces an earlier arrangement. Raises OSError for a file it may not use."""
+def configure(config: Config, *, threaded: bool = True, default_file: str = "", inspector: str = "") -> None:
+    """Log as the configuration says, from now on; replaces an earlier arrangement. Raises OSError for a file it may not use.
+
+    `inspector` is the address of the inspector's page, for links on a terminal.
+    """
     settings: Log = config.log
     file = settings.file or default_file
     sink: Sink = FileSink(Path(file).expanduser(), settings.file_bytes) if file else StderrSink()
     _SECRETS[:] = secrets_of(config)
     redact = Redactor(_SECRETS)
     handler = LinesHandler(sink, threaded=threaded)
-    colours = not file and sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    handler.setFormatter(JsonLines(redact) if settings.format == "json" else TextLines(redact, colours=colours))
+    if settings.format == "json":
+        handler.setFormatter(JsonLines(redact))
+    elif file or sys.stderr is None or not sys.stderr.isatty():
+        handler.setFormatter(TextLines(redact))
+    else:
+        handler.setFormatter(TerminalLines(redact, colours=not os.environ.get("NO_COLOR"), inspector=inspector))
     shut_down()
     _HANDLER.append(handler)
     root = logging.getLogger()

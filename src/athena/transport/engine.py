@@ -92,7 +92,7 @@ class Engine:
                     code="unknown_path",
                     status=404,
                 )
-            return self._enter(door, dialect, headers, query, body)
+            return self._enter(door, dialect, headers, path, query, body)
         except AthenaError as error:
             return _refusal(dialect, error_event(error))
 
@@ -100,7 +100,9 @@ class Engine:
         """Where requests for a model go, the first meant and the others its fallbacks. Raises UnknownModel."""
         return self._targets.of(model)
 
-    def _enter(self, door: Door, dialect: Dialect, headers: dict[str, str], query: str, body: bytes) -> Serving | Step:
+    def _enter(
+        self, door: Door, dialect: Dialect, headers: dict[str, str], path: str, query: str, body: bytes
+    ) -> Serving | Step:
         if door.action in ("models", "model"):
             return _whole(self._models(door, dialect))
         value = decode_json_object(body)
@@ -122,6 +124,9 @@ class Engine:
             key=credential(headers, query),
             array=door.array,
             now=time.monotonic(),
+            body=body if self._shared.wants_bodies else b"",
+            path=path,
+            query=query,
         )
 
     def _models(self, door: Door, dialect: Dialect) -> dict[str, Any]:

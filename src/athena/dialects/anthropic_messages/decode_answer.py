@@ -127,7 +127,9 @@ class BlockReader:
         """Calls that ended without any argument: meant so, or cut."""
         self._ended = 0
         self._last_kind = ""
-        self.calls = ToolCallTracker(new_id=lambda number: synthesized_id(seed, number, "toolu_"), limits=context.limits)
+        self.calls = ToolCallTracker(
+            new_id=lambda number: synthesized_id(seed, number, "toolu_"), limits=context.limits, mend=context.mend
+        )
 
     def start(self, index: int, raw: msgspec.Raw, out: list[Event]) -> None:
         """A block begins, with whatever it already holds."""
@@ -310,7 +312,9 @@ class MessagesStreamDecoder(StreamDecoder):
         elif kind == "message_stop":
             self._stop(out)
         elif kind == "error" or record.error is not None:
-            self.fail(out, error_of_object(record.error, raw=payload[:2000].decode("utf-8", "replace")))
+            # llama.cpp writes the error's fields into the record itself.
+            told = record.error if record.error is not None else _read_any(payload)
+            self.fail(out, error_of_object(told, raw=payload[:2000].decode("utf-8", "replace")))
         elif self.context.keep_extras and is_event_name(kind):
             out.append(Extra({UNKNOWN_EVENT: {"type": kind, **_read_any(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None:

@@ -196,7 +196,9 @@ class AnswerReader:
 
     def __init__(self, context: DecodeContext) -> None:
         self._context = context
-        self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
+        self._tracker = ToolCallTracker(
+            new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits, mend=context.mend
+        )
         self._choices: dict[int, _Choice] = {}
         self._odd_first = -1
         """A number too high that the first candidate has instead of 0."""

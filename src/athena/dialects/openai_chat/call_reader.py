@@ -62,7 +62,7 @@ class CallReader:
     """The calls of all choices of one answer."""
 
     def __init__(self, context: DecodeContext, *, whole: bool, new_id: Callable[[int], str]) -> None:
-        self._tracker = ToolCallTracker(new_id=new_id, limits=context.limits)
+        self._tracker = ToolCallTracker(new_id=new_id, limits=context.limits, mend=context.mend)
         self._whole = whole
         self._fragments = context.profile.name_fragments and not whole
         self._limits = context.limits

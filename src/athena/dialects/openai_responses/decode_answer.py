@@ -90,7 +90,9 @@ class ItemReader:
 
     def __init__(self, context: DecodeContext) -> None:
         self._context = context
-        self._tracker = ToolCallTracker(new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits)
+        self._tracker = ToolCallTracker(
+            new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits, mend=context.mend
+        )
         self._family = context.profile.state_family
         self._items: dict[int, _Item] = {}
         self._index_of_id: dict[str, int] = {}
@@ -136,7 +138,15 @@ class ItemReader:
                     return
         self._end(response, status, out)
 
+    def _was_cut(self, response: dict[str, Any]) -> bool:
+        """Does the number of tokens tell that the answer was cut at its limit, whatever its status says?"""
+        usage = read_usage(response.get("usage"))
+        limit = self._context.max_output
+        return self._context.profile.cut_by_usage and usage is not None and limit is not None and usage.output_total >= limit
+
     def _end(self, response: dict[str, Any], status: str, out: list[Event]) -> None:
+        if status == "completed" and self._was_cut(response):
+            status = "incomplete"
         details = response.get("incomplete_details")
         reason = _text(details.get("reason")) if isinstance(details, dict) else ""
         for index, place in self._items.items():

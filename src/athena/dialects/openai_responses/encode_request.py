@@ -114,7 +114,11 @@ def _report_rest(request: Request, target: Target, body: _Body, losses: Losses) 
     for field in (
         "top_k", "min_p", "repetition_penalty", "logit_bias", "seed",
     ):  # fmt: skip
-        if getattr(request, field) is not None:
+        value = getattr(request, field)
+        if value is not None and field in target.profile.sampling:
+            # Servers that turn the request into one of Chat take what Chat takes.
+            body[field] = value
+        elif value is not None:
             losses.drop(field, "this API has no such field")
     if request.stop:
         losses.drop("stop", "this API has no stop sequences")

@@ -60,6 +60,7 @@ def json_value(scan: Scanner, calls: CallWriter) -> Steps[str | None]:
     pipe = JsonPipe(lenient=calls.lenient, depth_limit=calls.limits.json_depth)
     yield from pump(scan, pipe, pieces.append)
     calls.repaired_later(pipe.repairs)
+    calls.broken = (pipe.depth, bool(pipe.quote))
     return "".join(pieces) if pipe.done else None
 
 
@@ -68,6 +69,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
 
     `ends` are the markers that may stand behind them, or in their place when there are none.
     """
+    calls.broken = (0, False)
     yield from scan.space()
     if (yield from scan.found("```")):
         yield from _fence_language(scan)
@@ -91,6 +93,7 @@ def json_arguments(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = ())
             calls.write("".join(missing))
     calls.repaired(pipe.repairs)
     if not pipe.done:
+        calls.broken = (pipe.depth, bool(pipe.quote))
         calls.fail(f"the arguments of {calls.name or 'a call'} are {'nested too deep' if pipe.too_deep else 'not JSON'}")
         return False
     calls.close()

@@ -13,12 +13,17 @@ from athena.formats.machine.writer import CallWriter
 
 
 def spellings(words: str) -> tuple[str, ...]:
-    """A token as it is and as detokenisers damage it: ASCII bars, plain spaces for U+2581.
+    """A token as it is and as detokenisers damage it: ASCII bars, plain spaces or underscores for U+2581.
 
-    With underscores it would be another family's token (Kimi K2, Step 3).
+    With underscores these are Step 3's tokens too, whose calls look otherwise; with ASCII bars besides, some are Kimi's, so
+    that such a token opens a call only where the format was named.
     """
-    joined = words.replace(" ", "▁")
-    return (f"<｜{joined}｜>", f"<|{joined}|>", f"<｜{words}｜>")
+    joined, underscored = words.replace(" ", "▁"), words.replace(" ", "_")
+    return (f"<｜{joined}｜>", f"<|{joined}|>", f"<｜{words}｜>", f"<｜{underscored}｜>", f"<|{underscored}|>")
+
+
+def _is_own(marker: str) -> bool:
+    return not (marker.startswith("<|") and "_" in marker)
 
 
 CALLS_BEGIN = spellings("tool calls begin")
@@ -68,6 +73,6 @@ READ = HeadedReader(
     )
 )
 OPENERS = (
-    *(Opener(marker, READ, never=READ.never_section) for marker in CALLS_BEGIN),
-    *(Opener(marker, READ) for marker in CALL_BEGIN),
+    *(Opener(marker, READ, never=READ.never_section, auto=_is_own(marker)) for marker in CALLS_BEGIN),
+    *(Opener(marker, READ, auto=_is_own(marker)) for marker in CALL_BEGIN),
 )

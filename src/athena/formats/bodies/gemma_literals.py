@@ -9,6 +9,7 @@ only where a value may end, because the models also write it for a plain quote i
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import msgspec
 
@@ -20,6 +21,8 @@ from athena.formats.machine.value_types import ANYTHING, ValueType, typed_json
 from athena.formats.machine.writer import CallWriter
 
 CALL = "call:"
+_AHEAD = 4096
+"""How far behind the end of a call its open string may be closed after all."""
 _KEY_RUN = re.compile(r"\s*[\w.$@\-/ ]*")
 _CLOSERS = {"{": "}", "[": "]"}
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|True|False|None")
@@ -63,9 +66,13 @@ class GemmaCalls:
         self._stop_heads = "".join(stop[0] for stop in self._stops)
         self._name = Lexer(("{", "\n", *self._stops))
         self._quote = Lexer((syntax.quote,))
+        self._quote_or_call = Lexer((syntax.quote, *syntax.begins))
         self._key = Lexer((":", "=", ",", "{", "}", "\n", syntax.quote, *self._stops))
         self._bare = Lexer((",", "}", "]", syntax.quote, *self._stops))
         self._end = Lexer(self._stops)
+        closers = ("", *("".join(some) for size in (1, 2, 3) for some in product("}]", repeat=size)))
+        self._string = Lexer((syntax.quote, *(closer + stop for closer in closers for stop in self._stops)))
+        """A quoting token, or the end of the call with the brackets before it."""
 
     def read(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         """Behind the opening marker: the call, and its end marker if it is there."""
@@ -214,6 +221,8 @@ class GemmaCalls:
         elif head == self._syntax.quote[0] and (yield from scan.found(self._syntax.quote)):
             live = kind.is_text or not self._syntax.typed or len(levels) > 1
             yield from self._quoted(scan, calls, level, key, None if live else kind)
+        elif head in "'\"" and (yield from self._dangling(scan, calls, level, key, head)):
+            return
         elif head in "'\"":
             text = yield from json_value(scan, calls)
             if text is None:
@@ -229,9 +238,15 @@ class GemmaCalls:
         if kind is None:
             calls.write(level.before(key) + '"')
         while True:
-            marker = yield from scan.flow(self._quote, sink)
+            marker = yield from scan.flow(self._string, sink)
             if not marker:
                 raise Cut
+            if marker != self._syntax.quote:
+                if (yield from self._is_unclosed(scan, level, len(marker))):
+                    calls.repaired()
+                    break
+                sink(scan.take(len(marker)))
+                continue
             ends = yield from self._value_ends(scan, level, len(marker))
             scan.take(len(marker))
             if ends:
@@ -241,6 +256,32 @@ class GemmaCalls:
             calls.write('"')
         else:
             self._typed(calls, level, key, "".join(pieces), kind)
+
+    def _is_unclosed(self, scan: Scanner, level: _Level, offset: int) -> Steps[bool]:
+        """Does the call end here although its string was not closed? Not where the string's own end comes later."""
+        at = offset
+        while True:
+            at, marker = yield from scan.ahead(at, self._quote_or_call, _AHEAD)
+            if not marker:
+                return marker is not None and not scan.was_cut
+            at += len(marker)
+            if marker == self._syntax.quote:
+                if (yield from self._value_ends(scan, level, at)):
+                    return False
+            elif (yield from scan.follows(at, (CALL,), end=False)) is not None:
+                return True
+
+    def _dangling(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, quote: str) -> Steps[bool]:
+        """A string in plain quotes with a quoting token behind it, to which none belongs."""
+        ahead = yield from scan.peek(LOOK_AHEAD * 4)
+        end = ahead.find(quote + self._syntax.quote, 1)
+        inside = ahead[1:end]
+        if end < 0 or quote in inside or self._syntax.quote in inside or "\n" in inside:
+            return False
+        scan.take(end + 1 + len(self._syntax.quote))
+        calls.repaired()
+        calls.write(level.before(key) + quoted(inside))
+        return True
 
     def _unquoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType) -> Steps[None]:
         word = scan.whole(_WHOLE_SCALAR)

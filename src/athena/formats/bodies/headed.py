@@ -22,7 +22,7 @@ SECTIONS_AT_ONCE = 2
 
 
 class CallHead(msgspec.Struct, frozen=True):
-    """What a call's head says: a name, or None when only the arguments can tell; an id, or none."""
+    """What a call's head says: a name, "" when it has none, or None when only the arguments can tell; an id, or none."""
 
     name: str | None
     id: str = ""
@@ -51,6 +51,7 @@ class HeadedReader:
         self.never_section = too_often(shape.section_begin, SECTIONS_AT_ONCE)
         """What cannot follow a section's opening."""
         self._ends = (*shape.call_end, *boundary)
+        self._begins = (*shape.call_begin, *shape.section_begin)
         self._gap = Lexer(boundary)
         self._behind = Lexer(self._ends)
         self._head = Lexer((*shape.argument_begin, *self._ends, "{"))
@@ -106,7 +107,15 @@ class HeadedReader:
             if shape.open_call is not None:
                 yield from shape.open_call(scan, calls, name)
                 return (yield from json_arguments(scan, calls, self._ends))
-        _open(calls, shape.head(name, calls))
+        head = shape.head(name, calls)
+        if marker in self._begins and not (head.name and calls.book.declared(head.name)):
+            # Another call begins where this one's arguments should: what stands between is none.
+            calls.noise(name)
+            return False
+        if head.name == "":
+            calls.bad_head("a call that names no tool", name)
+            return False
+        _open(calls, head)
         if marker in self._ends:
             calls.close()
             return True

@@ -38,6 +38,10 @@ class Invoke(msgspec.Struct, frozen=True):
     """Markers that may stand between calls and mean nothing."""
     newline: bool = False
     cdata: bool = False
+    look_alikes: tuple[str, ...] = ()
+    """Closing tags of other formats that count as a parameter's where its own never comes."""
+    strays: tuple[str, ...] = ()
+    """Tokens that the model writes inside a call's tag, or in the place of its end: they are left out."""
 
 
 def attributes(text: str) -> dict[str, str]:
@@ -67,7 +71,6 @@ class InvokeReader:
         self.never = repeated(shape.section_begin, options, WRAPPERS_AT_ONCE)
         """What cannot follow a wrapper's opening tag."""
         self._gap = Lexer((*shape.call, *shape.section_end, *shape.section_begin, *shape.ignored))
-        self._tag = Lexer((">", "\n"))
         self._arguments = TaggedArguments(
             Tags(
                 parameter=shape.parameter,
@@ -78,8 +81,11 @@ class InvokeReader:
                 newline=shape.newline,
                 read_tag=named_parameter,
                 cdata=shape.cdata,
+                look_alikes=shape.look_alikes,
             )
         )
+        self._tag = Lexer((">", "\n", *shape.strays))
+        self._body = (*shape.parameter, *shape.call_end, *shape.section_end, *shape.call, *shape.ignored, "{")
 
     def __call__(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         in_call = opener in self._shape.call
@@ -114,17 +120,42 @@ class InvokeReader:
                 return True
 
     def _one_call(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
-        text, marker = yield from scan.upto(self._tag, LOOK_AHEAD * 4)
-        if not marker:
-            raise Cut
-        name = attributes(text).get("name", "")
+        text = yield from self._tag_text(scan)
+        found = attributes(text)
+        name = found.get("name", "")
         if not name or _NO_ATTRIBUTE.match(text) is not None:
             raise Declined
-        if marker == ">":
-            scan.take(1)
+        if not text.rstrip().endswith("/"):
+            yield from self._check_body(scan)
+        prefix, _, rest = name.partition(".")
+        if rest == prefix and not calls.book.declared(name):
+            # A tool in a namespace of its own name.
+            name = prefix
         calls.open(name)
         if text.rstrip().endswith("/"):
             calls.close()
             calls.settle()
         else:
             yield from self._arguments.read(scan, calls)
+
+    def _tag_text(self, scan: Scanner) -> Steps[str]:
+        """What stands in the tag of a call, to its end, which is taken."""
+        text = ""
+        while True:
+            piece, marker = yield from scan.upto(self._tag, LOOK_AHEAD * 4)
+            text += piece
+            if not marker:
+                raise Cut
+            if marker != "\n":
+                scan.take(len(marker))
+            if marker not in self._shape.strays:
+                return text
+            if len(text) > LOOK_AHEAD * 4:
+                raise Declined
+            if (yield from scan.follows(0, (*self._shape.parameter, *self._shape.call_end), end=False)) is not None:
+                return text + '"' if text.count('"') % 2 else text
+
+    def _check_body(self, scan: Scanner) -> Steps[None]:
+        """Words behind the tag of a call make it a sentence about tags."""
+        if (yield from scan.follows(0, self._body)) is None:
+            raise Declined

@@ -104,6 +104,11 @@ class JsonPipe:
             at = self._strict(text, at, out)
         return at
 
+    @property
+    def depth(self) -> int:
+        """How many brackets are open."""
+        return len(self._stack) + self._double
+
     def close_open(self, out: list[str]) -> bool:
         """Write the missing closing brackets, where nothing else is missing; False when more is."""
         if self.quote or not self._lenient or self._state in (TOP, MEMBER, COLON, NOTHING):

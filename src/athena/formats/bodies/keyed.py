@@ -90,7 +90,11 @@ class KeyedCalls:
             raise Cut if not name or _PLAIN_NAME.fullmatch(name) else Declined
         if not _PLAIN_NAME.fullmatch(name):
             raise Declined
-        if marker == self._shape.separator:
+        separator = self._shape.separator
+        if marker == "\n" and separator and (yield from scan.follows(0, (separator,), end=False)) is not None:
+            yield from scan.space()
+            marker = separator
+        if marker == separator:
             scan.take(len(marker))
         elif (yield from scan.follows(0, self._body, end=False)) is None:
             yield from scan.space()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from athena.calls.ids import hashed
 from athena.formats.bodies.arguments import end_of_block, json_arguments, skip_to
 from athena.formats.bodies.named import read_named_calls
@@ -21,6 +23,7 @@ NO_NAME = rf"{SPACE}(?:[\[{{]|[^\s\[{{<]++[ \t\r\n]++[^\s\[{{<])"
 """What cannot follow the token: no array of calls, or no name of one."""
 
 _ENDS = (CALLS, CALLS_END, TURN_END)
+_NAME = re.compile(r"[^\s\[\]{}()<>\"']++")
 _CLOSERS = Lexer(_ENDS)
 _NAME_END = Lexer((CALL_ID, ARGUMENTS, "{", *_ENDS))
 
@@ -48,15 +51,20 @@ def read_name_and_arguments(scan: Scanner, calls: CallWriter, opener: str) -> St
     """`NAME[CALL_ID]id[ARGS]{...}`; a brace alone may separate name and arguments. The next `[TOOL_CALLS]` is the next call."""
     name, marker = yield from scan.upto(_NAME_END, LOOK_AHEAD * 2)
     name = name.strip()
-    if not name or len(name.split()) > 1 or name.startswith("["):
+    if _NAME.fullmatch(name) is None:
         raise Declined
     call_id = ""
     if marker == CALL_ID:
         scan.take(len(CALL_ID))
         call_id, marker = yield from scan.upto(_NAME_END, LOOK_AHEAD)
         call_id = call_id.strip()
+        if marker in _ENDS:
+            # Neither arguments nor their marker: no call.
+            raise Declined
     if not marker:
         raise Cut
+    if marker in _ENDS and opener != CALLS:
+        raise Declined
     calls.open(name, call_id)
     if marker == ARGUMENTS:
         scan.take(len(ARGUMENTS))

@@ -1,5 +1,5 @@
 """JSON that holds a call's name and its arguments: `{"name": ..., "arguments": {...}}`, alone, in an array, or several in a
-row.
+row. A broken one never takes the others with it (`broken_json`).
 
 Fields come in any order. Once the name is known the arguments pass through as they arrive; arguments that come first wait for
 it.
@@ -11,7 +11,8 @@ import re
 
 import msgspec
 
-from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value, skip_to
+from athena.formats.bodies.arguments import decoded_arguments, json_arguments, json_value
+from athena.formats.bodies.broken_json import BrokenJson
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, lexer_of
 from athena.formats.machine.writer import CallWriter
 
@@ -55,7 +56,7 @@ class _Unreadable(Exception):
 
 
 class _Call:
-    __slots__ = ("arguments", "by_key", "closed", "code_follows", "failed", "id", "name", "nothing", "seen")
+    __slots__ = ("arguments", "by_key", "closed", "code_follows", "depth", "failed", "id", "name", "nothing", "seen")
 
     def __init__(self) -> None:
         self.name = ""
@@ -64,6 +65,8 @@ class _Call:
         self.by_key = False
         self.closed = False
         self.code_follows = False
+        self.depth = 0
+        """How many of its braces are open."""
         self.failed = False
         self.nothing = False
         self.seen = False
@@ -72,7 +75,8 @@ class _Call:
 def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (), fields: Fields = ANY_FIELDS) -> Steps[int]:
     """All calls that stand here: objects and arrays of them, with white space, commas or semicolons between.
 
-    Answers how many there were. Stops before anything else; what is behind a broken call is dropped up to one of `ends`.
+    Answers how many there were. Stops before anything else. A broken call is dropped to its end as its brackets tell it, or to
+    one of `ends`; what follows it is read.
     """
     depth = 0
     found = 0
@@ -93,15 +97,8 @@ def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (
         elif head and head in ",;" and found:
             scan.take(1)
         elif head == "{":
-            try:
-                yield from _object(scan, calls, fields, ends)
-            except _Unreadable:
-                if fields.others is not None:
-                    # Ordinary JSON, where only some keys make a call of it.
-                    raise Declined from None
-                calls.bad_head("a tool call that cannot be read", scan.recorded)
-                yield from skip_to(scan, calls, lexer_of(ends))
-                return found + 1
+            # Inside brackets the end of a line ends nothing.
+            yield from _object(scan, calls, fields, tuple(end for end in ends if end != "\n") if depth else ends)
             found += 1
         elif not head and depth and not found:
             raise Cut
@@ -124,10 +121,34 @@ def _is_end(scan: Scanner, ends: tuple[str, ...]) -> Steps[bool]:
 
 def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, ...]) -> Steps[None]:
     call = _Call()
+    calls.broken = (0, False)
+    try:
+        yield from _whole_object(scan, calls, fields, call, ends)
+    except _Unreadable:
+        if fields.others is not None:
+            # Ordinary JSON, where only some keys make a call of it.
+            raise Declined from None
+        calls.bad_head("a tool call that cannot be read", scan.recorded)
+        call.failed = True
+    if not call.failed:
+        return
+    depth, in_string = calls.broken
+    rest = BrokenJson(lexer_of(ends), call.depth + depth, in_string=in_string)
+    while call.depth and not rest.done:
+        end = rest.feed(scan.text, scan.at, scan.final)
+        calls.noise(scan.take(end - scan.at))
+        calls.settle()
+        if not rest.done:
+            if scan.final:
+                return
+            yield
+
+
+def _whole_object(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     yield from _fields(scan, calls, fields, call, ends)
     if call.failed:
-        yield from skip_to(scan, calls, lexer_of(ends))
-    elif call.closed:
+        return
+    if call.closed:
         calls.settle()
     elif call.code_follows and (yield from scan.follows(0, (_CODE,), end=False)) is not None:
         yield from scan.space()
@@ -159,16 +180,20 @@ def _late(calls: CallWriter, fields: Fields, call: _Call) -> None:
 def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     """The fields of one object, to its closing brace."""
     scan.take(1)
+    call.depth += 1
     yield from scan.space()
     doubled = calls.lenient and (yield from scan.found("{")) == "{"
+    call.depth += doubled
     while not call.failed:
         yield from scan.space()
         head = yield from scan.peek(1)
         if head == "}":
             scan.take(1)
+            call.depth -= 1
             if doubled:
                 yield from scan.space()
                 yield from scan.found("}")
+                call.depth -= 1
             return
         if head == ",":
             scan.take(1)

@@ -1,7 +1,8 @@
 """Where a Python literal ends in text that arrives in pieces: strings and brackets are followed, no more.
 
 A quote ends a string only where a value may end, because models forget to escape quotes inside shell commands; such a quote is
-written as an escape, so that the literal can be read.
+written as an escape, so that the literal can be read. In a list of calls a bracket that closes a call is followed by a comma or
+by the end of the list, so a quote before another bracket ends nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _MEANINGS = {
     **dict.fromkeys("[({", _OPENS), **dict.fromkeys("])}", _CLOSES), ",": _COMMA, **dict.fromkeys("'\"", _QUOTE),
 }  # fmt: skip
 _BEHIND = re.compile(r"[ \t\r\n]*+([\s\S])?")
+_BEHIND_CALL = re.compile(r"[ \t\r\n)]*+([\s\S])?")
 _VALUE_MAY_END = ",)]}:"
 
 
@@ -24,14 +26,15 @@ class PythonSpan:
     An argument ends before the comma or bracket behind it, a `bracketed` literal with the bracket that closes its first.
     """
 
-    __slots__ = ("_bracketed", "_open", "done", "quote", "stuck")
+    __slots__ = ("_bracketed", "_listed", "_open", "done", "quote", "stuck")
 
-    def __init__(self, *, bracketed: bool = False) -> None:
+    def __init__(self, *, bracketed: bool = False, listed: bool = False) -> None:
         self.done = False
         self.stuck = False
         self.quote = ""
         """The quotes that close the open string, one or three; empty outside of strings."""
         self._bracketed = bracketed
+        self._listed = listed
         self._open = 0
 
     def feed(self, text: str, at: int, final: bool, out: list[str]) -> int:
@@ -100,6 +103,12 @@ class PythonSpan:
                 return stop
         else:
             behind = _character_behind(text, stop + 1)
+            if behind == ")" and self._listed:
+                found = _BEHIND_CALL.match(text, stop + 1)
+                after = found.group(1) if found is not None else None
+                if after is None and not final:
+                    return stop
+                behind = behind if not after or after in ",];<`" else after
             if not behind and not final:
                 return stop
             # Another string may follow too: Python joins them.

@@ -16,12 +16,17 @@ from athena.formats.machine.writer import CallWriter
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_KEYWORD = re.compile(r"\s*(?:[^\W\d]\w*\s*=(?!=)|\))")
+"""Behind the bracket of a call: an argument by name, or none."""
 _HEAD_END = Lexer(("(",))
 _KEY_END = Lexer(("=", ",", ")", "'", '"', "[", "{", "("))
 
 
-def read_python_calls(scan: Scanner, calls: CallWriter, *, end: str = "") -> Steps[int]:
-    """Calls with commas, semicolons or line breaks between; `end` (a closing bracket) is taken. Answers how many there were."""
+def read_python_calls(scan: Scanner, calls: CallWriter, *, end: str = "", certain: bool = True) -> Steps[int]:
+    """Calls with commas, semicolons or line breaks between; `end` (a closing bracket) is taken. Answers how many there were.
+
+    `certain`: a marker says that these are calls. Otherwise the first is shown when it is whole: until then it may be words.
+    """
     found = 0
     while True:
         yield from scan.space()
@@ -37,7 +42,7 @@ def read_python_calls(scan: Scanner, calls: CallWriter, *, end: str = "") -> Ste
                 yield from _check_name(scan, calls)
             except Declined:
                 return found
-        yield from read_python_call(scan, calls)
+        yield from read_python_call(scan, calls, listed=bool(end), certain=certain or found > 0)
         found += 1
 
 
@@ -49,7 +54,7 @@ def _check_name(scan: Scanner, calls: CallWriter) -> Steps[None]:
         raise Declined
 
 
-def read_python_call(scan: Scanner, calls: CallWriter) -> Steps[None]:
+def read_python_call(scan: Scanner, calls: CallWriter, *, listed: bool = False, certain: bool = True) -> Steps[None]:
     """One call, to its closing bracket."""
     text, marker = yield from scan.upto(_HEAD_END, LOOK_AHEAD * 2)
     name = text.strip()
@@ -58,11 +63,14 @@ def read_python_call(scan: Scanner, calls: CallWriter) -> Steps[None]:
     if not marker:
         raise Cut
     scan.take(1)
-    calls.open(name)
-    yield from read_python_arguments(scan, calls)
+    if not certain:
+        ahead = yield from scan.peek(LOOK_AHEAD)
+        certain = listed and _KEYWORD.match(ahead) is not None
+    calls.open(name, whole=not certain)
+    yield from read_python_arguments(scan, calls, listed=listed)
 
 
-def read_python_arguments(scan: Scanner, calls: CallWriter) -> Steps[None]:
+def read_python_arguments(scan: Scanner, calls: CallWriter, *, listed: bool = False) -> Steps[None]:
     """The arguments of the open call behind its bracket; the closing bracket is taken and the call closed."""
     keys: list[str] = []
     opener = "{"
@@ -76,7 +84,7 @@ def read_python_arguments(scan: Scanner, calls: CallWriter) -> Steps[None]:
         if scan.ended():
             raise Cut
         key, prefix = yield from _key(scan)
-        text = (prefix + (yield from _value(scan, calls))).strip()
+        text = (prefix + (yield from _value(scan, calls, listed))).strip()
         if key is None:
             declared = [name for name in calls.book.parameters(calls.name) if name not in keys]
             key = declared[0] if declared else None
@@ -108,8 +116,8 @@ def _key(scan: Scanner) -> Steps[tuple[str | None, str]]:
     return None, text
 
 
-def _value(scan: Scanner, calls: CallWriter) -> Steps[str]:
+def _value(scan: Scanner, calls: CallWriter, listed: bool) -> Steps[str]:
     """The text of one value, up to the comma or bracket behind it, which stays."""
     pieces: list[str] = []
-    yield from pump(scan, PythonSpan(), calls.keeper(pieces))
+    yield from pump(scan, PythonSpan(listed=listed), calls.keeper(pieces))
     return "".join(pieces)

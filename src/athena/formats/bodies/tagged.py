@@ -2,7 +2,9 @@
 
 A value has no escapes, so its end is a matter of judgement: a closing tag counts when something legal follows it (another
 parameter, the end of the call), else it is part of the value. A missing closing tag is made up for by the next parameter that
-the tool declares and the call does not have yet, or by the end of the call.
+the tool declares and the call does not have yet, or by the end of the call, unless the value's own closing tag comes later: a
+closer is the format's own before it is a look-alike, and a file that is written may hold either. A line break before a tag that
+ends a value by implication belongs to the markup.
 
 The tags cannot say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is
 known to have stopped by itself.
@@ -10,6 +12,7 @@ known to have stopped by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +24,11 @@ from athena.formats.machine.value_types import ValueType, is_json, typed_json
 from athena.formats.machine.writer import CallWriter
 
 TEXT = ValueType(frozenset({"string"}))
+
+_AHEAD = 4096
+"""How far behind the end of a call its open value may be closed after all."""
+_MISSPELT = re.compile(r"[^\s<>=\"']{0,24}+>")
+_TAG_WORDS = re.compile(r"[\s\"'=<>:]*+(?:(?:function|invoke|call|name|tool)[\s\"'=<>:]++){0,3}")
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -39,6 +47,7 @@ class Tags(msgspec.Struct, frozen=True):
     parameter: tuple[str, ...]
     """How a parameter's tag begins; what stands between that and `tag_end` goes to `read_tag`."""
     parameter_end: tuple[str, ...]
+    """The first spelling is the format's own."""
     call_end: tuple[str, ...]
     section_end: tuple[str, ...] = ()
     next_call: tuple[str, ...] = ()
@@ -51,6 +60,8 @@ class Tags(msgspec.Struct, frozen=True):
     read_tag: Callable[[str], Parameter | None] = lambda text: Parameter(text.strip()) if text.strip() else None
     cdata: bool = False
     """A value may be wrapped in `<![CDATA[` `]]>`."""
+    look_alikes: tuple[str, ...] = ()
+    """Closing tags of another format that count as the parameter's where its own never comes."""
 
 
 class NamelessParameter(Exception):
@@ -63,22 +74,25 @@ class TaggedArguments:
     def __init__(self, tags: Tags) -> None:
         self._tags = tags
         self._boundary = (*tags.call_end, *tags.section_end, *tags.next_call)
-        self._gap = Lexer((*tags.parameter, *tags.parameter_end, *self._boundary))
+        self._gap = Lexer((*tags.parameter, *tags.parameter_end, *tags.look_alikes, *self._boundary))
         # A line break ends a tag whose own end is missing.
         self._tag = Lexer((tags.tag_end, "\n") if tags.tag_end == ">" else (tags.tag_end,))
-        stops = (*tags.parameter_end, *self._boundary, *tags.parameter)
+        self._nearly = tuple(sorted({end[:5] for end in tags.parameter_end if end.startswith("</") and len(end) > 8}))
+        """How the closing tag of a parameter begins: what goes on otherwise may be misspelt."""
+        implied = (*self._boundary, *tags.parameter, *tags.look_alikes)
+        stops = (*tags.parameter_end, *implied, *self._nearly)
         self._end = Lexer(self._boundary)
+        self._later = Lexer((*tags.parameter_end, *tags.parameter, *tags.next_call))
         in_lines = (*stops, *("\n" + stop for stop in stops))
         self._value_after = {
-            "": Lexer(stops),
+            "": Lexer((*stops, *("\n" + stop for stop in implied))),
             "\n": Lexer(in_lines),
             "\r\n": Lexer((*in_lines, *("\r\n" + stop for stop in stops))),
         }
         """By the line break at a value's beginning: what ends the value."""
-        after = (*tags.parameter, *tags.parameter_end, *self._boundary)
+        after = (*tags.parameter, *tags.parameter_end, *tags.look_alikes, *self._boundary)
         # GLM writes line breaks between tags as two characters at times.
         self._after_value = (*after, *("\\n" + one for one in after)) if tags.value_begin else after
-        self._after_call = (*tags.section_end, *tags.next_call)
 
     def read(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
         """Parameters to the end of the call, which is closed; its end tag is taken, anything else stays."""
@@ -106,7 +120,7 @@ class TaggedArguments:
                 if marker in tags.parameter:
                     scan.take(len(marker))
                     inside = True
-                elif marker in tags.parameter_end:
+                elif marker in tags.parameter_end or marker in tags.look_alikes:
                     scan.take(len(marker))
                 else:
                     break
@@ -184,27 +198,95 @@ class TaggedArguments:
             blanks = len(marker) - len(tag)
             if tag in tags.parameter_end:
                 # Some models close a call with its own name.
-                if (yield from scan.follows(len(marker), (*self._after_value, f"</{calls.name}>"))) is not None:
+                if (yield from self._is_closed(scan, calls, len(marker))):
                     scan.take(len(marker))
                     return
-            elif (yield from self._ends_by_implication(scan, calls, values, marker, tag)):
+                size = len(marker)
+            elif tag in tags.next_call:
+                size = len(marker)
+            elif tag in tags.parameter:
+                # The line break before the tag is no part of it, and behind that a longer tag may stand.
+                size = 0 if (yield from self._begins_another(scan, calls, values, len(marker))) else blanks or len(marker)
+            else:
+                closer = yield from self._closer(scan, calls, tag, len(marker))
+                size = len(marker) if closer is None else (yield from self._goes_on(scan, calls, values, len(marker)))
+                if not size and closer:
+                    calls.repaired()
+                    scan.take(blanks + closer)
+                    return
+            if not size:
                 scan.take(blanks)
                 return
-            values.add(scan.take(len(marker)))
+            values.add(scan.take(size))
 
-    def _ends_by_implication(self, scan: Scanner, calls: CallWriter, values: _Values, marker: str, tag: str) -> Steps[bool]:
-        tags = self._tags
-        if tag in tags.call_end or tag in tags.section_end:
-            after = self._after_call if tag in tags.call_end else tags.next_call
-            found = yield from scan.follows(len(marker), after)
-            # At the end of a text that may be cut, the tag may as well be part of a value that is text.
-            return found is not None and (found != "" or scan.ended_well or not values.may_be_text)
-        if tag in tags.next_call:
-            return False
-        ahead = yield from scan.peek(len(marker) + LOOK_AHEAD * 2)
-        inside, end, _ = ahead[len(marker) :].partition(tags.tag_end)
-        parameter = tags.read_tag(inside) if end else None
+    def _is_closed(self, scan: Scanner, calls: CallWriter, offset: int) -> Steps[bool]:
+        """Does something stand behind a closing tag that may follow a value?"""
+        # Some models close a call with its own name.
+        return (yield from scan.follows(offset, (*self._after_value, f"</{calls.name}>"))) is not None
+
+    def _begins_another(self, scan: Scanner, calls: CallWriter, values: _Values, offset: int) -> Steps[bool]:
+        """Does a parameter begin here that the tool declares and the call does not have yet?"""
+        ahead = yield from scan.peek(offset + LOOK_AHEAD * 2)
+        inside, end, _ = ahead[offset:].partition(self._tags.tag_end)
+        parameter = self._tags.read_tag(inside) if end else None
         return parameter is not None and parameter.key not in values.keys and parameter.key in calls.book.parameters(calls.name)
+
+    def _closer(self, scan: Scanner, calls: CallWriter, tag: str, offset: int) -> Steps[int | None]:
+        """How long the tag is that stands for the closing one, a look-alike or misspelt. 0: the end of the call; None: text."""
+        tags = self._tags
+        if tag in tags.look_alikes:
+            return len(tag) if (yield from self._is_closed(scan, calls, offset)) else None
+        if tag not in self._nearly:
+            return 0
+        ahead = yield from scan.peek(offset + LOOK_AHEAD)
+        found = _MISSPELT.match(ahead, offset)
+        if found is None or not (yield from self._is_closed(scan, calls, found.end())):
+            return None
+        return len(tag) + found.end() - offset
+
+    def _goes_on(self, scan: Scanner, calls: CallWriter, values: _Values, offset: int) -> Steps[int]:
+        """How much of what stands here belongs to the value, whose call, or a look-alike of its tags, seems to end: 0, nothing.
+
+        The value's own closing tag, or the next parameter, comes later: all before it is the value's. Another call comes first,
+        or nothing at all: the value was not closed.
+        """
+        if not values.may_be_text:
+            return 0
+        at = offset
+        while True:
+            at, marker = yield from scan.ahead(at, self._later, _AHEAD)
+            if marker is None:
+                return at
+            if not marker:
+                return at if scan.was_cut else 0
+            if marker in self._tags.parameter_end:
+                goes_on = yield from self._is_closed(scan, calls, at + len(marker))
+            elif marker in self._tags.parameter:
+                goes_on = yield from self._begins_another(scan, calls, values, at + len(marker))
+            else:
+                if (yield from self._names_a_tool(scan, calls, at + len(marker))):
+                    return 0
+                goes_on = False
+            if goes_on:
+                return at - _line_break(scan.text, scan.at + at, scan.at + offset)
+            at += len(marker)
+
+    def _names_a_tool(self, scan: Scanner, calls: CallWriter, offset: int) -> Steps[bool]:
+        """Does the name of a tool stand behind the beginning of a call?"""
+        ahead = (yield from scan.peek(offset + LOOK_AHEAD * 2))[offset:]
+        words = _TAG_WORDS.match(ahead)
+        name = ahead[words.end() if words is not None else 0 :]
+        if calls.book.open:
+            return name[:1].isalnum()
+        return any(name.startswith(one) and not name[len(one) : len(one) + 1].isalnum() for one in calls.book.names)
+
+
+def _line_break(text: str, end: int, start: int) -> int:
+    """How long the line break is that ends at `end`, if one begins at `start` or later."""
+    for size, line_break in ((2, "\r\n"), (1, "\n")):
+        if end - size >= start and text.startswith(line_break, end - size):
+            return size
+    return 0
 
 
 _CDATA_END = Lexer(("]]>",))

@@ -6,6 +6,7 @@ reader declines the bodies that are not its own.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.named import Fields, read_named_calls
@@ -17,6 +18,8 @@ from athena.formats.machine.writer import CallWriter
 
 BEGIN = "<tool_call>"
 END = "</tool_call>"
+TURN_ENDS = ("<|observation|>", "<|user|>")
+"""What ends a turn of GLM, and with it a call that was not closed."""
 _NAME = re.compile(r"""\s*=?\s*(?:name\s*=\s*)?["']?([^"'<>=\s{}]+)["']?\s*""")
 _PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=]+")
 
@@ -97,12 +100,15 @@ _BODY = ("<parameter", "< parameter", "</function>", "</ function>", "{")
 def read_function_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """`<function=NAME>` with parameters, one or several, after the opening tag."""
     yield from scan.space()
-    begin = yield from scan.found(*FUNCTION_BEGIN, "function=")
+    begin = yield from scan.found(*FUNCTION_BEGIN, "function=", "<function>")
     if not begin:
         if scan.ended():
             raise Cut
         raise Declined
-    yield from _functions(scan, calls)
+    if begin == "<function>":
+        yield from _element_function(scan, calls)
+    else:
+        yield from _functions(scan, calls)
     yield from scan.space()
     yield from scan.found(END)
     calls.settle()
@@ -116,6 +122,57 @@ def read_bare_function(scan: Scanner, calls: CallWriter, opener: str) -> Steps[N
     calls.settle()
 
 
+def _parameter_tags(scan: Scanner, calls: CallWriter, name: str) -> Steps[TaggedArguments | None]:
+    """The reader of parameters that stand in tags of their own names, where such a tag comes next (Qwen2.5, GLM)."""
+    declared = calls.book.parameters(name)
+    tags = tuple(f"<{key}>" for key in declared)
+    if not tags or (yield from scan.follows(0, tags, end=False)) is None:
+        return None
+    return _named_tags(name, declared)
+
+
+@lru_cache(maxsize=64)
+def _named_tags(name: str, declared: tuple[str, ...]) -> TaggedArguments:
+    return TaggedArguments(
+        Tags(
+            parameter=("<",),
+            parameter_end=tuple(f"</{key}>" for key in declared),
+            call_end=(*FUNCTION_TAGS.call_end, f"</{name}>"),
+            section_end=(END,),
+            next_call=FUNCTION_TAGS.next_call,
+            newline=True,
+            read_tag=lambda text: Parameter(text) if text in declared else None,
+        )
+    )
+
+
+_ELEMENT_ARGUMENTS = TaggedArguments(
+    Tags(
+        parameter=("<parameter>",),
+        tag_end="</parameter>",
+        parameter_end=(),
+        call_end=FUNCTION_TAGS.call_end,
+        section_end=(END,),
+        next_call=FUNCTION_TAGS.next_call,
+        newline=True,
+    )
+)
+_ELEMENT_NAME = Lexer(FUNCTION_TAGS.call_end)
+
+
+def _element_function(scan: Scanner, calls: CallWriter) -> Steps[None]:
+    """`<function>NAME</function>` and `<parameter>KEY</parameter>`, each value behind it (Llama 3.1 under Qwen's prompt)."""
+    text, marker = yield from scan.upto(_ELEMENT_NAME, LOOK_AHEAD * 2)
+    name = text.strip()
+    if not marker or not _PLAIN_NAME.fullmatch(name) or not calls.admits(name):
+        raise Declined
+    scan.take(len(marker))
+    if (yield from scan.follows(0, ("<parameter>", END), end=False)) is None:
+        raise Declined
+    calls.open(name)
+    yield from _ELEMENT_ARGUMENTS.read(scan, calls)
+
+
 def _functions(scan: Scanner, calls: CallWriter) -> Steps[None]:
     while True:
         text, marker = yield from scan.upto(_TAG_END, LOOK_AHEAD * 2)
@@ -126,10 +183,13 @@ def _functions(scan: Scanner, calls: CallWriter) -> Steps[None]:
             raise Declined
         if marker == ">":
             scan.take(1)
-        if not calls.admits(name) or (yield from scan.follows(0, _BODY)) is None:
+        if not calls.admits(name):
+            raise Declined
+        arguments = yield from _parameter_tags(scan, calls, name)
+        if arguments is None and (yield from scan.follows(0, _BODY)) is None:
             raise Declined
         calls.open(name)
-        yield from _FUNCTION_ARGUMENTS.read(scan, calls)
+        yield from (arguments or _FUNCTION_ARGUMENTS).read(scan, calls)
         again = yield from scan.follows(0, FUNCTION_BEGIN, end=False)
         if again is None:
             return
@@ -145,11 +205,12 @@ KEYED_TAGS = Tags(
     value_begin=("<arg_value>",),
     parameter_end=("</arg_value>",),
     call_end=(END,),
+    section_end=TURN_ENDS,
     next_call=(BEGIN,),
 )
 _KEYED_ARGUMENTS = TaggedArguments(KEYED_TAGS)
-_NAME_END = Lexer(("\n", "<arg_key>", "<parameter", END, BEGIN))
-_AFTER_NAME = ("<arg_key>", END, BEGIN, "<parameter=")
+_NAME_END = Lexer(("\n", "<arg_key>", "<parameter", END, BEGIN, *TURN_ENDS))
+_AFTER_NAME = ("<arg_key>", END, BEGIN, "<parameter=", *TURN_ENDS)
 
 
 def read_keyed_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
@@ -159,12 +220,17 @@ def read_keyed_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Non
     name = text.strip().removesuffix("\\n").strip()
     if not _PLAIN_NAME.fullmatch(name):
         raise Declined
-    if not marker or (marker == "\n" and (yield from scan.follows(0, _AFTER_NAME, end=False)) is None):
+    tags = (yield from _parameter_tags(scan, calls, name)) if marker == "\n" else None
+    if not marker or (tags is None and marker == "\n" and (yield from scan.follows(0, _AFTER_NAME, end=False)) is None):
         if scan.final and not scan.text[scan.at :].strip():
             raise Cut
         raise Declined
     calls.open(name)
-    if (yield from scan.follows(0, ("<parameter=",), end=False)) is not None:
+    if tags is not None:
+        yield from tags.read(scan, calls)
+        yield from scan.found(END)
+        calls.settle()
+    elif (yield from scan.follows(0, ("<parameter=",), end=False)) is not None:
         # The tags of Qwen under a bare name, closed by </name>.
         yield from _FUNCTION_ARGUMENTS.read(scan, calls)
         yield from scan.found(END)
@@ -181,5 +247,5 @@ def read_keyed_body(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None
 
 
 JSON_OPENER = Opener(BEGIN, read_json_block, never=no_json())
-FUNCTION_OPENER = Opener(BEGIN, read_function_block, rank=1, never=unlike(*FUNCTION_BEGIN, "function="))
-KEYED_OPENER = Opener(BEGIN, read_keyed_block, rank=2, never=no_name(*_AFTER_NAME, "\\n", "<parameter"))
+FUNCTION_OPENER = Opener(BEGIN, read_function_block, rank=1, never=unlike(*FUNCTION_BEGIN, "function=", "<function>"))
+KEYED_OPENER = Opener(BEGIN, read_keyed_block, rank=2, never=no_name("<", "\\n"))

@@ -63,6 +63,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Delimiters around the visible answer; they are left out. The opening one also ends reasoning."""
     closers: tuple[str, ...] = ()
     """End markers that are swallowed when they follow a call once more."""
+    strays: tuple[str, ...] = ()
+    """Control tokens from inside a call that are left out where they end an answer; reserved formats' `closers` are too."""
     turn_ends: tuple[str, ...] = ()
     """End-of-turn strings that are removed where they end the text."""
     streams: Literal["yes", "str", "value", "call"] = "yes"

@@ -2,17 +2,22 @@
 
 A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
 another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
-that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick).
+that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick). A fence that
+never closes quotes nothing: models forget to close one before they call. So markup in a fence waits until the fence closes, the
+text ends, or so much has come that the fence counts as closed; which of them is known for all markup of the same fence.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
 _LINES_AHEAD = 2048
 """The same where the marker stands right behind the backtick, so that the code may have several lines."""
+FENCE_AHEAD = 8192
+"""How far to look for the end of the fence a marker stands in."""
 _LINE_END = re.compile(r"\n")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 
@@ -20,18 +25,25 @@ _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 class CodeSpans:
     """Follows the text that was said."""
 
-    __slots__ = ("_fence", "_inline", "blank_line", "last")
+    __slots__ = ("_closes", "_fence", "_inline", "_unclosed", "blank_line", "last", "said")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         self._fence = ""
+        self._closes: bool | None = None
+        """Is the open fence known to close? None: nobody has looked."""
         self._inline = 0
+        self.said = 0
+        """How many characters were said since a line began anew behind a call."""
+        self._unclosed = 0
+        """Up to which of them no fence is known to end."""
         self.begin_line()
 
     def begin_line(self) -> None:
         """What comes next counts as the beginning of a line."""
+        self.said = self._unclosed = 0
         self.blank_line = True
         """Is there nothing but blanks on this line so far?"""
         self.last = ""
@@ -51,6 +63,7 @@ class CodeSpans:
         if not text:
             return
         self.last = text[-1]
+        self.said += len(text)
         newline = text.rfind("\n")
         if newline >= 0:
             self._inline = 0
@@ -62,11 +75,13 @@ class CodeSpans:
     def ticks(self, run: str) -> None:
         """A run of backticks or tildes was said."""
         count = len(run)
+        self.said += count
         if self._fence:
             if self.blank_line and run.startswith(self._fence):
                 self._fence = ""
         elif count >= 3 and self.blank_line:
             self._fence = run
+            self._closes = None
             self._inline = 0
         elif run[0] == "`" and not self._inline:
             self._inline = count
@@ -75,10 +90,15 @@ class CodeSpans:
         self.blank_line = False
         self.last = run[0]
 
-    def quotes(self, text: str, behind: int, *, final: bool) -> bool | None:
-        """Does the marker that ends at `behind` stand in code? None: more text is needed to know."""
+    def quotes(self, text: str, behind: int, *, final: bool, was_cut: bool = False) -> bool | None:
+        """Does the marker that ends at `behind` stand in code? None: more text is needed to know.
+
+        `was_cut`: the text ended early, so that the end of a fence may be missing.
+        """
         if self._fence:
-            return True
+            if self._closes is None:
+                self._closes = self._fence_closes(text, behind, final=final, was_cut=was_cut)
+            return self._closes
         if not self._inline:
             return False
         limit = _LINES_AHEAD if self.last == "`" else _QUOTE_AHEAD
@@ -89,3 +109,30 @@ class CodeSpans:
         if end is not None or (final and len(ahead) < limit):
             return False
         return "\n" not in ahead if len(ahead) >= limit else None
+
+    @property
+    def in_fence(self) -> bool:
+        """Inside a fence that may or may not close?"""
+        return bool(self._fence) and self._closes is None
+
+    def may_close(self, text: str) -> bool:
+        """Does the open fence end in this text?"""
+        found = _fence_end(self._fence[0], len(self._fence)).search(text) if self._fence else None
+        return found is not None and found.group(1) is not None
+
+    def _fence_closes(self, text: str, behind: int, *, final: bool, was_cut: bool) -> bool | None:
+        """Does a line with nothing but the end of the fence follow?"""
+        start = max(behind, behind + self._unclosed - self.said - _QUOTE_AHEAD)
+        end = behind + FENCE_AHEAD + _QUOTE_AHEAD
+        found = _fence_end(self._fence[0], len(self._fence)).search(text, start, end)
+        if found is not None and (found.group(1) or final):
+            return True
+        self._unclosed = self.said + min(len(text), end) - behind
+        if len(text) - behind > FENCE_AHEAD + _QUOTE_AHEAD or (final and was_cut):
+            return True
+        return False if final else None
+
+
+@lru_cache(maxsize=64)
+def _fence_end(character: str, count: int) -> re.Pattern[str]:
+    return re.compile(rf"\n[ \t]*+{re.escape(character)}{{{count},}}+[ \t\r]*+(?:(\n)|\Z)")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.base import Format
 from athena.formats.machine.call_reading import CallReading
+from athena.formats.machine.code_spans import FENCE_AHEAD
 from athena.formats.machine.policies import Counts, Policies
 from athena.formats.machine.recognizer import Candidate, Meaning, Recognizer, Search, recognizer
 from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
@@ -23,6 +24,8 @@ from athena.model.events import Error, Event, error_event
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
 
+_FENCE_END = 128
+"""Characters that the end of a fence may take, with the blanks around it."""
 _WORD = re.compile(r"\S")
 _ALWAYS: Search = re.compile("").search
 """Finds something in every piece."""
@@ -78,6 +81,11 @@ class TextParser:
         self._off = not book.open and not len(book)
         self._closed = False
         self._failed = False
+        self._parked: list[str] = []
+        """Text behind a marker in a code fence, put aside until it is known whether the fence closes."""
+        self._parks = False
+        self._parked_size = 0
+        self._parked_end = ""
         self._unplain: Search = _ALWAYS
         """Finds what makes the next piece more than text: markers, or anything where something is held before it."""
 
@@ -99,7 +107,7 @@ class TextParser:
     @property
     def held(self) -> int:
         """Characters whose meaning is undecided."""
-        return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size
+        return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size + self._parked_size
 
     @property
     def work(self) -> int:
@@ -124,15 +132,21 @@ class TextParser:
         if self._off:
             self._output.say(text, self._channel == "reasoning")
             return self._output.drain()
+        if self._parks:
+            if self._park(text):
+                return []
+            text = self._unpark()
         self._scanner.push(text)
         self._run()
         return self._output.drain()
 
-    def close(self, *, ended_well: bool = False) -> list[Event]:
+    def close(self, *, ended_well: bool = False, was_cut: bool = False) -> list[Event]:
         """The text has ended. Idempotent.
 
         `ended_well`: the upstream said that the model stopped by itself. Then tagged parameters that are all closed count as a
-        whole call although its end marker is missing; otherwise they may have been cut between two parameters.
+        whole call although its end marker is missing; otherwise they may have been cut between two parameters. `was_cut`: it
+        said that the text was cut off. Then a value that was not closed is not closed by the end marker of its call either:
+        the marker may be part of the value.
         """
         if self._closed:
             return []
@@ -140,7 +154,8 @@ class TextParser:
         if not self._failed:
             self._scanner.final = True
             self._scanner.ended_well = ended_well
-            self._scanner.push("")
+            self._scanner.was_cut = was_cut
+            self._scanner.push(self._unpark())
             self._run()
             self._output.flush()
             self._output.release()
@@ -160,10 +175,13 @@ class TextParser:
         """What follows is not text: a possible beginning of a marker was text. A call under way is not touched."""
         if self._closed or self._failed or not self.holds_text:
             return []
-        self._scanner.final = True
+        if self._parks:
+            self._scanner.push(self._unpark())
+        # The text may go on behind what follows, so that the end of a fence may still come.
+        self._scanner.final = self._scanner.was_cut = True
         self._run()
         if not self._closed:
-            self._scanner.final = False
+            self._scanner.final = self._scanner.was_cut = False
         return self._output.drain()
 
     def is_plain(self, text: str) -> bool:
@@ -175,7 +193,25 @@ class TextParser:
             spans.advance(text)
         else:
             spans.last = text[-1:]
+            spans.said += len(text)
         return True
+
+    # -- what waits for the end of a fence ------------------------------------------------------------------------------------
+
+    def _park(self, text: str) -> bool:
+        """Put text aside. False: now it is known whether the fence closes, or enough has come."""
+        self._parked.append(text)
+        self._parked_size += len(text)
+        end = self._parked_end + text
+        self._parked_end = end[-_FENCE_END:]
+        return self._parked_size <= 2 * FENCE_AHEAD and not self._spans.may_close(end)
+
+    def _unpark(self) -> str:
+        """What was put aside."""
+        text = "".join(self._parked)
+        self._parked.clear()
+        self._parks, self._parked_size, self._parked_end = False, 0, ""
+        return text
 
     # -- the loop ------------------------------------------------------------------------------------------------------------
 
@@ -243,8 +279,11 @@ class TextParser:
         scanner = self._scanner
         candidates = meaning.candidates
         if self._spans.in_code:
-            quoted = self._spans.quotes(scanner.text, scanner.at + len(marker), final=scanner.final)
+            behind = scanner.at + len(marker)
+            quoted = self._spans.quotes(scanner.text, behind, final=scanner.final, was_cut=scanner.was_cut)
             if quoted is None:
+                self._parks = self._spans.in_fence
+                self._parked_end = scanner.text[-_FENCE_END:] if self._parks else ""
                 return False
             if quoted:
                 candidates = ()
@@ -254,7 +293,7 @@ class TextParser:
             candidates = tuple([one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind)])
         if candidates:
             self._reading.begin(marker, candidates)
-        elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends:
+        elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends or meaning.stray:
             scanner.at += len(marker)
             self._speech.say_delimiter(marker, meaning)
         else:

@@ -22,6 +22,9 @@ _CONTROL = ("<|", "<｜")
 """How control tokens begin, which mean the same in every family."""
 
 
+_MENTIONED = ("<think>",)
+"""Delimiters of reasoning that people and models write about."""
+
 Search = Callable[..., re.Match[str] | None]
 
 _LONGEST_NAME = 128
@@ -51,10 +54,28 @@ class Candidate(msgspec.Struct, frozen=True):
 class Meaning:
     """Everything a marker may be."""
 
-    __slots__ = ("anywhere", "candidates", "closes_thinking", "ends", "never", "opens_thinking", "turn_end")
+    __slots__ = (
+        "anywhere",
+        "candidates",
+        "closes_thinking",
+        "ends",
+        "never",
+        "opens_thinking",
+        "stray",
+        "turn_end",
+        "unmistakable",
+    )
 
     def __init__(
-        self, candidates: Iterable[Candidate], *, opens_thinking: bool, closes_thinking: bool, ends: bool, turn_end: bool
+        self,
+        candidates: Iterable[Candidate],
+        *,
+        opens_thinking: bool,
+        closes_thinking: bool,
+        ends: bool,
+        turn_end: bool,
+        stray: bool,
+        unmistakable: bool,
     ) -> None:
         self.candidates = _different(sorted(candidates, key=lambda one: one.opener.rank))
         self.opens_thinking = opens_thinking
@@ -62,8 +83,12 @@ class Meaning:
         self.ends = ends
         """An end-of-turn string, or the end marker of a call."""
         self.turn_end = turn_end
+        self.stray = stray
+        """A control token from inside the named format's calls: left over where nothing but such tokens ends the answer."""
+        self.unmistakable = unmistakable
+        """A delimiter of reasoning that no text has by accident: it counts behind words too."""
         patterns = tuple(dict.fromkeys(candidate.opener.never for candidate in self.candidates))
-        is_delimiter = opens_thinking or closes_thinking or ends
+        is_delimiter = opens_thinking or closes_thinking or ends or stray
         self.never = "" if is_delimiter or not all(patterns) else "".join(f"(?={pattern})" for pattern in patterns)
         """What excludes every reading of it: a search passes over such a place."""
         self.anywhere = (
@@ -89,6 +114,7 @@ class Table:
         closes: set[str] = set()
         ends: set[str] = set()
         turn_ends: set[str] = set()
+        strays: set[str] = set()
         for known in formats:
             for begin, end in known.thinking:
                 if known is not named and begin[:1].isalnum():
@@ -104,9 +130,11 @@ class Table:
                     closes.add(begin)
                     turn_ends.update((end, "\n" + end))
             ends.update(known.closers)
+            if known is named and known.reserved:
+                strays.update(known.strays, (end for end in known.closers if end.startswith(_CONTROL)))
             # Only control tokens are unmistakable: `</s>` also ends struck-out text.
             turn_ends.update(end for end in known.turn_ends if known is named or end.startswith(_CONTROL))
-        markers = sorted(openers.keys() | opens | closes | ends | turn_ends)
+        markers = sorted(openers.keys() | opens | closes | ends | turn_ends | strays)
         self.meanings = {
             marker: Meaning(
                 openers.get(marker, ()),
@@ -114,6 +142,8 @@ class Table:
                 closes_thinking=marker in closes,
                 ends=marker in ends or marker in turn_ends,
                 turn_end=marker in turn_ends,
+                stray=marker in strays,
+                unmistakable=marker in opens and not marker[:1].isalnum() and marker not in _MENTIONED,
             )
             for marker in markers
         }
@@ -194,6 +224,8 @@ class ToolTable(Table):
                 closes_thinking=known is not None and known.closes_thinking,
                 ends=known is not None and known.ends,
                 turn_end=known is not None and known.turn_end,
+                stray=known is not None and known.stray,
+                unmistakable=known is not None and known.unmistakable,
             )
 
     def name(self, found: re.Match[str]) -> str:

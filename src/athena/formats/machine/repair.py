@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from athena.formats.machine.value_types import ToolBook, ValueType, typed_json
+from athena.formats.machine.value_types import ToolBook, ValueType, structured_json, typed_json
 from athena.wire.json_span import is_json_object
 
 WRAPPER_KEYS = ("arguments", "input", "parameters", "properties")
@@ -51,7 +51,8 @@ def unwrapped(arguments: str, book: ToolBook, name: str) -> str | None:
     if inner.startswith('"'):
         inner = msgspec.json.decode(inner, type=str)
     if not is_json_object(inner):
-        return None
+        # What Python's `str` makes of a dictionary.
+        inner = structured_json(inner, "{") or ""
     try:
         keys = msgspec.json.decode(inner, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -179,6 +179,7 @@ class Scanner:
         "final",
         "straight",
         "text",
+        "was_cut",
         "work",
     )
 
@@ -188,6 +189,8 @@ class Scanner:
         self.final = False
         self.ended_well = False
         """The model stopped by itself: what is missing at the end was forgotten, not cut off."""
+        self.was_cut = False
+        """The upstream said that the text was cut off: what is missing at the end is lost."""
         self.work = 0
         """Characters copied so far: what tests of linear work count."""
         self.straight: Straight | None = None
@@ -386,6 +389,23 @@ class Scanner:
                     waiting = True
             if not waiting:
                 return None
+            yield
+
+    def ahead(self, offset: int, lexer: Lexer, limit: int) -> Steps[tuple[int, str | None]]:
+        """How far ahead the next marker stands, at least `offset`, and which it is; nothing is taken.
+
+        "" is the end of the text, None says that none begins within `limit` characters.
+        """
+        while True:
+            start, marker = lexer.find(self.text, self.at + offset, self.final)
+            near = len(self.text) - self.at if start < 0 else start - self.at
+            if near > limit:
+                return limit, None
+            if marker is not None:
+                return near, marker
+            if self.final:
+                return near, ""
+            offset = max(offset, near)
             yield
 
     def decide(self, offset: int, yes: re.Pattern[str], no: re.Pattern[str]) -> Steps[bool | None]:

@@ -22,7 +22,8 @@ class Speech:
     """The words of one parser, in the order in which they are said."""
 
     __slots__ = (
-        "_channel", "_has_starters", "_mode", "_output", "_policies", "_recognizer", "_shown_as_thinking", "_stray_closer",
+        "_channel", "_has_starters", "_mentioned", "_mode", "_output", "_policies", "_recognizer", "_remains",
+        "_shown_as_thinking", "_stray_closer",
         "_tail", "_trim_newline", "begins", "spans", "table", "thinking", "visible",
     )  # fmt: skip
 
@@ -39,6 +40,10 @@ class Speech:
         """What is said only if words follow it."""
         self._trim_newline = False
         self._stray_closer = False
+        self._remains = False
+        """Were tokens said that words followed? Then those behind them are the remains of a call, not left over."""
+        self._mentioned = 0
+        """Delimiters that open reasoning and were words: as many that close it are words too."""
         self.spans = CodeSpans()
         """Of what was said, the same object throughout."""
         self._set_thinking(channel == "reasoning" or starts_in_thinking)
@@ -106,6 +111,7 @@ class Speech:
             piece = piece.lstrip()
         self._mode = _NOTHING
         if self._tail:
+            self._remains = True
             tail = "".join(self._tail)
             self._tail.clear()
             self.spans.advance(tail)
@@ -118,8 +124,14 @@ class Speech:
         """A delimiter of reasoning or of a turn stands here: it has its effect, or is text."""
         if self.spans.in_code:
             self.say(marker)
-        elif meaning.opens_thinking and (self.thinking or not self.visible):
+        elif meaning.opens_thinking and self._may_open(meaning):
             self._open_thinking(marker)
+        elif meaning.opens_thinking:
+            self._mentioned += 1
+            self.say(marker)
+        elif meaning.closes_thinking and self._mentioned and not self.thinking:
+            self._mentioned -= 1
+            self.say(marker)
         elif meaning.closes_thinking and (self.thinking or not self.visible or not self._stray_closer):
             self._stray_closer = True
             self._close_thinking(marker)
@@ -127,8 +139,15 @@ class Speech:
             if self._mode != _AFTER_CALL:
                 self._mode = _AFTER_TURN
                 self._tail.append(marker)
+        elif meaning.stray and not self._remains:
+            self._mode = _AFTER_TURN
+            self._tail.append(marker)
         else:
             self.say(marker)
+
+    def _may_open(self, meaning: Meaning) -> bool:
+        """Does a delimiter that opens reasoning do so here? Behind words, `<think>` must begin a line."""
+        return self.thinking or not self.visible or meaning.unmistakable or self.spans.blank_line
 
     def _open_thinking(self, marker: str) -> None:
         if self._policies.thinking == "keep" and self._channel == "text":

@@ -169,6 +169,16 @@ class FormatStage:
         }
         return tuple(sorted(found))
 
+    @property
+    def origins(self) -> dict[int, tuple[Channel, str]]:
+        """The calls that were found in text, by number: in which channel, and in which format."""
+        return {
+            number: (channel, choice.parsers[channel].format)
+            for choice in self._choices.values()
+            for (channel, _), number in choice.shown.items()
+            if number >= 0
+        }
+
     def feed(self, events: Sequence[Event]) -> list[Event]:
         out: list[Event] = []
         if self._off:
@@ -407,7 +417,8 @@ class FormatStage:
         for channel in ("reasoning", "text"):
             parser = choice.parsers.get(channel)
             if parser is not None:
-                self._show(choice, channel, parser.close(ended_well=event.finish.kind in _ENDED_WELL), out)
+                kind = event.finish.kind
+                self._show(choice, channel, parser.close(ended_well=kind in _ENDED_WELL, was_cut=kind not in _ENDED_WELL), out)
         if self._ended:
             return
         if event.finish.kind not in _CUT_BY_UPSTREAM:
@@ -439,7 +450,7 @@ class FormatStage:
                 self._drain(choice, out)
                 for channel, parser in choice.parsers.items():
                     # The upstream's own error explains whatever is cut here.
-                    self._show(choice, channel, [one for one in parser.close() if not isinstance(one, Error)], out)
+                    self._show(choice, channel, [one for one in parser.close(was_cut=True) if not isinstance(one, Error)], out)
             self._ended = True
         out.append(event)
 

@@ -200,8 +200,13 @@ class ToolBook:
         return self._read(name).types if name in self._tools else SchemaTypes(None)
 
     def infer(self, keys: Iterable[str]) -> str | None:
-        """The only tool whose parameters fit these argument keys; None when none or several do."""
+        """The only tool whose parameters fit these argument keys; None when none or several do.
+
+        No arguments fit every tool that needs none, so they tell nothing: a call is never guessed.
+        """
         given = set(keys)
+        if not given:
+            return None
         fitting = []
         for name in self._tools:
             read = self._read(name)
@@ -363,9 +368,19 @@ def structured_json(text: str, bracket: str) -> str | None:
         if found is not None and found.startswith(bracket):
             return found
     if '\\"' in stripped and stripped.startswith(bracket):
-        # An array copied out of a JSON string keeps its escapes: [\"a\"].
-        found = stripped.replace('\\"', '"')
-        return found if is_json(found) else None
+        return _copied(stripped)
+    return None
+
+
+def _copied(text: str) -> str | None:
+    """An array copied out of a JSON string keeps its escapes: [\\"a\\"]. All of them, as a rule; else those of quotes."""
+    try:
+        inner = msgspec.json.decode(f'"{text}"', type=str)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        inner = ""
+    for found in (inner, text.replace('\\"', '"')):
+        if found and is_json(found):
+            return found
     return None
 
 

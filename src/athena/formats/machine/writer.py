@@ -161,6 +161,8 @@ class CallWriter:
         """Show calls only when they are whole, whatever the policy says."""
         self.in_reasoning = False
         """All text of this parser is reasoning."""
+        self.broken = (0, False)
+        """Where JSON could not be read on: how many of its brackets were open, and whether that was in a string."""
         self.commits = 0
         """Rises whenever something is shown or dropped for good: the text before it cannot go back."""
         self._scanner = scanner
@@ -215,8 +217,8 @@ class CallWriter:
         name = self.book.resolve(name)
         return self.book.admits(name) or (self.reserved and self.policies.unknown_tool != "text")
 
-    def open(self, name: str, call_id: str = "") -> None:
-        """A call begins. Declined when its name makes it text."""
+    def open(self, name: str, call_id: str = "", *, whole: bool = False) -> None:
+        """A call begins. Declined when its name makes it text. `whole`: it is shown at its end, if it is a call then."""
         name = self.book.resolve(name)
         if not name or not self.admits(name):
             raise Declined
@@ -226,7 +228,7 @@ class CallWriter:
             self._unknown = Error(
                 f"the model called {name}, which was not declared", code="unknown_tool", fatal=False, param=name
             )
-        if not self._suspect and not self._is_refused():
+        if not self._suspect and not self._is_refused() and not whole:
             self._show_as_it_comes()
 
     def open_unnamed(self, call_id: str) -> None:

@@ -36,6 +36,8 @@ ROWS = (
     Row("config", "Make, check and show the configuration."),
     Row("parse", "Read tool calls out of model text."),
     Row("formats", "List the tool-call formats that can be read."),
+    Row("record", "List, show, export and delete recorded exchanges."),
+    Row("replay", "Run recorded exchanges through this version, or answer with them."),
     Row("detect", "Say which format a model writes."),
     Row("demo", "Run only the built-in demo upstream."),
     Row("completion", "Print the completion script for a shell."),

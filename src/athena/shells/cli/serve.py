@@ -65,6 +65,7 @@ def _greet(started: Started, loaded: Loaded) -> None:
     """What a person wants to know now."""
     lines = [f"Athena listens on {started.url}"]
     lines += [f"  configuration: {', '.join(map(str, loaded.files))}"] if loaded.files else []
+    lines += [f"  inspector: {started.url}{started.inspector}"] if started.inspector else []
     if started.demo:
         lines += [
             "",

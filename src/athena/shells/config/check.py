@@ -84,6 +84,8 @@ def _member(kind: inspect.UnionType, value: Any, path: Path, report: Report) -> 
             return member
         if isinstance(inner, inspect.StrType) and isinstance(value, str):
             return member
+        if isinstance(inner, inspect.BoolType) and (isinstance(value, bool) or str(value).lower() in _BOOLEANS):
+            return member
     raise _bad(report, path, f"must be {' or '.join(_describe(member) for member in members)}, not {_name(value)}")
 
 
@@ -208,6 +210,8 @@ def _describe(kind: inspect.Type) -> str:
             return " ".join(word for word in (words, low, high) if word)
         case inspect.StrType():
             return "text"
+        case inspect.BoolType():
+            return "true or false"
         case inspect.VarTupleType():
             return "a list"
     return "a mapping"

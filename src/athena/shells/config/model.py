@@ -325,6 +325,41 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Count per model; false keeps the number of series small."""
 
 
+class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of requests and answers, for the inspector and for `athena record` and `athena replay`."""
+
+    mode: Literal["auto", "off", "memory", "disk"] = "auto"
+    """memory: the last exchanges, until the gateway ends. disk: in state_dir. auto: memory on a loopback address where no keys
+    are asked for, else off."""
+    memory_exchanges: AtLeastOne = 200
+    """Exchanges kept in memory."""
+    memory_mb: AtLeastOne = 64
+    """Megabytes they may take."""
+    max_mb: AtLeastOne = 1024
+    """Megabytes on disk. The oldest go first, errors and repairs last."""
+    max_age_days: Annotated[float, Meta(gt=0, le=36500)] = 14
+    """Days after which exchanges are deleted; those that went well after half of it."""
+    in_flight_mb: AtLeastOne = 64
+    """Megabytes of exchanges that are under way or wait to be written. What does not fit is not recorded."""
+    keys: tuple[str, ...] = ("*",)
+    """Only requests with keys of these names; patterns."""
+    models: tuple[str, ...] = ("*",)
+    """Only requests for these models, by the name that clients use; patterns."""
+    inspector: bool = True
+    """Serve the inspector at /inspect, to whoever has its token or a gateway key."""
+
+
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """Traces for OpenTelemetry, one span for each request and one for each attempt. Needs `athena-gateway[otel]`."""
+
+    endpoint: str = ""
+    """Where the collector takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces are exported."""
+    headers: dict[str, Secret] = {}
+    """Headers for the collector, such as its key."""
+    service: Text = "athena"
+    """The name under which traces of this gateway are found."""
+
+
 class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """Tools for models that have none: taught in the prompt, read from the text."""
 
@@ -411,6 +446,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What is written about requests."""
     metrics: Metrics = Metrics()
     """Numbers at /metrics."""
+    record: bool | RecordSettings = RecordSettings()
+    """What is kept of requests and answers. true: on disk. false: nothing."""
+    telemetry: Telemetry = Telemetry()
+    """Traces for OpenTelemetry."""
     tool_adapter: ToolAdapter = ToolAdapter()
     """Tools for models that have none."""
     formats: dict[str, FormatSettings] = {}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,15 +40,16 @@ from athena.serving.endpoints import (
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, PATH_SHOWN, Record
 from athena.serving.refusals import TOOLS
 from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
+from athena.serving.trace import new_trace
 from athena.serving.weight import READING
 from athena.shells import machine
-from athena.shells.config import Config, Limits, Preflight, Router, WebAccess, WebRefusal, is_loopback, verify
+from athena.shells.config import Config, Limits, Preflight, Router, Telemetry, WebAccess, WebRefusal, is_loopback, verify
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
@@ -54,6 +57,9 @@ from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.driver import Driver
 from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
+from athena.shells.gateway.inspect_api import PREFIX as INSPECT
+from athena.shells.gateway.inspect_api import InspectApi
+from athena.shells.gateway.inspect_page import is_page, serve_page
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.model_lists import ModelLists
@@ -61,7 +67,12 @@ from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, Transformations, write_line
 from athena.shells.logs import log_refusal, secrets_of
+from athena.shells.recorder.recorder import Recorder, record_mode
+from athena.shells.recorder.token import inspector_token
 from athena.shells.upstream import ClientSettings, UpstreamClient
+
+if TYPE_CHECKING:
+    from athena.shells.gateway.telemetry import Traces
 
 LOG = logging.getLogger("athena")
 _UPGRADE_REQUIRED = 426
@@ -105,12 +116,17 @@ class Gateway:
         self._lines = RequestLines()
         self._numbers = RequestNumbers(self.metrics, self._model_label)
         self._lists = ModelLists(lambda: self.client)
+        self._recorder: Recorder | None = None
+        self._inspect: InspectApi | None = None
+        self._telemetry = Telemetry()
+        self._traces: Traces | None = None
         self.use(config)
         self.metrics.watch("memory_bytes", lambda: self.memory.used, lambda: self.memory.limit)
         self.metrics.watch("requests", lambda: len(self._drivers), lambda: self.config.limits.requests)
 
     def use(self, config: Config) -> None:
-        """Serve by this configuration from now on; requests under way are not touched."""
+        """Serve by this configuration from now on; requests under way are not touched. Raises ConfigError."""
+        self._trace_by(config.telemetry)
         self.config = config
         self._web_access = WebAccess.of(config, self._bound)
         self._router = Router(config)
@@ -132,6 +148,7 @@ class Gateway:
             correct=config.learning.correct,
         )
         timeouts = config.timeouts
+        recorder = self._record()
         self._shared = Shared(
             retries=config.retries,
             learnt=self.learnt,
@@ -153,12 +170,64 @@ class Gateway:
                 self._lines,
                 RawStreams(config.log.sse_dir, self._secrets),
                 *((Transformations(),) if config.log.transformations else ()),
+                *((recorder,) if recorder.mode != "off" else ()),
+                *((self._traces,) if self._traces is not None else ()),
             ),
             wall_clock=time.time,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
             self.metrics.watch_upstream(name, self.lanes.of(name), partial(self._is_in, name))
+
+    def _record(self) -> Recorder:
+        """The recorder of the present configuration; what another one kept in memory goes with it."""
+        settings, mode = record_mode(self.config, self._bound)
+        recorder = self._recorder
+        if recorder is None or (recorder.settings, recorder.mode) != (settings, mode):
+            if recorder is not None:
+                recorder.close()
+            if self._inspect is not None:
+                self._inspect.close()
+                self._inspect = None
+            recorder = Recorder(
+                settings,
+                mode,
+                Path(self.config.state_dir).expanduser(),
+                lambda: self._secrets,
+                lambda result: self.metrics.recordings.labels(result).inc(),
+            )
+            self._recorder = recorder
+        return recorder
+
+    @property
+    def inspector(self) -> InspectApi | None:
+        """What answers below /inspect/api; None where nothing is recorded, or the inspector is switched off."""
+        recorder = self._recorder
+        if recorder is None or not recorder.has_inspector:
+            return None
+        if self._inspect is None:
+            token = inspector_token(Path(self.config.state_dir).expanduser())
+            self._inspect = InspectApi(
+                recorder,
+                token,
+                lambda key: bool(self.config.keys) and verify(key, self.config.keys) is not None,
+                lambda: {name: self.health.is_up(name) for name in self.config.upstreams},
+            )
+        return self._inspect
+
+    def _trace_by(self, settings: Telemetry) -> None:
+        """Export traces as these settings say. Raises ConfigError where the packages for it are missing."""
+        if settings == self._telemetry:
+            return
+        traces = None
+        if settings.endpoint:
+            from athena.shells.gateway.telemetry import Traces  # its packages are an extra
+
+            traces = Traces(settings)
+        if self._traces is not None:
+            # Aside: it waits for a collector that may be away.
+            threading.Thread(target=self._traces.close, daemon=True).start()
+        self._telemetry, self._traces = settings, traces
 
     def start(self) -> None:
         """Begin with what goes on beside requests. Call it inside of the event loop; without it nothing but that is missing."""
@@ -246,7 +315,7 @@ class Gateway:
     async def serve(self, client: Client, refusal: AthenaError | None = None) -> None:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect."""
         path = client.path
-        record = Record(request_id=_request_id(client.headers))
+        record = Record(request_id=_request_id(client.headers), path=path[:PATH_SHOWN])
         door = gateway_door(client.method, path, client.query, client.headers)
         dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
@@ -254,6 +323,12 @@ class Gateway:
             if refusal is not None:
                 raise refusal
             if self._is_question(door, record, client):
+                return
+            if path.startswith(INSPECT + "/") and self.inspector is not None:
+                await self.inspector.serve(client)
+                return
+            if is_page(path):
+                serve_page(client, self.inspector)
                 return
             if asks_for_socket(client.method, client.headers):
                 raise socket_refused()
@@ -360,6 +435,9 @@ class Gateway:
             shared = self._shared
             request, body = await self._read(door, dialect, record, client, memory)
             record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
+            if self._traces is not None:
+                record.trace = new_trace(client.headers, os.urandom(24))
+                record.trace_id = record.trace.trace_id
             serving = Serving(
                 shared,
                 request,
@@ -371,6 +449,9 @@ class Gateway:
                 array=door.array,
                 now=asyncio.get_running_loop().time(),
                 body=body,
+                method=client.method,
+                path=client.path,
+                query=client.query,
             )
             headers = list(self._web_access.answer_headers(record.origin))
             await self._run(Driver(serving, client, self.client, self.lanes, headers))
@@ -463,7 +544,7 @@ class Gateway:
 
     def _error(self, dialect: Dialect, error: Error, record: Record, client: Client, *, status: int | None = None) -> None:
         answer = dialect.encode_error(error, record.request_id)
-        record.outcome, record.error = "error", error.code
+        record.outcome, record.error, record.error_message = "error", error.code, error.message[:MESSAGE_SHOWN]
         if record.status:
             # A head is out already: a second one inside its body would be read as the answer's own text.
             client.cut_off()
@@ -482,6 +563,8 @@ class Gateway:
     def begin_drain(self) -> None:
         """Take no new work; streams under way go on."""
         self._draining = True
+        if self._inspect is not None:
+            self._inspect.close()
 
     def stop_flows(self) -> None:
         """The drain time is over: end what is left, telling every client."""
@@ -497,6 +580,13 @@ class Gateway:
             await self._checks.close()
             self._checks = None
         await self._lists.close()
+        if self._inspect is not None:
+            self._inspect.close()
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.close)
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
+            self._traces = None
         if self._client is not None:
             await self._client.close()
             self._client = None

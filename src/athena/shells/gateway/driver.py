@@ -235,7 +235,7 @@ class Driver:
         now = self._loop.time()
         try:
             if self._is_large():
-                self._work_aside(partial(self._serving.work_end, failure), b"")
+                self._work_aside(partial(self._serving.work_end, failure), partial(self._serving.ended, failure))
             else:
                 self._take(self._serving.end(failure, now), now)
         except Exception as fault:
@@ -263,7 +263,7 @@ class Driver:
         self._take(_joined(written), now)
         rest = data[at:]
         if large:
-            self._work_aside(partial(self._serving.work, rest, now), rest)
+            self._work_aside(partial(self._serving.work, rest, now), partial(self._serving.worked, rest), len(rest))
         elif rest:
             self._rest = rest
             self._pause()
@@ -272,12 +272,13 @@ class Driver:
     def _is_large(self) -> bool:
         return self._quiet > _LARGE_TEXT and (self._quiet > _LARGE or self._serving.reads_text)
 
-    def _work_aside(self, work: Callable[[], Step], data: bytes) -> None:
+    def _work_aside(self, work: Callable[[], Step], take: Callable[[Step, float], Step], size: int = 0) -> None:
+        """Do the work in a thread; `take` is then told what it brought, of so many bytes."""
         self._pause()
         self._work = self._loop.run_in_executor(None, work)
-        self._work.add_done_callback(partial(self._worked, data, time.perf_counter()))
+        self._work.add_done_callback(partial(self._worked, take, size, time.perf_counter()))
 
-    def _worked(self, data: bytes, worked_from: float, work: asyncio.Future[Step]) -> None:
+    def _worked(self, take: Callable[[Step, float], Step], size: int, worked_from: float, work: asyncio.Future[Step]) -> None:
         self._work = None
         self._own_time += time.perf_counter() - worked_from
         fault = work.exception()
@@ -287,8 +288,8 @@ class Driver:
             # Where the request was ended meanwhile, a whole answer still is its answer.
             now = self._loop.time()
             try:
-                step = self._serving.worked(data, work.result(), now)
-                self._quiet = 0 if step.events else self._quiet + len(data)
+                step = take(work.result(), now)
+                self._quiet = 0 if step.events else self._quiet + size
                 self._take(step, now)
             except Exception as error:
                 self._fail(error)

@@ -82,6 +82,9 @@ class Metrics:
         self.refusals = numbers.counter(
             "athena_refusals", "Requests and connections refused because a budget was used up", ("budget",)
         )
+        self.recordings = numbers.counter(
+            "athena_recordings", "Exchanges that were recorded, and that were dropped for want of room or disk", ("result",)
+        )
         self._circuit = numbers.gauge(
             "athena_upstream_circuit", "Server processes whose circuit breaker is in that state", ("upstream", "state")
         )

@@ -24,7 +24,7 @@ from athena.model.request import Request
 from athena.serving.endpoints import Door
 from athena.serving.health import Visit
 from athena.serving.holding import RequestMemory
-from athena.serving.record import Record
+from athena.serving.record import MESSAGE_SHOWN, Record
 from athena.serving.retries import is_outage, is_own_limit, may_move_on
 from athena.serving.targets import Target
 from athena.shells.gateway.client import Client, Headers
@@ -136,6 +136,8 @@ class Passage:
         record.attempts += 1
         record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
         body = msgspec.json.encode(_for_upstream(self._body, self._door, target.model))
+        path = self._path(target)
+        record.url = target.url(path)
         log_body("upstream request", record.request_id, body)
         place = await gateway.lanes.enter(target.upstream, record.key)
         visit = gateway.health.visit(target.upstream)
@@ -143,7 +145,7 @@ class Passage:
             response = await gateway.client.send(
                 "POST",
                 target.origin,
-                self._path(target),
+                path,
                 self._headers(target),
                 body,
                 target.timeouts,
@@ -202,7 +204,7 @@ class Passage:
         except UpstreamError as failure:
             error = error_event(failure)
             self._break_off(error)
-            record.outcome, record.error = "error", error.code
+            record.outcome, record.error, record.error_message = "error", error.code, error.message[:MESSAGE_SHOWN]
             return error
         self._client.finish()
         record.outcome = "ok"

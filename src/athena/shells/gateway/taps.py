@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from athena.exchange import UpstreamCall
 from athena.model.request import Request
@@ -182,12 +182,12 @@ class _RawStream(Tap):
     def upstream_request(self, target: Target, call: UpstreamCall) -> None:
         log_body("upstream request", self._request_id, call.body)
 
-    def upstream_head(self, status: int) -> None:
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         self._answers += 1
         name = self._request_id if self._answers == 1 else f"{self._request_id}_{self._answers}"
         self._recorder = StreamRecorder(self._directory, self._request_id, self._secrets, name)
 
-    def upstream_bytes(self, data: bytes) -> None:
+    def upstream_bytes(self, data: bytes, now: float) -> None:
         if self._recorder is not None:
             self._recorder.write(data)
 

@@ -19,6 +19,8 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     demo: bool
     """The built-in demo upstream answers."""
     config: Config
+    inspector: str = ""
+    """The inspector's path, with its token where no keys are asked for; empty where there is none."""
 
     @property
     def url(self) -> str:

@@ -24,6 +24,7 @@ from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.recorder import check_recordings
+from athena.shells.inspector import PATH as INSPECTOR
 from athena.shells.server.accept import Acceptor
 from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
@@ -142,7 +143,11 @@ class ServerProcess:
 
     def _started(self) -> Started:
         port = self._slot[0].getsockname()[1]
-        return Started(host=self._config.host, port=port, demo=self._demo is not None, config=self.gateway.config)
+        config, inspector = self.gateway.config, self.gateway.inspector
+        # A shared gateway's output is read by more people than may read its prompts: there a key opens the inspector.
+        token = f"?token={inspector.token}" if inspector is not None and not config.keys else ""
+        path = INSPECTOR + token if inspector is not None else ""
+        return Started(host=self._config.host, port=port, demo=self._demo is not None, config=config, inspector=path)
 
     # -- signals -----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,133 @@
+"""Which exchanges of a list are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from athena.recording.view import Agent, Health, HealthPoint, Row, Session
+
+MOST_ROWS = 500
+_SLICES = 30
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is set must hold."""
+
+    q: str = ""
+    """Words, each of which stands somewhere in the row."""
+    id: str = ""
+    session: str = ""
+    agent: str = ""
+    program: str = ""
+    model: str = ""
+    """The client's or the upstream's name of it; patterns with `*`."""
+    upstream: str = ""
+    outcome: str = ""
+    verdict: str = ""
+    repaired: bool = False
+    since: float = 0.0
+    until: float = 0.0
+
+    def holds(self, row: Row) -> bool:
+        """Is this exchange meant?"""
+        return (
+            (not self.id or row.id.startswith(self.id))
+            and (not self.session or row.session == self.session)
+            and (not self.agent or row.agent == self.agent)
+            and (not self.program or row.program.lower().startswith(self.program.lower()))
+            and (not self.model or _is_like(self.model, row.model) or _is_like(self.model, row.upstream_model))
+            and (not self.upstream or row.upstream == self.upstream)
+            and (not self.outcome or row.outcome == self.outcome)
+            and (not self.verdict or row.verdict == self.verdict)
+            and (not self.repaired or bool(row.repairs or row.text_calls or row.echoes))
+            and (not self.since or row.at >= self.since)
+            and (not self.until or row.at <= self.until)
+            and (not self.q or _has_words(self.q, row))
+        )
+
+
+def _is_like(pattern: str, name: str) -> bool:
+    return fnmatchcase(name.lower(), pattern.lower() if "*" in pattern else f"*{pattern.lower()}*")
+
+
+def _has_words(words: str, row: Row) -> bool:
+    text = " ".join(
+        (row.id, row.model, row.upstream, row.upstream_model, row.session, row.program, row.error, row.outcome, row.format)
+    ).lower()
+    return all(word in text for word in words.lower().split())
+
+
+def sessions_of(rows: Iterable[Row]) -> list[Session]:
+    """The sessions that these exchanges belong to, the newest first."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.session:
+            found.setdefault(row.session, []).append(row)
+    sessions = [_session(name, members) for name, members in found.items()]
+    return sorted(sessions, key=lambda session: session.last, reverse=True)
+
+
+def _session(name: str, rows: list[Row]) -> Session:
+    agents: dict[str, list[Row]] = {}
+    for row in rows:
+        agents.setdefault(row.agent, []).append(row)
+    return Session(
+        id=name,
+        program=next((row.program for row in rows if row.program), ""),
+        first=min(row.at for row in rows),
+        last=max(row.at for row in rows),
+        exchanges=len(rows),
+        errors=sum(row.verdict == "error" for row in rows),
+        repaired=sum(row.verdict == "repaired" for row in rows),
+        agents=[
+            Agent(
+                id=agent,
+                parent=next((row.parent for row in members if row.parent), ""),
+                exchanges=len(members),
+                last=max(row.at for row in members),
+            )
+            for agent, members in agents.items()
+        ],
+    )
+
+
+def health_of(rows: Iterable[Row], up: dict[str, bool], now: float, since: float) -> list[Health]:
+    """What upstreams and models did since then, in slices of time."""
+    width = max((now - since) / _SLICES, 1.0)
+    found: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    for row in rows:
+        if row.state == "done" and row.at >= since and row.upstream:
+            slices = found.setdefault((row.upstream, row.upstream_model), {})
+            slices.setdefault(int((row.at - since) / width), []).append(row)
+    return [_health(name, slices, up=up.get(name[0], True), since=since, width=width) for name, slices in sorted(found.items())]
+
+
+def _health(name: tuple[str, str], slices: dict[int, list[Row]], *, up: bool, since: float, width: float) -> Health:
+    rows = [row for members in slices.values() for row in members]
+    calls = sum(row.calls for row in rows)
+    return Health(
+        upstream=name[0],
+        model=name[1],
+        up=up,
+        requests=len(rows),
+        errors=sum(row.verdict == "error" for row in rows),
+        calls=calls,
+        good_calls=max(calls - sum(row.bad_calls for row in rows), 0),
+        leaks=sum(bool(row.text_calls) for row in rows),
+        points=[
+            HealthPoint(
+                at=since + number * width,
+                requests=len(members),
+                errors=sum(row.verdict == "error" for row in members),
+                calls=sum(row.calls for row in members),
+                text_calls=sum(row.text_calls for row in members),
+                bad_calls=sum(row.bad_calls for row in members),
+                repairs=sum(row.repairs for row in members),
+                first_byte_ms=sum(row.first_byte_ms for row in members) / len(members),
+            )
+            for number, members in sorted(slices.items())
+        ],
+    )

@@ -1,0 +1,143 @@
+"""Recorded answers for new requests: which one fits, turn by turn.
+
+A request gets the answer of the recorded request that is most like it: the same JSON first, then one of the same turn (as many
+messages) of the same conversation, then the next that was not used yet. Nothing is played for a path that was never asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from athena.recording import lines
+from athena.recording.lines import Recording
+
+_TURNS = ("messages", "input", "contents")
+
+
+class Played(msgspec.Struct, kw_only=True):
+    """One recorded answer."""
+
+    id: str
+    path: str
+    status: int
+    headers: dict[str, str]
+    pieces: list[tuple[float, bytes]]
+    """Seconds since the request was sent, and what came then."""
+    is_cut: bool = False
+    """The connection broke behind the last piece."""
+    asked: Any = None
+    used: int = 0
+
+
+class Playlist:
+    """The answers of some recordings: what upstreams said, and what clients were told."""
+
+    def __init__(self, recordings: list[Recording]) -> None:
+        self.answers: list[Played] = []
+        for recording in recordings:
+            self.answers += _upstream_answers(recording)
+        for recording in recordings:
+            told = _client_answer(recording)
+            if told is not None:
+                self.answers.append(told)
+        self.models = list(
+            dict.fromkeys(
+                name
+                for recording in recordings
+                for name in (
+                    *(target.model for target in recording.settings.targets),
+                    str(recording.outcome.record.get("model", "")),
+                )
+                if name
+            )
+        )
+
+    def answer(self, path: str, body: bytes) -> Played | None:
+        """The answer to play; None where nothing was recorded for this path."""
+        wanted = _decoded(body)
+        candidates = [each for each in self.answers if _same_path(each.path, path)]
+        if not candidates:
+            return None
+        best = max(candidates, key=lambda each: (each.asked == wanted, *_likeness(each.asked, wanted), -each.used))
+        best.used += 1
+        return best
+
+
+def _same_path(recorded: str, path: str) -> bool:
+    """Base URLs differ in what stands before the endpoint."""
+    ours, theirs = recorded.partition("?")[0].rstrip("/"), path.partition("?")[0].rstrip("/")
+    return ours == theirs or _endpoint(ours) == _endpoint(theirs)
+
+
+def _endpoint(path: str) -> str:
+    for end in ("/chat/completions", "/messages", "/responses"):
+        if path.endswith(end):
+            return end
+    return path[path.rfind("/models/") :] if "/models/" in path else path
+
+
+def _likeness(recorded: Any, asked: Any) -> tuple[int, int]:
+    """Is it the same turn, and how much of the conversation is the same?"""
+    ours, theirs = _turns(recorded), _turns(asked)
+    same = 0
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            break
+        same += 1
+    return int(len(ours) == len(theirs)), same
+
+
+def _turns(body: Any) -> list[Any]:
+    if isinstance(body, dict):
+        for name in _TURNS:
+            if isinstance(body.get(name), list):
+                return list(body[name])
+    return []
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _upstream_answers(recording: Recording) -> list[Played]:
+    found: list[Played] = []
+    sent = 0.0
+    for line in recording.happened:
+        if isinstance(line, lines.Attempt):
+            sent = line.t
+            asked = _decoded(line.body.data)
+            found.append(Played(id=recording.header.id, path=line.path, status=0, headers={}, pieces=[], asked=asked))
+        elif not found:
+            continue
+        elif isinstance(line, lines.UpstreamHead):
+            found[-1].status, found[-1].headers = line.status, _plain(line.headers)
+        elif isinstance(line, lines.Read):
+            found[-1].pieces.append((line.t - sent, line.body.data))
+        elif isinstance(line, lines.AttemptEnd):
+            found[-1].is_cut = line.failure is not None
+    return found
+
+
+def _client_answer(recording: Recording) -> Played | None:
+    head = next((line for line in recording.happened if isinstance(line, lines.ClientHead)), None)
+    if head is None:
+        return None
+    return Played(
+        id=recording.header.id,
+        path=recording.request.path,
+        status=head.status,
+        headers=_plain(head.headers),
+        pieces=[(line.t, line.body.data) for line in recording.happened if isinstance(line, lines.Write)],
+        asked=_decoded(recording.request.body.data),
+    )
+
+
+def _plain(headers: dict[str, str]) -> dict[str, str]:
+    """What of a head still holds: the bytes were recorded as they were read, unpacked and without their frames."""
+    framing = ("content-length", "transfer-encoding", "content-encoding", "connection", "keep-alive", "date")
+    return {name: value for name, value in headers.items() if name not in framing}

@@ -1,0 +1,634 @@
+"""A recording without its words: lengths, types, markers, schemas and boundaries stay, texts and values are replaced.
+
+Every word becomes another one of the same length and kind: letters for letters, digits for digits, drawn with a key that is
+thrown away, the same for the same word everywhere. What has to be recognised stays: the names of tools and of their parameters,
+the markers of text formats, the words of the APIs themselves. So decoders, parsers and checks see what they saw.
+
+Only what came in is redacted. What was made of it (the upstream's requests, the client's bytes) is made again from that, and
+held against the original: same events in the same order, with texts of the same length. Where it is not so, the recording says
+so in its notes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from athena.errors import AthenaError
+from athena.model.events import Error, Event, ToolCallComplete, ToolCallStart
+from athena.model.request import Request
+from athena.opaque import PREFIX
+from athena.recording import lines
+from athena.recording.compare import joined
+from athena.recording.lines import Payload, Recording, Seals
+from athena.recording.replay import Moved, Replayed, replay
+from athena.recording.state import digest_of, unsealed
+
+_STRUCTURAL = frozenset(
+    [
+        "type",
+        "role",
+        "object",
+        "finish_reason",
+        "finishReason",
+        "native_finish_reason",
+        "stop_reason",
+        "status",
+        "model",
+        "modelVersion",
+        "event",
+        "reason",
+        "code",
+        "kind",
+        "format",
+        "effort",
+        "mode",
+        "media_type",
+        "mime_type",
+        "mimeType",
+        "encoding",
+        "display",
+        "name",
+        "blockReason",
+        "action",
+        "service_tier",
+        "phase",
+        "tool_choice",
+        "reasoning_effort",
+        "verbosity",
+        "detail",
+        "input_audio_format",
+        "caller",
+        "mode",
+        "toolConfig",
+        "tool_type",
+        "param",
+        "required",
+        "propertyOrdering",
+        "enum",
+        "$schema",
+        "$ref",
+        "additionalProperties",
+        "const",
+    ]
+)
+"""Fields whose values are words of the APIs or of a schema, and no text."""
+_NAMES = frozenset({"model", "modelVersion"})
+_WHOLE = frozenset(
+    {"signature", "thoughtSignature", "encrypted_content", "data", "system_fingerprint", "provider", "obfuscation"}
+)
+"""Fields that come in one piece, beside all kinds of ids: the others of a stream are pieces of one text."""
+_INDEXES = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
+_HEADERS = frozenset(
+    [
+        "content-type",
+        "accept",
+        "anthropic-version",
+        "anthropic-beta",
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "cache-control",
+        "x-accel-buffering",
+    ]
+)
+_WORD = re.compile(
+    rb"\\+u[0-9A-Fa-f]{4}"  # a letter as an escape
+    rb"|\\+."  # any other escape: its letter is no word
+    rb"|[A-Za-z0-9]+"
+    rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
+    re.DOTALL,
+)
+_TOKEN = re.compile(rb'["{}\[\]:,]')
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_PLAIN = re.compile(r"[A-Za-z0-9]+")
+_KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
+_TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
+_LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
+"""No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
+_FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
+
+
+def redacted(recording: Recording, key: bytes) -> Recording:
+    """The recording without its words. `key` decides which words take their place: make a new one and forget it, for who has
+    it can try out words."""
+    if recording.header.redacted:
+        return recording
+    original = _replayed(recording)
+    words = _Words(key, *_vocabulary(recording, original))
+    came = _Redaction(recording, words).made()
+    again = _replayed(came)
+    notes = [*came.header.notes, *_says_otherwise(original, again)]
+    came = msgspec.structs.replace(came, header=msgspec.structs.replace(came.header, notes=notes))
+    return _with_answer(came, again) if again is not None else came
+
+
+def _replayed(recording: Recording) -> Replayed | None:
+    try:
+        return replay(recording)
+    except (AthenaError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
+    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths.
+
+    Pieces of one text count as one: where a piece ends like a marker begins, it is held for a moment, whatever it says.
+    """
+    found: list[tuple[Any, ...]] = []
+    for event in joined(tuple(events)):
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+        known: list[Any] = [type(event).__name__]
+        for name, value in fields.items():
+            if name in ("text", "arguments") and isinstance(value, str):
+                known.append((name, len(value.encode("utf-8", "surrogatepass"))))
+            elif isinstance(value, bool | int) and name in (
+                "call",
+                "choice",
+                "refusal",
+                "summary",
+                "fatal",
+                "last",
+                "repaired",
+            ):
+                known.append((name, value))
+        if isinstance(event, ToolCallStart | ToolCallComplete):
+            known.append(("name", event.name if event.name in declared else len(event.name)))
+        if isinstance(event, Error):
+            known.append(("code", event.code))
+        finish = fields.get("finish")
+        if finish is not None:
+            known.append(("finish", finish.kind))
+        found.append(tuple(known))
+    return found
+
+
+def _says_otherwise(before: Replayed | None, after: Replayed | None) -> list[str]:
+    if before is None or after is None:
+        return [] if before is after else ["the redacted request cannot be read any more"]
+    if before.status != after.status:
+        return [f"redacted, it does not reproduce its answer: the status was {before.status} and is {after.status}"]
+    declared = {tool.name for tool in before.request.tools}
+    was, now = shape(before.events, declared), shape(after.events, declared)
+    if was == now:
+        return []
+    at = next((number for number, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))
+    return [f"redacted, it does not reproduce its events: event {at} differs ({len(was)} events were, {len(now)} are)"]
+
+
+# -- words -------------------------------------------------------------------------------------------------------------------
+
+
+class _Vocabulary(msgspec.Struct):
+    """`vocabulary.toml`: the words of the APIs and of text formats, as our own code knows them."""
+
+    api: str
+    markers: str
+    letters: str
+
+
+@lru_cache(maxsize=1)
+def _known_words() -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
+    text = resources.files(__package__).joinpath("vocabulary.toml").read_bytes()
+    known = msgspec.toml.decode(text, type=_Vocabulary)
+    return (
+        frozenset(known.api.encode().split()),
+        frozenset(known.markers.encode().split()),
+        frozenset(letter.encode() for letter in known.letters),
+    )
+
+
+def _vocabulary(recording: Recording, original: Replayed | None) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """The words that stay in any text, and the foreign letters."""
+    _, markers, letters = _known_words()
+    names: set[str] = set()
+    request: Request | None = original.request if original is not None else None
+    for tool in request.tools if request is not None else ():
+        names.add(tool.name)
+        names.update(_schema_names(tool.schema))
+    for target in recording.settings.targets:
+        # Formats of the operator's own, and other markers for known ones.
+        markers |= {word.encode() for word in _PLAIN.findall(msgspec.json.encode(target.route.get("format", {})).decode())}
+    kept = {word.encode() for name in names for word in _PLAIN.findall(name)}
+    return frozenset(kept) | markers | {b"true", b"false", b"null", b"True", b"False", b"None", b"functions"}, letters
+
+
+def _schema_names(schema: Any, depth: int = 0) -> Iterator[str]:
+    if depth > 40:
+        return
+    if isinstance(schema, Mapping):
+        for name, inner in schema.items():
+            if name == "properties" and isinstance(inner, Mapping):
+                yield from (str(key) for key in inner)
+            if name in ("enum", "required") and isinstance(inner, Sequence) and not isinstance(inner, str):
+                yield from (item for item in inner if isinstance(item, str))
+            yield from _schema_names(inner, depth + 1)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from _schema_names(inner, depth + 1)
+
+
+class _Words:
+    """Replaces words, each by another of its length and kind, the same one for the same word."""
+
+    def __init__(self, key: bytes, kept: frozenset[bytes], letters: frozenset[bytes]) -> None:
+        self._key = key
+        self._kept = kept
+        self._structural = kept | _known_words()[0]
+        self._letters = letters
+        self._known: dict[bytes, bytes] = {}
+
+    def text(self, data: bytes, *, structural: bool = False) -> bytes:
+        """The text with its words replaced; as many bytes as before."""
+        kept = self._structural if structural else self._kept
+        return _WORD.sub(lambda found: self._word(found.group(), kept), data)
+
+    def plain(self, text: str, *, structural: bool = False) -> str:
+        """The same for text."""
+        return self.text(text.encode("utf-8", "replace"), structural=structural).decode("utf-8", "replace")
+
+    def id(self, text: str) -> str:
+        """Another id for an id."""
+        return hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256").hex()[:16] if text else ""
+
+    def _word(self, word: bytes, kept: frozenset[bytes]) -> bytes:
+        first = word[0]
+        if first == 0x5C:
+            return self._escape(word)
+        if first >= 0x80:
+            return word if word in self._letters else _FILLERS[len(word)]
+        if word in kept or (len(word) <= 2 and word.isdigit()):
+            return word
+        found = self._known.get(word)
+        if found is None:
+            found = self._known[word] = self._drawn(word)
+        return found
+
+    def _escape(self, word: bytes) -> bytes:
+        """Behind several backslashes as well: texts in texts are escaped more than once."""
+        digits = word.lstrip(b"\\")
+        if len(digits) != 5:
+            return word if digits[:1] in b'"\\/bfnrt' or not digits.isalnum() else word[:-1] + b"x"
+        point = int(digits[1:], 16)
+        if 0xD800 <= point < 0xDC00:
+            return word[:-4] + b"d83d"
+        if 0xDC00 <= point < 0xE000:
+            return word[:-4] + b"de00"
+        if point < 0x80:
+            return word[:-4] + b"0078" if chr(point).isalnum() else word
+        if chr(point).encode() in self._letters:
+            return word
+        return word[:-4] + (b"00e9" if point < 0x800 else b"4e00")
+
+    def _drawn(self, word: bytes) -> bytes:
+        dice = hashlib.shake_256(self._key + word).digest(len(word))
+        made = bytearray(len(word))
+        for number, (letter, die) in enumerate(zip(word, dice, strict=True)):
+            if 0x30 <= letter <= 0x39:
+                made[number] = letter if letter == 0x30 else 0x31 + die % 9
+            else:
+                made[number] = (_CAPITALS if letter < 0x61 else _LETTERS)[die % len(_LETTERS)]
+        return bytes(made)
+
+
+# -- what came in ------------------------------------------------------------------------------------------------------------
+
+
+class _Redaction:
+    def __init__(self, recording: Recording, words: _Words) -> None:
+        self._recording = recording
+        self._words = words
+        self._accepted: list[str] = []
+
+    def made(self) -> Recording:
+        recording, words = self._recording, self._words
+        header, request = recording.header, recording.request
+        body = self._envelopes(request.body.data)
+        notes: list[str] = []
+        return Recording(
+            header=lines.Header(
+                id="req_" + words.id(header.id),
+                version=header.version,
+                athena=header.athena,
+                at=header.at,
+                clock=header.clock,
+                program=header.program if _is_program(header.program) else "",
+                session=words.id(header.session),
+                agent=words.id(header.agent),
+                parent=words.id(header.parent),
+                redacted=True,
+                notes=notes,
+            ),
+            settings=self._settings(),
+            seals=Seals({}, self._accepted, self._memories()),
+            request=lines.ClientRequest(
+                body=Payload.of(self._document(body)),
+                method=request.method,
+                path=self._path(request.path),
+                query=request.query,
+                dialect=request.dialect,
+                headers=self._headers(request.headers),
+            ),
+            happened=tuple(self._happened()),
+            outcome=self._outcome(),
+        )
+
+    def _path(self, path: str) -> str:
+        """A path names a door, and at some doors a model."""
+        return path if _KEEPS_NAME.fullmatch(path.encode()) and len(path) <= 100 else self._words.plain(path, structural=True)
+
+    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return {
+            name: value if name not in ("content-type", "accept") or _TYPES.fullmatch(value) else "application/json"
+            for name, value in headers.items()
+            if (
+                name in _HEADERS
+                and (name in ("content-type", "accept") or len(value) <= 200)
+                and self._words.plain(value, structural=True) == value
+            )
+            or name == "content-type"
+        }
+
+    def _settings(self) -> lines.Settings:
+        settings = self._recording.settings
+        targets = []
+        for target in settings.targets:
+            route, prompted = dict(target.route), dict(target.prompted_route or {})
+            for each in (route, prompted):
+                if isinstance(each.get("prompted"), dict):
+                    each["prompted"] = {name: value for name, value in each["prompted"].items() if name != "template"}
+            targets.append(
+                msgspec.structs.replace(
+                    target,
+                    url="http://upstream.invalid" + self._words.plain(_path_of(target.url), structural=True),
+                    own_path=self._words.plain(target.own_path, structural=True) if target.own_path is not None else None,
+                    route=route,
+                    prompted_route=prompted if target.prompted_route is not None else None,
+                )
+            )
+        return msgspec.structs.replace(
+            settings,
+            targets=targets,
+            key=self._words.id(settings.key),
+            refusal=self._failure(settings.refusal) if settings.refusal is not None else None,
+        )
+
+    def _failure(self, failure: lines.Failure) -> lines.Failure:
+        return msgspec.structs.replace(failure, message=self._words.plain(failure.message, structural=True))
+
+    def _memories(self) -> dict[str, Any]:
+        remembered = self._recording.seals.remembered
+        return {
+            self._words.plain(call, structural=True): msgspec.json.decode(self._document(msgspec.json.encode(memory)))
+            for call, memory in remembered.items()
+        }
+
+    def _outcome(self) -> lines.Outcome:
+        outcome, words = self._recording.outcome, self._words
+        record = {**outcome.record, "request_id": "req_" + words.id(self._recording.header.id)}
+        for name in ("key", "origin"):
+            if record.get(name):
+                record[name] = words.id(str(record[name]))
+        if record.get("corrections"):
+            record["corrections"] = words.plain(str(record["corrections"]), structural=True)
+        details = {name: value for name, value in outcome.details.items() if name not in ("echo_note", "defect") and value}
+        return lines.Outcome(record, details)
+
+    # -- the upstream's bytes ------------------------------------------------------------------------------------------------
+
+    def _happened(self) -> Iterator[lines.Happened]:
+        """What came in. What left is made again."""
+        pieces = iter(self._reads())
+        for line in self._recording.happened:
+            if isinstance(line, lines.Read):
+                yield lines.Read(line.t, Payload.of(next(pieces)))
+            elif isinstance(line, lines.UpstreamHead):
+                yield lines.UpstreamHead(line.t, line.status, self._headers(line.headers))
+            elif isinstance(line, lines.AttemptEnd):
+                yield lines.AttemptEnd(line.t, self._failure(line.failure) if line.failure is not None else None)
+            elif isinstance(line, lines.Attempt):
+                yield msgspec.structs.replace(line, headers={}, body=Payload(), path="")
+            elif not isinstance(line, lines.ClientHead | lines.Write):
+                yield line
+
+    def _reads(self) -> Iterator[bytes]:
+        """The reads of each attempt, redacted together and cut where they were."""
+        sizes: list[list[int]] = []
+        bodies: list[bytearray] = []
+        for line in self._recording.happened:
+            if isinstance(line, lines.Attempt) or not bodies:
+                sizes.append([])
+                bodies.append(bytearray())
+            if isinstance(line, lines.Read):
+                data = line.body.data
+                sizes[-1].append(len(data))
+                bodies[-1] += data
+        for cuts, body in zip(sizes, bodies, strict=True):
+            clean = self._stream(bytes(body))
+            at = 0
+            for size in cuts:
+                yield clean[at : at + size]
+                at += size
+
+    def _stream(self, body: bytes) -> bytes:
+        """A body of any kind: one JSON value, server-sent events, or other text."""
+        if body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+            return self._document(body)
+        records: list[tuple[int, int]] = []
+        plain: list[tuple[int, int, bool]] = []
+        for found in _LINE.finditer(body):
+            start, end = found.span()
+            line = found.group().rstrip(b"\r\n")
+            name, colon, value = line.partition(b":")
+            offset = start + len(name) + len(colon) + (1 if value.startswith(b" ") else 0)
+            if name == b"data" and value.strip() == b"[DONE]":
+                continue
+            if name == b"data" and value.strip()[:1] in (b"{", b"["):
+                records.append((offset, start + len(line)))
+            elif name in (b"data", b"event", b"id", b"retry"):
+                plain.append((offset, start + len(line), name == b"event"))
+            elif line:
+                plain.append((start, start + len(line), False))
+            if start == end:
+                break
+        clean = bytearray(body)
+        for start, end, structural in plain:
+            clean[start:end] = self._words.text(body[start:end], structural=structural)
+        self._records(body, records, clean)
+        return bytes(clean)
+
+    def _document(self, body: bytes) -> bytes:
+        clean = bytearray(body)
+        self._records(body, [(0, len(body))], clean)
+        return bytes(clean)
+
+    def _records(self, body: bytes, records: list[tuple[int, int]], clean: bytearray) -> None:
+        """JSON values in place. Strings that are pieces of one text are replaced as one, wherever they are cut."""
+        pieces: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
+        single = len(records) == 1
+        for start, end in records:
+            value = _decoded(body[start:end])
+            if value is None:
+                clean[start:end] = self._words.text(body[start:end])
+                continue
+            places = _places(value)
+            for at, (first, last, path, is_key) in enumerate(_strings(body, start, end)):
+                inner = body[first:last]
+                name = path[-1] if path else ""
+                in_error = "error" in path or (single and name == "message" and len(path) <= 2)
+                if is_key or in_error or _is_structural(path):
+                    keeps = name in _NAMES and not is_key and _KEEPS_NAME.fullmatch(inner)
+                    clean[first:last] = inner if keeps else self._words.text(inner, structural=True)
+                else:
+                    is_piece = not single and name not in _WHOLE and not str(name).lower().endswith("id")
+                    group = (path, places) if is_piece else (start, at)
+                    pieces.setdefault(group, []).append((first, last))
+        for spans in pieces.values():
+            joined = self._words.text(b"".join(body[first:last] for first, last in spans))
+            at = 0
+            for first, last in spans:
+                clean[first:last] = joined[at : at + last - first]
+                at += last - first
+
+    def _envelopes(self, body: bytes) -> bytes:
+        """Reasoning state that we sealed: sealed anew around other words, and accepted again."""
+        accepted = frozenset(self._recording.seals.accepted)
+
+        def other(found: re.Match[bytes]) -> bytes:
+            text = found.group().decode()
+            opaque = unsealed(text) if digest_of(text) in accepted else None
+            if opaque is None:
+                return found.group()
+            payload = self._words.plain(opaque.payload)
+            sealed = msgspec.json.encode(msgspec.structs.replace(opaque, payload=payload))
+            made = PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode() + "." + "A" * 22
+            self._accepted.append(digest_of(self._words.plain(made)))
+            return made.encode()
+
+        return re.sub(rb"gw1\.[A-Za-z0-9_-]{1,}\.[A-Za-z0-9_-]{1,}", other, body) if accepted else body
+
+
+def _is_structural(path: tuple[Any, ...]) -> bool:
+    name = next((part for part in reversed(path) if isinstance(part, str)), "")
+    return name in _STRUCTURAL
+
+
+def _is_program(name: str) -> bool:
+    """A program and its version, and nothing that could be somebody's name for it."""
+    return bool(re.fullmatch(r"[A-Za-z][A-Za-z_. -]{0,30}/[0-9][0-9.]{0,15}", name))
+
+
+def _path_of(url: str) -> str:
+    return "/" + url.partition("://")[2].partition("/")[2]
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _places(value: Any) -> tuple[Any, ...]:
+    """What tells the texts of one stream apart: which choice, item or block a record is about."""
+    if not isinstance(value, dict):
+        return ()
+    found: list[Any] = [value.get(name) for name in _INDEXES]
+    choices = value.get("choices")
+    if isinstance(choices, list):
+        found += [choice.get("index") if isinstance(choice, dict) else None for choice in choices[:16]]
+        for choice in choices[:1]:
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+            found += [call.get("index") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return tuple(found)
+
+
+def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tuple[Any, ...], bool]]:
+    """The strings of a JSON value: where their insides stand, the path to them, and whether they are keys."""
+    path: list[Any] = []
+    """For each open object its present key, for each open array its index."""
+    in_object: list[bool] = []
+    expects_key = False
+    at = start
+    while found := _TOKEN.search(body, at, end):
+        token, at = found.group(), found.end()
+        if token == b'"':
+            close = _closing_quote(body, at, end)
+            is_key = expects_key and bool(in_object) and in_object[-1]
+            if is_key:
+                path[-1] = body[at:close].decode("utf-8", "replace")
+            yield at, close, tuple(path), is_key
+            at = close + 1
+        elif token == b"{":
+            in_object.append(True)
+            path.append("")
+            expects_key = True
+        elif token == b"[":
+            in_object.append(False)
+            path.append(0)
+            expects_key = False
+        elif token in b"}]" and in_object:
+            in_object.pop()
+            path.pop()
+            expects_key = False
+        elif token == b"," and in_object:
+            expects_key = in_object[-1]
+            if not in_object[-1]:
+                path[-1] += 1
+        elif token == b":":
+            expects_key = False
+
+
+def _closing_quote(body: bytes, start: int, end: int) -> int:
+    """Where the string ends that begins here."""
+    at = body.find(b'"', start, end)
+    while at >= 0:
+        slashes = at
+        while slashes > start and body[slashes - 1] == 0x5C:
+            slashes -= 1
+        if not (at - slashes) % 2:
+            return at
+        at = body.find(b'"', at + 1, end)
+    return end
+
+
+# -- what was made of it -----------------------------------------------------------------------------------------------------
+
+
+def _with_answer(came: Recording, again: Replayed) -> Recording:
+    """The recording with everything that left, as a replay makes it."""
+    attempts = iter(zip(again.calls, again.paths, strict=True))
+    happened: list[lines.Happened] = []
+    writes = [step for step in again.steps if step.output or step.client_status]
+    for line in came.happened:
+        t = line.t
+        while writes and writes[0].t < t - 1e-9:
+            happened += _left(writes.pop(0))
+        if isinstance(line, lines.Attempt):
+            call, path = next(attempts, (None, ""))
+            line = msgspec.structs.replace(line, body=Payload.of(call.body if call is not None else b""), path=path)
+        happened.append(line)
+    for step in writes:
+        happened += _left(step)
+    return msgspec.structs.replace(came, happened=tuple(happened))
+
+
+def _left(step: Moved) -> Iterator[lines.Happened]:
+    if step.client_status:
+        yield lines.ClientHead(step.t, step.client_status, dict(step.client_headers))
+    if step.output:
+        yield lines.Write(step.t, Payload.of(step.output))
+
+
+def still_reproduces(recording: Recording) -> bool:
+    """Does a redacted recording say that it reproduces its events?"""
+    return not any(note.startswith("redacted, it does not") for note in recording.header.notes)

@@ -1,0 +1,87 @@
+"""Which session, agent and sub-agent a request belongs to, from what clients themselves say.
+
+| client | session | agent, and who started it |
+|---|---|---|
+| Claude Code | `x-claude-code-session-id`, else `metadata.user_id` | `x-claude-code-agent-id`, `...-parent-agent-id` |
+| Codex | `session-id` or `session_id` | `thread-id`, `x-codex-parent-thread-id` |
+| any client of Chat and Responses | `prompt_cache_key` in the body | |
+| others | `x-session-id`, `x-session-affinity`, `x-conversation-id` | `x-agent-id`, `x-parent-agent-id` |
+
+A request in which nobody says it belongs to no session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+_SESSION = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-conversation-id")
+_AGENT = ("x-claude-code-agent-id", "thread-id", "thread_id", "x-agent-id", "x-openai-subagent")
+_PARENT = ("x-claude-code-parent-agent-id", "x-codex-parent-thread-id", "x-parent-agent-id")
+_LONGEST = 128
+_IN_USER_ID = re.compile(r'session_(?:id"[ ]{0,1}:[ ]{0,1}")?([0-9a-fA-F-]{8,64})')
+_PROGRAM = re.compile(r"[A-Za-z0-9._@+-]{1,64}(?:/[A-Za-z0-9._+-]{1,40})?")
+
+
+class Belonging(msgspec.Struct, frozen=True):
+    """Whose request it is."""
+
+    program: str = ""
+    session: str = ""
+    agent: str = ""
+    parent: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+    session_id: str | None = None
+
+
+class _Body(msgspec.Struct):
+    prompt_cache_key: str | None = None
+    session_id: str | None = None
+    metadata: _Metadata | None = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def belonging(headers: Mapping[str, str], body: bytes) -> Belonging:
+    """Whose request this is. `headers` are by lower-case name."""
+    found = _PROGRAM.match(headers.get("user-agent", ""))
+    session = _first(headers, _SESSION) or _of_body(body)
+    return Belonging(
+        program=found.group() if found else "",
+        session=session,
+        agent=_first(headers, _AGENT),
+        parent=_first(headers, _PARENT),
+    )
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
+    for name in names:
+        if value := headers.get(name):
+            return value[:_LONGEST]
+    return ""
+
+
+def _of_body(body: bytes) -> str:
+    try:
+        said = _decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return ""
+    metadata = said.metadata or _Metadata()
+    if metadata.user_id:
+        named = _IN_USER_ID.search(metadata.user_id)
+        if named:
+            return named.group(1)
+    chosen = said.prompt_cache_key or said.session_id or metadata.session_id
+    return chosen[:_LONGEST] if chosen else ""
+
+
+def hidden(name: str) -> str:
+    """A name that tells the same sessions apart and nothing else."""
+    return "s" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:11] if name else ""

@@ -1,0 +1,393 @@
+"""A recording made readable: its row in a list, and its view with three lanes, marks and verdicts.
+
+The lanes come of a replay, so they show what this version understands of the bytes; `View.replay` says whether that is what the
+client was told at the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import msgspec
+
+from athena.errors import AthenaError
+from athena.formats.machine.value_types import ToolBook
+from athena.model.events import Done, Error, ToolCallComplete, ToolCallStart
+from athena.model.request import by_weight
+from athena.prompted.validation import LATE_STEPS, ArgumentCheck
+from athena.recording import lines
+from athena.recording.compare import common_prefix, difference, differences
+from athena.recording.lines import Recording
+from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed, replay
+from athena.recording.view import (
+    Change,
+    Equality,
+    EventItem,
+    Mark,
+    Prefix,
+    ReadItem,
+    ReplayResult,
+    Requests,
+    Row,
+    Timing,
+    UpstreamRequest,
+    Verdict,
+    View,
+    Word,
+    WriteItem,
+)
+from athena.serving.record import Record
+
+_AROUND = 60
+_HELP = {
+    "auth": "The upstream refused the key. Set the upstream's api_key, or the variable that it names.",
+    "billing": "The account at the upstream has no credit left.",
+    "permission": "The key at the upstream may not use this model.",
+    "not_found": "The upstream does not know this model or path. See the base URL and the model's name.",
+    "rate_limit": "The upstream takes no more requests for now. Wait, or name a fallback for this model.",
+    "overloaded": "There is no room for now. Wait, or name a fallback for this model.",
+    "timeout": "The upstream took too long. See why, or raise the limit under timeouts that the error's code names.",
+    "context_length": "The conversation is longer than the model takes. Shorten or compact it.",
+    "too_large": "The request is larger than a limit. The message names it.",
+    "invalid": "The request was refused for what it holds. The message names the field.",
+    "content_policy": "The upstream refused the content.",
+    "upstream": "The upstream's answer could not be used. Look at its last reads in the first lane.",
+    "server": "This is a fault of the gateway: its log says more. Export the recording and report it.",
+}
+
+
+def row_of(recording: Recording, size: int = 0) -> Row:
+    """The exchange in a list."""
+    header, record = recording.header, recording.outcome.record
+    known = {name: record[name] for name in Row.__struct_fields__ if name in record and name in Record.__struct_fields__}
+    known["path"] = recording.request.path
+    return Row(
+        id=header.id,
+        at=header.at,
+        verdict=verdict_of(record),
+        program=header.program,
+        session=header.session,
+        agent=header.agent,
+        parent=header.parent,
+        size=size,
+        redacted=header.redacted,
+        **known,
+    )
+
+
+def verdict_of(record: Mapping[str, object]) -> Word:
+    """The one word to colour an exchange by."""
+    outcome = record.get("outcome", "")
+    if outcome in ("client_closed", "client_stalled"):
+        return "left"
+    if outcome != "ok":
+        return "error"
+    if record.get("echoes"):
+        return "echo"
+    return "repaired" if record.get("repairs") or record.get("text_calls") else "ok"
+
+
+def view_of(recording: Recording, before: tuple[str, bytes] | None = None, changes: Changes = NO_CHANGES) -> View:
+    """The exchange whole. `before` is the last request of its session, id and body. Raises AthenaError where it cannot be
+    served again at all."""
+    replayed = replay(recording, changes)
+    equal = difference(recording, replayed) if changes == NO_CHANGES else Equality(equal=True)
+    return _View(recording, replayed).made(equal, before)
+
+
+def replayed_view(recording: Recording, changes: Changes) -> ReplayResult:
+    """The exchange as it is, and with changes."""
+    was, now = replay(recording), replay(recording, changes)
+    found = differences(was.events, now.events, whole=changes.chunks != "recorded")
+    return ReplayResult(
+        equal=not found and was.status == now.status,
+        settings={name: str(value) for name, value in msgspec.structs.asdict(changes).items() if value not in ("", "recorded")},
+        differences=found,
+        was=_View(recording, was).made(difference(recording, was), None),
+        now=_View(recording, now).made(Equality(equal=not found), None),
+    )
+
+
+class _View:
+    def __init__(self, recording: Recording, replayed: Replayed) -> None:
+        self._recording = recording
+        self._replayed = replayed
+        self._reads: list[ReadItem] = []
+        self._events: list[EventItem] = []
+        self._writes: list[WriteItem] = []
+        self._marks: list[Mark] = []
+        self._verdicts: dict[int, Verdict] = {}
+        self._longest_hold = 0.0
+        self._sent = b""
+
+    def made(self, equal: Equality, before: tuple[str, bytes] | None) -> View:
+        self._walk()
+        recording = self._recording
+        error = next((item.event for item in reversed(self._events) if item.event["event"] == "Error"), None)
+        return View(
+            row=row_of(recording),
+            reads=self._reads,
+            events=self._events,
+            writes=self._writes,
+            marks=self._marks,
+            calls=[self._verdicts[call] for call in sorted(self._verdicts)],
+            requests=self._requests(),
+            settings=msgspec.to_builtins(recording.settings),
+            timing=self._timing(),
+            replay=equal,
+            help=_HELP.get(error.get("kind", "upstream"), "") if error is not None and error.get("fatal", True) else "",
+            prefix=prefix_of(before, recording.request.body.data) if before is not None else None,
+            notes=list(recording.header.notes),
+        )
+
+    # -- the lanes -----------------------------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        untold: int | None = None
+        held_since: float | None = None
+        last: Moved | None = None
+        attempt = 0
+        for number, step in enumerate(self._replayed.steps):
+            if step.attempt != attempt:
+                attempt, self._sent = step.attempt, self._attempt_bytes(step.attempt)
+                if attempt > 1:
+                    text = f"attempt {attempt}: {step.note}"
+                    self._mark("retry", "retries", text, number)
+                    untold, self._verdicts = None, {}
+            self._reads.append(
+                ReadItem(
+                    step=number,
+                    t=step.t,
+                    kind="end" if step.kind == "told" else step.kind,
+                    attempt=step.attempt,
+                    size=len(step.data),
+                    text=step.data.decode("utf-8", "replace"),
+                    status=step.status,
+                    note=step.note,
+                )
+            )
+            for event in step.events:
+                if untold is None:
+                    untold = len(self._events)
+                self._events.append(
+                    EventItem(number=len(self._events), step=number, t=step.t, event=msgspec.to_builtins(event))
+                )
+                self._judge(event, step, number, len(self._events) - 1)
+            self._marks_of(step, last, number)
+            held_since = self._hold(step, held_since)
+            if step.output or step.client_status:
+                self._writes.append(
+                    WriteItem(
+                        step=number,
+                        t=step.t,
+                        size=len(step.output),
+                        text=step.output.decode("utf-8", "replace"),
+                        status=step.client_status,
+                        first_event=untold,
+                        last_event=len(self._events) - 1 if untold is not None else None,
+                    )
+                )
+                untold = None
+            last = step
+
+    def _hold(self, step: Moved, since: float | None) -> float | None:
+        if not step.held:
+            if since is not None:
+                self._longest_hold = max(self._longest_hold, step.t - since)
+            return None
+        return step.t if since is None else since
+
+    def _attempt_bytes(self, attempt: int) -> bytes:
+        return b"".join(step.data for step in self._replayed.steps if step.attempt == attempt)
+
+    def _mark(self, kind: str, rule: str, text: str, step: int, *, event: int | None = None, call: int | None = None) -> None:
+        self._marks.append(Mark(kind=kind, rule=rule, text=text, step=step, event=event, call=call))  # type: ignore[arg-type]
+
+    def _marks_of(self, step: Moved, last: Moved | None, number: int) -> None:
+        same = last if last is not None and last.attempt == step.attempt else None
+        if step.undecided > (same.undecided if same is not None else 0):
+            text = f"{step.undecided} characters wait: they may be the beginning of a call"
+            self._mark("hold", step.reading or "auto", text, number)
+        elif step.events and step.held and not step.output and not (same is not None and same.held):
+            self._mark("hold", "head", "the client's status waits for the first event that decides it", number)
+        for echo in range(same.echoes if same is not None else 0, step.echoes):
+            self._mark("echo", "echo", f"call {echo + 1} quoted from the request stays text", number)
+        dropped = step.bad_records - (same.bad_records if same is not None else 0)
+        if dropped > 0:
+            self._mark("drop", "bad_record", f"{dropped} records that are no JSON were dropped", number)
+        known = set(same.losses) if same is not None else set()
+        for loss in step.losses:
+            if loss not in known:
+                self._mark("drop", loss.action, f"{loss.path or 'answer'} {loss.action}: {loss.reason}", number)
+        if step.kind == "keep_alive":
+            self._mark("keep_alive", "keep_alive_s", "the client got something that it passes over", number)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------------
+
+    def _judge(self, event: object, step: Moved, number: int, at: int) -> None:
+        if isinstance(event, ToolCallStart):
+            origin = step.origins.get(event.call)
+            if origin is not None:
+                place, rule = origin
+                text = f"a call of {event.name} was found in the model's {'reasoning' if place == 'reasoning' else 'text'}"
+                self._mark("text_call", rule, text, number, event=at, call=event.call)
+            elif step.prompted:
+                text = f"a call of {event.name} was read from the text of a model without tools"
+                self._mark("text_call", f"prompted_{step.prompted}", text, number, event=at, call=event.call)
+            if event.id.encode() not in self._sent:
+                text = f"the upstream gave no id that this client takes: {event.id} is made up"
+                self._mark("invented_id", "ids", text, number, event=at, call=event.call)
+            self._verdicts[event.call] = self._verdict(event, step, number)
+        elif isinstance(event, ToolCallComplete):
+            if event.repaired:
+                self._mark("repair", "repair", "the arguments were mended", number, event=at, call=event.call)
+            self._verdicts[event.call] = self._complete(event, step, number, at)
+        elif isinstance(event, Error):
+            kind = "bad_call" if event.call is not None else "error"
+            self._mark(kind, event.code, event.message, number, event=at, call=event.call)
+        elif isinstance(event, Done):
+            self._finish(event, number, at)
+
+    def _verdict(self, event: ToolCallStart, step: Moved, number: int) -> Verdict:
+        origin = step.origins.get(event.call)
+        if origin is not None:
+            came_as = f"text in {'reasoning' if origin[0] == 'reasoning' else 'text'}, {origin[1]}"
+        else:
+            came_as = f"text, prompted {step.prompted}" if step.prompted else "native"
+        return Verdict(
+            call=event.call,
+            id=event.id,
+            name=event.name,
+            arguments="",
+            step=number,
+            came_as=came_as,
+            complete=False,
+            json="custom" if event.kind == "custom" else "no",
+            declared=any(tool.name == event.name for tool in self._replayed.request.tools),
+            schema="unchecked",
+            provenance="native" if came_as == "native" else "model",
+            id_from="upstream" if event.id.encode() in self._sent else "invented",
+        )
+
+    def _complete(self, event: ToolCallComplete, step: Moved, number: int, at: int) -> Verdict:
+        start = self._verdicts.get(event.call) or self._verdict(
+            ToolCallStart(event.call, event.id, event.name, kind=event.kind), step, number
+        )
+        schema, problem = "unchecked", ""
+        if start.declared and event.kind == "function":
+            said = ArgumentCheck(ToolBook(self._replayed.request.tools)).verdict(event.name, event.arguments, LATE_STEPS)
+            schema, problem = ("no" if said.problem else "unchecked" if said.unchecked else "yes"), said.problem
+        if not start.declared:
+            self._mark("bad_call", "unknown_tool", f"{event.name} is not declared", number, event=at, call=event.call)
+        if problem:
+            self._mark("bad_call", "off_schema", problem, number, event=at, call=event.call)
+        return msgspec.structs.replace(
+            start,
+            arguments=event.arguments,
+            complete=True,
+            json="custom" if event.kind == "custom" else "yes" if _is_json(event.arguments) else "no",
+            schema=schema,
+            schema_problem=problem,
+            repaired=event.repaired,
+        )
+
+    def _finish(self, event: Done, number: int, at: int) -> None:
+        finish = event.finish
+        said: str = finish.kind
+        if finish.kind == "tool" and not finish.raw:
+            said = "tool, derived"
+            text = "the upstream did not say so itself: a complete call was made, so the answer ends for tool use"
+            self._mark("finish", "finish", text, number, event=at)
+        self._verdicts = {
+            call: msgspec.structs.replace(verdict, finish=said) if not verdict.finish else verdict
+            for call, verdict in self._verdicts.items()
+        }
+
+    # -- the rest ------------------------------------------------------------------------------------------------------------
+
+    def _requests(self) -> Requests:
+        asked, replayed = self._recording.request, self._replayed
+        return Requests(
+            method=asked.method,
+            path=asked.path + (f"?{asked.query}" if asked.query else ""),
+            headers=asked.headers,
+            body=asked.body.data.decode("utf-8", "replace"),
+            upstream=list(self._upstream_requests()),
+            changes=[
+                Change(path=loss.path or "request", action=loss.action, reason=loss.reason)
+                for loss in by_weight(replayed.request_losses)
+            ],
+            tools=[tool.name for tool in replayed.request.tools],
+        )
+
+    def _upstream_requests(self) -> Iterator[UpstreamRequest]:
+        attempts: list[tuple[lines.Attempt, int, str]] = []
+        for line in self._recording.happened:
+            if isinstance(line, lines.Attempt):
+                attempts.append((line, 0, ""))
+            elif attempts and isinstance(line, lines.UpstreamHead):
+                attempts[-1] = (attempts[-1][0], line.status, "")
+            elif attempts and isinstance(line, lines.AttemptEnd) and line.failure is not None:
+                attempts[-1] = (*attempts[-1][:2], line.failure.message)
+        for number, (line, status, failure) in enumerate(attempts, 1):
+            target = self._recording.settings.targets[line.target]
+            origin = target.url.partition("://")
+            host = origin[2].partition("/")[0]
+            yield UpstreamRequest(
+                attempt=number,
+                upstream=target.upstream,
+                model=target.model,
+                dialect=target.dialect,
+                url=f"{origin[0]}://{host}{line.path}",
+                headers=line.headers,
+                body=line.body.data.decode("utf-8", "replace"),
+                status=status,
+                failure=failure,
+            )
+
+    def _timing(self) -> Timing:
+        reads = [item.t for item in self._reads if item.kind == "read"]
+        heads = [item.t for item in self._reads if item.kind == "head"]
+        gaps = [after - before for before, after in pairwise(reads)]
+        record = self._recording.outcome.record
+        return Timing(
+            total=float(record.get("duration_ms", 0.0)),
+            upstream_head=_ms(heads),
+            first_read=_ms(reads),
+            first_write=_ms([item.t for item in self._writes]),
+            longest_gap=round(max(gaps, default=0.0) * 1000, 3),
+            held=round(self._longest_hold * 1000, 3),
+            own_us_per_chunk=float(record.get("own_us_per_chunk", 0.0)),
+        )
+
+
+def prefix_of(before: tuple[str, bytes], body: bytes) -> Prefix:
+    """How a request begins like an earlier one."""
+    name, earlier = before
+    at = common_prefix(earlier, body)
+    return Prefix(
+        of=name,
+        common=at,
+        size=len(body),
+        before=body[max(at - _AROUND, 0) : at].decode("utf-8", "replace"),
+        was=earlier[at : at + _AROUND].decode("utf-8", "replace"),
+        now=body[at : at + _AROUND].decode("utf-8", "replace"),
+    )
+
+
+def _ms(times: list[float]) -> float | None:
+    return round(times[0] * 1000, 3) if times else None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError):
+        return False
+    return True
+
+
+def unreadable(recording: Recording, error: AthenaError) -> str:
+    """Why there is no view."""
+    return f"{recording.header.id} cannot be served again: {error.message}"

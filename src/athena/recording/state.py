@@ -1,0 +1,132 @@
+"""Reasoning state in a recording: what was sealed, opened and remembered while a request was served, and the same again later.
+
+A gateway seals the reasoning state of one family for clients of another with its own key, and remembers state by call id. A
+recording holds neither the key nor the memory, only what this one request used of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import Any
+
+import msgspec
+
+from athena.model.parts import Opaque
+from athena.opaque import PREFIX, Envelope, Memory, OpaqueStore
+from athena.recording.lines import Seals
+
+_NO_KEY = b"a recording holds no key"
+
+
+class StateNotes:
+    """What one request used."""
+
+    __slots__ = ("accepted", "made", "remembered")
+
+    def __init__(self) -> None:
+        self.made: dict[str, str] = {}
+        self.accepted: list[str] = []
+        self.remembered: dict[str, Memory] = {}
+
+    def seals(self) -> Seals:
+        """The same as a line."""
+        return Seals(self.made, self.accepted, {name: msgspec.to_builtins(memory) for name, memory in self.remembered.items()})
+
+
+class NotedEnvelope(Envelope):
+    """An envelope whose use is written down."""
+
+    __slots__ = ("_envelope", "_notes")
+
+    def __init__(self, envelope: Envelope, notes: StateNotes) -> None:
+        self._envelope = envelope
+        self._notes = notes
+
+    def seal(self, opaque: Opaque) -> str:
+        """As the envelope does."""
+        sealed = self._envelope.seal(opaque)
+        body, _, code = sealed.rpartition(".")
+        self._notes.made[digest_of(body)] = code
+        return sealed
+
+    def open(self, text: str) -> Opaque | None:
+        """As the envelope does."""
+        opened = self._envelope.open(text)
+        if opened is not None:
+            self._notes.accepted.append(digest_of(text))
+        return opened
+
+
+class NotedStore(OpaqueStore):
+    """A memory whose use is written down."""
+
+    __slots__ = ("_notes", "_store")
+
+    def __init__(self, store: OpaqueStore, notes: StateNotes) -> None:
+        self._store = store
+        self._notes = notes
+
+    def put(self, tenant: str, call_id: str, memory: Memory) -> None:
+        """As the memory does."""
+        self._store.put(tenant, call_id, memory)
+
+    def get(self, tenant: str, call_id: str) -> Memory | None:
+        """As the memory does."""
+        found = self._store.get(tenant, call_id)
+        if found is not None:
+            self._notes.remembered[call_id] = found
+        return found
+
+
+class RecordedEnvelope(Envelope):
+    """Seals and opens as a recording says. What it does not know it seals with no secret at all: nobody would accept it."""
+
+    __slots__ = ("_accepted", "_made")
+
+    def __init__(self, seals: Seals) -> None:
+        super().__init__(_NO_KEY)
+        self._made = seals.made
+        self._accepted = frozenset(seals.accepted)
+
+    def seal(self, opaque: Opaque) -> str:
+        """The text that was made then."""
+        body, _, code = super().seal(opaque).rpartition(".")
+        return f"{body}.{self._made.get(digest_of(body), code)}"
+
+    def open(self, text: str) -> Opaque | None:
+        """What was found in it then."""
+        return unsealed(text) if digest_of(text) in self._accepted else None
+
+
+class RecordedStore(OpaqueStore):
+    """Remembers what was remembered then."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, seals: Seals) -> None:
+        super().__init__(1)
+        self._known: dict[str, Any] = seals.remembered
+
+    def put(self, tenant: str, call_id: str, memory: Memory) -> None:
+        """Nothing: no later request is served from here."""
+
+    def get(self, tenant: str, call_id: str) -> Memory | None:
+        """What was remembered then."""
+        found = self._known.get(call_id)
+        return msgspec.convert(found, Memory) if found is not None else None
+
+
+def unsealed(text: str) -> Opaque | None:
+    """What an envelope says, whoever made it. Only for text that is known to be ours."""
+    body = text.removeprefix(PREFIX).partition(".")[0]
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Opaque)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def digest_of(text: str) -> str:
+    """The name under which an envelope is listed."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

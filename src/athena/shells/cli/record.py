@@ -1,0 +1,372 @@
+"""`athena record`: what was recorded, listed, shown, exported, imported, redacted and deleted."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from athena.errors import AthenaError
+from athena.shells.cli.options import config_option, sources
+
+if TYPE_CHECKING:
+    from athena.recording.filters import Filter
+    from athena.recording.lines import Recording
+    from athena.recording.view import Row, View
+    from athena.shells.config import Config
+    from athena.shells.recorder.sources import Source
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_AGO = re.compile(r"([0-9]+)([smhd])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+_FILTERS = (
+    click.option("--session", default="", help="Only exchanges of this session."),
+    click.option("--model", default="", metavar="PATTERN", help="Only these models, by the client's or the upstream's name."),
+    click.option("--outcome", default="", help="Only exchanges that ended like this: ok, error, client_closed, ..."),
+    click.option("--repaired", is_flag=True, help="Only answers in which calls were found in text, mended or held as quotes."),
+    click.option("--since", default="", metavar="TIME", help="Not older than this: 90s, 15m, 2h, 7d, or 2026-11-16T10:00."),
+    click.option("--until", default="", metavar="TIME", help="Not newer than this."),
+    click.option(
+        "--url", default="", metavar="URL", help="Ask the gateway there. [the archive on disk, else this machine's gateway]"
+    ),
+)
+
+
+def _filters(function: Function) -> Function:
+    for option in reversed(_FILTERS):
+        function = option(function)
+    return config_option(function)
+
+
+@click.group()
+def record() -> None:
+    """List, show, export and delete recorded exchanges.
+
+    A gateway on a loopback address keeps the last exchanges in memory; with `record: on` they are kept on disk. An exchange
+    is everything about one request: what the client asked, what the upstream sent, what was made of it.
+
+    \b
+    Examples:
+      athena record list --repaired
+      athena record show req_5f0a
+      athena record export req_5f0a -o report.athena      redacted, for a bug report
+      athena replay report.athena
+    """
+
+
+@record.command("list")
+@_filters
+@click.option("--limit", type=click.IntRange(1, 500), default=30, show_default=True, help="How many.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def list_command(config_file: str | None, limit: int, as_json: bool, url: str, **wanted: Any) -> int:
+    """List exchanges, the newest first.
+
+    \b
+    Examples:
+      athena record list --since 1h --outcome error
+      athena record list --model 'kimi*' --json
+    """
+    import msgspec
+
+    with _source(config_file, url) as source:
+        rows = source.rows(_filter(wanted), limit)
+    if as_json:
+        for row in rows:
+            click.echo(msgspec.json.encode(row).decode())
+    elif rows:
+        _table(rows)
+    else:
+        click.echo("no exchanges")
+    return 0
+
+
+@record.command()
+@_filters
+@click.argument("names", metavar="[ID | FILE]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the inspector's JSON.")
+@click.option("--width", type=click.IntRange(60, 400), help="Columns. [the terminal's]")
+def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: int | None, url: str, **wanted: Any) -> int:
+    """Show exchanges: what the upstream sent, what Athena understood, what the client received, side by side.
+
+    Ids may be cut short where they stay clear; a FILE of `athena record export` works as well.
+
+    \b
+    Examples:
+      athena record show req_5f0a
+      athena record show report.athena --json
+    """
+    import msgspec
+
+    from athena.recording.show import view_of
+
+    for recording in _chosen(config_file, url, names, wanted):
+        view = view_of(recording)
+        if as_json:
+            click.echo(msgspec.json.encode(view).decode())
+        else:
+            _print_view(view, width)
+    return 0
+
+
+@record.command()
+@_filters
+@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
+@click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
+@click.option("--html", "as_html", is_flag=True, help="Write one page that shows one exchange as the inspector does.")
+def export(
+    config_file: str | None,
+    names: tuple[str, ...],
+    output: Path | None,
+    keep_text: bool,
+    as_html: bool,
+    url: str,
+    **wanted: Any,
+) -> int:
+    """Write exchanges as *.athena: one self-contained text, redacted unless --keep-text is given.
+
+    Redacted, words are replaced by others of the same length; names of tools, markers, schemas and the boundaries of chunks
+    stay, so that it still reproduces the same events. Where it does not, the file and this command say so.
+
+    \b
+    Examples:
+      athena record export req_5f0a -o report.athena
+      athena record export --session 7f3a --keep-text > session.athena
+      athena record export req_5f0a --html -o report.html
+    """
+    from athena.recording.redact import redacted
+
+    chosen = _chosen(config_file, url, names, wanted)
+    made = (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen)
+    (_write_page if as_html else _write)(output, made)
+    return 0
+
+
+@record.command("import")
+@config_option
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
+def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
+    """Put exchanges of *.athena files into the archive on disk, to list and show them there.
+
+    \b
+    Examples:
+      athena record import report.athena
+    """
+    from athena.shells.recorder.archive import Archive
+    from athena.shells.recorder.recorder import DATABASE
+
+    with Archive(Path(_config(config_file).state_dir).expanduser() / DATABASE) as archive:
+        for path in files:
+            for row in archive.add(_read(path)):
+                click.echo(row.id)
+    return 0
+
+
+@record.command()
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
+def redact(files: tuple[Path, ...], output: Path | None) -> int:
+    """Redact *.athena files that were exported with --keep-text.
+
+    \b
+    Examples:
+      athena record redact session.athena -o report.athena
+    """
+    from athena.recording.redact import redacted
+
+    _write(output, (redacted(recording, secrets.token_bytes(32)) for path in files for recording in _read(path)))
+    return 0
+
+
+@record.command()
+@_filters
+@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(config_file: str | None, names: tuple[str, ...], yes: bool, url: str, **wanted: Any) -> int:
+    """Delete exchanges: those named, or all that the filters mean.
+
+    \b
+    Examples:
+      athena record delete req_5f0a
+      athena record delete --until 7d --yes
+    """
+    if not names and not any(wanted.values()):
+        raise click.UsageError("name exchanges, or give a filter")
+    with _source(config_file, url) as source:
+        found = [row.id for row in _rows(source, names, wanted)]
+        if not found:
+            raise AthenaError("no such exchange", code="no_recordings")
+        if not yes and not click.confirm(f"Delete {len(found)} exchanges?"):
+            return 1
+        click.echo(f"deleted {source.delete(found)}")
+    return 0
+
+
+# -- what is meant -----------------------------------------------------------------------------------------------------------
+
+
+def _config(config_file: str | None) -> Config:
+    from athena.shells.config import load
+
+    return load(sources({}, config_file)).config
+
+
+def _source(config_file: str | None, url: str) -> Source:
+    from athena.shells.recorder.sources import source_of
+
+    return source_of(_config(config_file), url)
+
+
+def _filter(wanted: dict[str, Any]) -> Filter:
+    from athena.recording.filters import Filter
+
+    return Filter(**{**wanted, "since": _time(wanted["since"]), "until": _time(wanted["until"])})
+
+
+def _time(text: str) -> float:
+    """A moment, or how long ago it was; in seconds since 1970."""
+    if not text:
+        return 0.0
+    ago = _AGO.fullmatch(text.strip())
+    if ago:
+        return time.time() - int(ago.group(1)) * _UNITS[ago.group(2)]
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no time: write 90s, 15m, 2h, 7d, or 2026-11-16T10:00") from None
+
+
+def _rows(source: Source, names: tuple[str, ...], wanted: dict[str, Any]) -> list[Row]:
+    import msgspec
+
+    given = _filter(wanted)
+    if not names:
+        return source.rows(given, 500)
+    found: list[Row] = []
+    for name in names:
+        rows = source.rows(msgspec.structs.replace(given, id=name), 3)
+        exact = [row for row in rows if row.id == name]
+        if not rows:
+            raise AthenaError(f"no exchange {name}; `athena record list` lists them", code="no_recordings")
+        if not exact and len(rows) > 1:
+            raise AthenaError(f"several exchanges begin with {name}: {', '.join(row.id for row in rows)}", code="no_recordings")
+        found.append((exact or rows)[0])
+    return found
+
+
+def _chosen(config_file: str | None, url: str, names: tuple[str, ...], wanted: dict[str, Any]) -> Iterator[Recording]:
+    files = [name for name in names if name.endswith(".athena") or Path(name).is_file()]
+    for name in files:
+        yield from _read(Path(name))
+    others = tuple(name for name in names if name not in files)
+    if names and not others:
+        return
+    if not names and not any(wanted.values()):
+        raise click.UsageError("name exchanges, or give a filter")
+    with _source(config_file, url) as source:
+        for row in _rows(source, others, wanted):
+            recording = source.load(row.id)
+            if recording is not None:
+                yield recording
+
+
+def _read(path: Path) -> list[Recording]:
+    from athena.recording import file
+
+    try:
+        return file.decode(path.read_bytes())
+    except OSError as error:
+        raise AthenaError(f"{path} cannot be read: {error.strerror or error}", code="unreadable_recording") from None
+
+
+def _write(output: Path | None, recordings: Iterator[Recording]) -> None:
+    from athena.recording import file
+
+    _save(output, [file.encode(recording) for recording in _noted(recordings)])
+
+
+def _write_page(output: Path | None, recordings: Iterator[Recording]) -> None:
+    from athena.recording.show import view_of
+    from athena.shells.inspector import shared_page
+
+    pages = [shared_page(view_of(recording)).encode() for recording in _noted(recordings)]
+    if len(pages) > 1:
+        raise click.UsageError(f"a page shows one exchange and {len(pages)} are meant; name one by its id")
+    _save(output, pages)
+
+
+def _noted(recordings: Iterator[Recording]) -> Iterator[Recording]:
+    """The same, and what has to be said about each is said."""
+    for recording in recordings:
+        for note in recording.header.notes:
+            click.echo(f"athena: {recording.header.id}: {note}", err=True)
+        yield recording
+
+
+def _save(output: Path | None, parts: list[bytes]) -> None:
+    import os
+
+    from athena.shells.own_files import open_own
+
+    if not parts:
+        raise AthenaError("no such exchange", code="no_recordings")
+    if output is None:
+        click.echo(b"".join(parts), nl=False)
+        return
+    try:
+        with open(open_own(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as opened:
+            opened.write(b"".join(parts))
+    except OSError as error:
+        raise AthenaError(f"{output} cannot be written: {error.strerror or error}") from None
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------------
+
+
+def _safe(text: str) -> str:
+    """Text of strangers on a terminal: nothing in it moves the cursor or changes the direction of writing."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _table(rows: list[Row]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from athena.shells.cli.terminal import console
+
+    colours = {"ok": "green", "repaired": "yellow", "echo": "yellow", "error": "red", "left": "dim", "live": "cyan"}
+    table = Table(box=None, pad_edge=False)
+    for column in ("time", "id", "model", "upstream", "result", "calls", "seconds"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("time", "id", "calls", "seconds"))
+    for row in rows:
+        result = f"{row.status} {row.error or row.verdict}".strip()
+        found = f"{row.calls}" + (f", {row.text_calls} in text" if row.text_calls else "") if row.calls else ""
+        colour = colours[row.verdict]
+        table.add_row(
+            time.strftime("%m-%d %H:%M:%S", time.localtime(row.at)),
+            escape(_safe(row.id)),
+            escape(_safe(row.model)),
+            escape(_safe(f"{row.upstream}/{row.upstream_model}" if row.upstream else "")),
+            f"[{colour}]{escape(_safe(result))}[/]",
+            found,
+            f"{row.duration_ms / 1000:.2f}",
+        )
+    console().print(table)
+
+
+def _print_view(view: View, width: int | None) -> None:
+    import shutil
+
+    from athena.shells.cli.lanes import printed
+
+    columns = width or max(shutil.get_terminal_size((120, 24)).columns, 60)
+    click.echo(_safe(printed(view, columns)))

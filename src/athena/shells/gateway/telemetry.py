@@ -1,0 +1,223 @@
+"""Traces for OpenTelemetry: one span for each request, one below it for each attempt, exported by OTLP.
+
+The spans are made when a request is over, from the times that were noted on its way, so an answer never waits for them; the
+exporter's own thread sends them. They hold names, counts and times, and never a word of a prompt or an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+import msgspec
+
+from athena import __version__
+from athena.errors import AthenaError, ConfigError
+from athena.exchange import UpstreamCall
+from athena.model.request import Request
+from athena.serving.record import Record
+from athena.serving.tap import Asked, Tap
+from athena.serving.targets import Target
+from athena.serving.trace import Trace
+from athena.shells.config import Telemetry
+
+try:
+    from opentelemetry import trace as otel
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+except ImportError as missing:
+    raise ConfigError(
+        "telemetry.endpoint needs the OpenTelemetry packages: pip install 'athena-gateway[otel]'", code="missing_extra"
+    ) from missing
+
+LOG = logging.getLogger("athena")
+_NANOSECONDS = 1_000_000_000
+_EXPORT_TIMEOUT_S = 10
+_FAREWELL_S = 2
+_PROVIDERS = {"anthropic_messages": "anthropic", "gemini": "gcp.gemini"}
+"""What the conventions call the family of an upstream's API; all others speak OpenAI's."""
+
+
+class _GivenIds(IdGenerator):
+    """Ids that were chosen when the request came, because upstreams were told of them."""
+
+    def __init__(self) -> None:
+        self.trace_id = 0
+        self.span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+class _Attempt(msgspec.Struct):
+    target: Target
+    url: str
+    began: float
+    ended: float = 0.0
+    status: int = 0
+    failure: str = ""
+
+
+class Traces:
+    """Watches requests and exports their spans. One for all requests of a process."""
+
+    def __init__(self, settings: Telemetry) -> None:
+        self._ids = _GivenIds()
+        resource = Resource.create({"service.name": settings.service, "service.version": __version__})
+        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(
+            endpoint=settings.endpoint.rstrip("/") + "/v1/traces",
+            headers={name: value.reveal() for name, value in settings.headers.items()},
+            timeout=_EXPORT_TIMEOUT_S,
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("athena", __version__)
+
+    def wants_bodies(self) -> bool:
+        """Never: spans hold no words."""
+        return False
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+        """A tap for each request that belongs to a trace which is kept."""
+        return _Span(self, record.trace) if record.trace is not None and record.trace.is_sampled else None
+
+    def close(self) -> None:
+        """Send what is waiting. A collector that is away is waited for no longer than `_FAREWELL_S`."""
+        sending = threading.Thread(target=self._provider.shutdown, name="athena-traces", daemon=True)
+        sending.start()
+        sending.join(_FAREWELL_S)
+
+    def span(
+        self,
+        name: str,
+        kind: otel.SpanKind,
+        trace: Trace,
+        span_id: str,
+        parent_id: str,
+        times: tuple[float, float],
+        failure: str,
+        attributes: Mapping[str, str | int | float],
+    ) -> None:
+        """Make one span that is over. Attributes without a value are left out."""
+        self._ids.trace_id, self._ids.span_id = int(trace.trace_id, 16), int(span_id, 16)
+        context = None
+        if parent_id:
+            parent = otel.SpanContext(
+                int(trace.trace_id, 16),
+                int(parent_id, 16),
+                is_remote=True,
+                trace_flags=otel.TraceFlags(otel.TraceFlags.SAMPLED),
+            )
+            context = otel.set_span_in_context(otel.NonRecordingSpan(parent))
+        began, ended = (int(moment * _NANOSECONDS) for moment in times)
+        known = {name: value for name, value in attributes.items() if value}
+        span = self._tracer.start_span(name, context, kind, known, start_time=began)
+        if failure:
+            span.set_attribute("error.type", failure)
+            span.set_status(otel.StatusCode.ERROR)
+        span.end(ended)
+
+
+class _Span(Tap):
+    """Notes when things happened to one request, and makes its spans at the end."""
+
+    def __init__(self, traces: Traces, trace: Trace) -> None:
+        self._traces = traces
+        self._trace = trace
+        self._attempts: list[_Attempt] = []
+        self._offset = 0.0
+        """What turns the driver's clock into the time of day."""
+        self._began = 0.0
+        self._target: Target | None = None
+
+    def asked(self, asked: Asked) -> None:
+        self._offset, self._began = asked.wall - asked.now, asked.wall
+
+    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+        self._target = target
+
+    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        assert self._target is not None
+        self._attempts.append(_Attempt(self._target, self._target.url(path), now + self._offset))
+
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
+        self._attempts[-1].status = status
+
+    def upstream_end(self, failure: AthenaError | None, now: float) -> None:
+        if self._attempts:
+            attempt = self._attempts[-1]
+            attempt.ended = now + self._offset
+            attempt.failure = failure.code if failure is not None else ""
+
+    def over(self, record: Record) -> None:
+        try:
+            self._export(record)
+        except Exception:
+            LOG.exception("request %s could not be traced", record.request_id)
+
+    def _export(self, record: Record) -> None:
+        trace, traces = self._trace, self._traces
+        ended = self._began + record.duration_ms / 1000
+        for number, attempt in enumerate(self._attempts, 1):
+            target = attempt.target
+            failure = attempt.failure or (str(attempt.status) if attempt.status >= 400 else "")
+            traces.span(
+                f"chat {target.model}",
+                otel.SpanKind.CLIENT,
+                trace,
+                trace.attempt_id(number),
+                trace.span_id,
+                (attempt.began, attempt.ended or ended),
+                failure=failure,
+                attributes={
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.provider.name": _PROVIDERS.get(target.dialect, "openai"),
+                    "gen_ai.request.model": target.model,
+                    "server.address": target.origin.host,
+                    "server.port": target.origin.port,
+                    "url.full": attempt.url,
+                    "http.request.method": "POST",
+                    "http.response.status_code": attempt.status,
+                    "athena.upstream": target.upstream,
+                    "athena.upstream.dialect": target.dialect,
+                },
+            )
+        traces.span(
+            f"chat {record.model}",
+            otel.SpanKind.SERVER,
+            trace,
+            trace.span_id,
+            trace.parent_id,
+            (self._began, ended),
+            failure=record.error or ("" if record.outcome in ("ok", "client_closed") else record.outcome),
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": _PROVIDERS.get(record.upstream_dialect, "openai"),
+                "gen_ai.request.model": record.model,
+                "gen_ai.response.model": record.upstream_model,
+                "gen_ai.usage.input_tokens": record.input_tokens,
+                "gen_ai.usage.output_tokens": record.output_tokens,
+                "http.request.method": "POST",
+                "http.response.status_code": record.status,
+                "url.path": record.path,
+                "athena.request_id": record.request_id,
+                "athena.outcome": record.outcome,
+                "athena.client.dialect": record.dialect,
+                "athena.key": record.key,
+                "athena.upstream": record.upstream,
+                "athena.format": record.format,
+                "athena.calls": record.calls,
+                "athena.calls.text": record.text_calls,
+                "athena.calls.repaired": record.repairs,
+                "athena.calls.bad": record.bad_calls,
+                "athena.calls.quoted": record.echoes,
+                "athena.first_byte_ms": record.first_byte_ms,
+            },
+        )

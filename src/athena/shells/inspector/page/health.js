@@ -1,0 +1,69 @@
+// How upstreams and models are doing: figures and small plots over time.
+
+import { getHealth } from "./data.js";
+import { fill, h, svg } from "./dom.js";
+import { clockTime, count, dateTime, millis, percent } from "./words.js";
+
+export class HealthPage {
+  constructor() {
+    this.cards = h("div.health-cards");
+    this.since = h("p.sub");
+    this.element = h("article.health", h("header.head", h("h1", "Health of upstreams and models"), this.since), this.cards);
+  }
+
+  async start() {
+    const { upstreams, since } = await getHealth();
+    fill(this.since, `Counted since ${dateTime(since)}.`);
+    fill(this.cards, upstreams.length ? upstreams.map((health) => this.card(health)) : h("div.empty", h("h2", "Nothing was asked yet"), h("p", "Upstreams appear here with their first request.")));
+  }
+
+  close() {}
+
+  card(health) {
+    const good = health.calls ? health.good_calls / health.calls : 1;
+    const tone = !health.up ? "bad" : good < 0.9 || health.errors > 0.1 * health.requests ? "warn" : "good";
+    const figure = (name, value, mark = "") => h("div.figure" + mark, h("b", value), h("span", name));
+    const points = health.points;
+    const search = new URLSearchParams({ q: `upstream:${health.upstream}${health.model ? ` model:${health.model}` : ""}` });
+    return h(`section.card.health-card.${tone}`,
+      h("header", h("span.dot", { title: health.up ? "up" : "left out" }), h("div", h("h2", health.upstream), h("p.sub", health.model || "all models")), h("span.grow"), h("span.pill." + (health.up ? "good" : "bad"), health.up ? "up" : "left out"), h("a.jump", { href: `#/?${search}` }, "its exchanges")),
+      h("div.figures",
+        figure("good calls", percent(health.good_calls, health.calls), good < 0.9 ? ".warn" : ""),
+        figure("requests", health.requests.toLocaleString("en")),
+        figure("errors", percent(health.errors, health.requests), health.errors > 0.05 * health.requests ? ".bad" : ""),
+        figure("answers with leaks", health.leaks.toLocaleString("en"), health.leaks ? ".warn" : "")),
+      points.length > 1 ? h("div.plots",
+        this.plot("requests and errors", points, (point) => [["plain", point.requests], ["bad", point.errors]], (most) => count(most, "request")),
+        this.plot("calls: good, in text, bad", points, (point) => [["call", point.calls], ["warn", point.text_calls], ["bad", point.bad_calls]], (most) => count(most, "call")),
+        this.line("first byte", points)) : h("p.quiet-text", "Plots appear with the second slice of time."));
+  }
+
+  plot(name, points, bars, words) {
+    const all = points.map(bars);
+    const most = Math.max(1, ...all.map((entries) => entries[0][1]));
+    const width = 300 / points.length;
+    const drawing = svg("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img", "aria-label": name });
+    all.forEach((entries, index) => {
+      for (const [tone, value] of entries) {
+        if (!value) continue;
+        const height = Math.max(1.5, (50 * value) / most);
+        drawing.append(svg("rect", { class: `bar ${tone}`, x: index * width + width * 0.1, y: 54 - height, width: width * 0.8, height }));
+      }
+    });
+    drawing.append(svg("path", { class: "base", d: "M0 54.5H300" }));
+    return this.frame(name, `most ${words(most)}`, drawing, points);
+  }
+
+  line(name, points) {
+    const seen = points.map((point, index) => [index, point.first_byte_ms]).filter(([, value]) => value > 0);
+    const most = Math.max(1, ...seen.map(([, value]) => value));
+    const x = (index) => ((index + 0.5) * 300) / points.length;
+    const path = seen.map(([index, value], place) => `${place ? "L" : "M"}${x(index).toFixed(1)} ${(54 - (48 * value) / most).toFixed(1)}`).join("");
+    const drawing = svg("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img", "aria-label": name }, svg("path", { class: "curve", d: path }), svg("path", { class: "base", d: "M0 54.5H300" }));
+    return this.frame(name, `most ${millis(most)}`, drawing, points);
+  }
+
+  frame(name, most, drawing, points) {
+    return h("figure.plot-frame", h("figcaption", h("b", name), h("span", most)), drawing, h("div.ticks", h("span", clockTime(points[0].at)), h("span", clockTime(points[points.length - 1].at))));
+  }
+}

@@ -1,0 +1,227 @@
+"""The watcher that records: which requests, where to, and who is told of them while they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import athena
+from athena.model.request import Request
+from athena.recording.filters import Filter
+from athena.recording.lines import Recording
+from athena.recording.tap import RecordingTap, Room
+from athena.recording.view import Row
+from athena.serving.record import Record
+from athena.serving.tap import Tap
+from athena.shells.config import Config, RecordSettings, is_loopback
+from athena.shells.recorder.archive import Archive
+from athena.shells.recorder.ring import Ring, row_of_tap
+from athena.shells.recorder.writer import Writer
+
+Mode = Literal["off", "memory", "disk"]
+Listener = Callable[[str, Any], None]
+"""Gets `row` with a Row, or `gone` with names; on the event loop."""
+DATABASE = "recordings.sqlite3"
+T = TypeVar("T")
+
+
+class Recorder:
+    """Watches all requests of one gateway."""
+
+    def __init__(
+        self,
+        settings: RecordSettings,
+        mode: Mode,
+        state_dir: Path,
+        secrets: Callable[[], Iterable[str]],
+        on_end: Callable[[str], None] = lambda result: None,
+    ) -> None:
+        """`on_end` gets `kept` or `dropped` for each exchange."""
+        self.mode = mode
+        self.settings = settings
+        self.dropped = 0
+        self._on_end = on_end
+        self._secrets = secrets
+        self._room = Room(settings.in_flight_mb * 1024 * 1024 + (settings.memory_mb * 1024 * 1024 if mode == "memory" else 0))
+        self._live: dict[int, RecordingTap] = {}
+        self._listeners: set[Listener] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024)
+        self._writer: Writer | None = None
+        if mode == "disk":
+            self._writer = Writer(
+                state_dir / DATABASE,
+                secrets,
+                max_bytes=settings.max_mb * 1024 * 1024,
+                max_age_days=settings.max_age_days,
+                on_written=self._written,
+                on_gone=self._gone,
+                on_dropped=self._dropped_by_writer,
+            )
+
+    # -- a watcher -----------------------------------------------------------------------------------------------------------
+
+    def wants_bodies(self) -> bool:
+        """Whenever anything is recorded."""
+        return self.mode != "off"
+
+    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+        """A tap for each request that is to be recorded."""
+        if self.mode == "off" or not self._is_wanted(record):
+            return None
+        tap = RecordingTap(record, key, self._room, self._over, version=athena.__version__)
+        self._live[id(tap)] = tap
+        self._loop = asyncio.get_running_loop()
+        if self._listeners:
+            # Where it came in is known in a moment.
+            self._loop.call_soon(self._tell_live, tap)
+        return tap
+
+    @property
+    def has_inspector(self) -> bool:
+        """Is the inspector served? Where nothing is recorded it would have nothing to show."""
+        settings = self.settings
+        return self.mode != "off" and settings.inspector
+
+    def _is_wanted(self, record: Record) -> bool:
+        settings = self.settings
+        return any(fnmatchcase(record.key, pattern) for pattern in settings.keys) and any(
+            fnmatchcase(record.model, pattern) for pattern in settings.models
+        )
+
+    def _over(self, tap: RecordingTap) -> None:
+        self._live.pop(id(tap), None)
+        if not tap.is_whole or tap.asked_as is None:
+            self._drop(1)
+            tap.drop()
+            return
+        if self._writer is not None:
+            self._writer.put(tap)
+            return
+        name, gone = self._ring.add(tap)
+        self._on_end("kept")
+        if self._listeners:
+            if name not in gone:
+                self._tell("row", self._ring.row(name))
+            self._tell_gone(gone)
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        for _ in range(count):
+            self._on_end("dropped")
+
+    def _dropped_by_writer(self, count: int) -> None:
+        self._from_thread(self._drop, count)
+
+    # -- who is told ---------------------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell it of every exchange from now on. Returns what ends that."""
+        self._loop = asyncio.get_running_loop()
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def _tell(self, kind: str, value: Any) -> None:
+        for listener in tuple(self._listeners):
+            listener(kind, value)
+
+    def _tell_live(self, tap: RecordingTap) -> None:
+        if id(tap) in self._live:
+            self._tell("row", row_of_tap(tap, tap.record.request_id, live=True))
+
+    def _written(self, rows: list[Row]) -> None:
+        self._from_thread(self._tell_written, rows)
+
+    def _tell_written(self, rows: list[Row]) -> None:
+        for row in rows:
+            self._on_end("kept")
+            self._tell("row", row)
+
+    def _gone(self, names: list[str]) -> None:
+        self._from_thread(self._tell_gone, names)
+
+    def _tell_gone(self, names: list[str]) -> None:
+        for name in names:
+            self._tell("gone", {"id": name})
+
+    def _from_thread(self, work: Callable[[Any], None], value: Any) -> None:
+        """Numbers and listeners belong to the event loop."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody counts or listens any more
+                self._loop.call_soon_threadsafe(work, value)
+
+    # -- reading -------------------------------------------------------------------------------------------------------------
+
+    def live_rows(self) -> list[Row]:
+        """Requests in flight, the newest first."""
+        rows = [row_of_tap(tap, tap.record.request_id, live=True) for tap in self._live.values()]
+        return sorted(rows, key=lambda row: row.at, reverse=True)
+
+    async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[Row], float | None]:
+        """The newest finished exchanges that are meant, and the cursor of the next page when there may be more."""
+        if self._writer is None:
+            return self._ring.rows(wanted, limit, cursor)
+        return await self._archived(lambda archive: archive.rows(wanted, limit, cursor))
+
+    async def load(self, name: str) -> Recording | None:
+        """The finished exchange of that name."""
+        if self._writer is None:
+            # The ring belongs to the event loop; what is taken from it does not change any more.
+            tap = self._ring.tap(name)
+            return await asyncio.to_thread(tap.made, self._secrets()) if tap is not None else None
+        return await self._archived(lambda archive: archive.load(name))
+
+    async def before(self, row: Row) -> tuple[str, bytes] | None:
+        """The request before this one in its session, by the same agent: its name and its body."""
+        if self._writer is None:
+            return self._ring.before(row)
+        return await self._archived(lambda archive: archive.before(row))
+
+    async def remove(self, name: str) -> bool:
+        """Forget an exchange; was it there?"""
+        removed = (
+            self._ring.delete(name) if self._writer is None else await self._archived(lambda archive: archive.delete([name]))
+        )
+        if removed:
+            self._tell("gone", {"id": name})
+        return bool(removed)
+
+    async def kept(self) -> int:
+        """How many finished exchanges there are."""
+        return len(self._ring) if self._writer is None else await self._archived(lambda archive: archive.count())
+
+    async def _archived(self, work: Callable[[Archive], T]) -> T:
+        """Reading never waits for the writer: the database has room for both."""
+        assert self._writer is not None
+        return await asyncio.to_thread(_with_archive, self._writer.path, work)
+
+    def is_live(self, name: str) -> bool:
+        """Is a request of that id in flight?"""
+        return any(tap.record.request_id == name for tap in self._live.values())
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        if self._writer is not None:
+            self._writer.close()
+        self._live.clear()
+        self._listeners.clear()
+
+
+def _with_archive(path: Path, work: Callable[[Archive], T]) -> T:
+    with Archive(path) as archive:
+        return work(archive)
+
+
+def record_mode(config: Config, bound: tuple[str, ...] | None) -> tuple[RecordSettings, Mode]:
+    """The settings of recordings, and where they go. `bound` are the addresses that our own server listens on."""
+    record = config.record
+    if isinstance(record, bool):
+        return RecordSettings(mode="disk" if record else "off"), "disk" if record else "off"
+    if record.mode != "auto":
+        return record, record.mode
+    is_private = bound is not None and all(map(is_loopback, bound)) and not config.keys
+    return record, "memory" if is_private else "off"

@@ -1,0 +1,176 @@
+"""The thread that writes recordings to disk: nobody waits for it, and what it cannot write is dropped and counted."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from athena.errors import AthenaError
+from athena.recording.lines import Recording
+from athena.recording.tap import RecordingTap
+from athena.recording.view import Row
+from athena.shells.recorder.archive import Archive
+
+LOG = logging.getLogger("athena")
+_BATCH = 32
+_WAITING = 1000
+"""Exchanges that may wait to be written."""
+_TRIM_EVERY_S = 60.0
+_SAY_AGAIN_S = 300.0
+_TRY_AGAIN_S = 10.0
+
+
+class Writer:
+    """Takes exchanges from the event loop and writes them in groups. `on_written` and `on_gone` are called in its thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        secrets: Callable[[], Iterable[str]],
+        *,
+        max_bytes: int,
+        max_age_days: float,
+        on_written: Callable[[list[Row]], None] = lambda rows: None,
+        on_gone: Callable[[list[str]], None] = lambda names: None,
+        on_dropped: Callable[[int], None] = lambda count: None,
+        lock_s: float = 5.0,
+    ) -> None:
+        self.path = path
+        self._secrets = secrets
+        self._max_bytes = max_bytes
+        self._max_age_days = max_age_days
+        self._on_written = on_written
+        self._on_gone = on_gone
+        self._on_dropped = on_dropped
+        self._lock_s = lock_s
+        self._queue: queue.SimpleQueue[RecordingTap | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._said_at = 0.0
+        self._not_before = 0.0
+        self.written = threading.Condition()
+        """Notified after every group."""
+
+    def put(self, tap: RecordingTap) -> None:
+        """Hand over an exchange. It is dropped where too many wait."""
+        with self._lock:
+            if self._waiting >= _WAITING:
+                full = True
+            else:
+                full = False
+                self._waiting += 1
+        if full:
+            tap.drop()
+            self._on_dropped(1)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="athena-recordings", daemon=True)
+            self._thread.start()
+        self._queue.put(tap)
+
+    @property
+    def waiting(self) -> int:
+        """How many are not written yet."""
+        return self._waiting
+
+    def close(self, wait_s: float = 10.0) -> None:
+        """Write what waits, and end."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(wait_s)
+            self._thread = None
+
+    # -- the thread ----------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        archive: Archive | None = None
+        trimmed_at = 0.0
+        ended = False
+        while not ended:
+            group, ended = self._group()
+            if group:
+                archive = self._write(archive, group)
+            now = time.monotonic()
+            if archive is not None and now - trimmed_at > _TRIM_EVERY_S:
+                trimmed_at = now
+                archive = self._trim(archive)
+        if archive is not None:
+            archive.close()
+
+    def _group(self) -> tuple[list[RecordingTap], bool]:
+        """What waits, up to a number; waits for the first."""
+        group: list[RecordingTap] = []
+        first = self._queue.get()
+        if first is None:
+            return group, True
+        group.append(first)
+        while len(group) < _BATCH:
+            try:
+                further = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if further is None:
+                return group, True
+            group.append(further)
+        return group, False
+
+    def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
+        try:
+            recordings = self._made(group)
+            if archive is None:
+                if time.monotonic() < self._not_before:
+                    self._on_dropped(len(recordings))
+                    return None
+                archive = Archive(self.path, timeout_s=self._lock_s)
+            if recordings:
+                self._on_written(archive.add(recordings))
+        except (sqlite3.Error, OSError, AthenaError) as error:
+            self._complain(error, len(group))
+            if archive is not None:
+                archive.close()
+            self._not_before = time.monotonic() + _TRY_AGAIN_S
+            archive = None
+        finally:
+            with self._lock:
+                self._waiting -= len(group)
+            with self.written:
+                self.written.notify_all()
+        return archive
+
+    def _made(self, group: list[RecordingTap]) -> list[Recording]:
+        made: list[Recording] = []
+        for tap in group:
+            try:
+                made.append(tap.made(self._secrets()))
+            except Exception:
+                # A fault of ours in one recording must not take the others with it.
+                LOG.exception("request %s could not be recorded", tap.record.request_id)
+                self._on_dropped(1)
+            finally:
+                tap.release()
+        return made
+
+    def _trim(self, archive: Archive) -> Archive | None:
+        try:
+            gone = archive.trim(max_bytes=self._max_bytes, max_age_days=self._max_age_days, now=time.time())
+        except sqlite3.Error as error:
+            self._complain(error, 0)
+            archive.close()
+            return None
+        if gone:
+            self._on_gone(gone)
+        return archive
+
+    def _complain(self, error: Exception, dropped: int) -> None:
+        if dropped:
+            self._on_dropped(dropped)
+        now = time.monotonic()
+        if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
+            self._said_at = now
+            LOG.warning("recordings cannot be written to %s and are dropped: %s", self.path, error)

@@ -1,0 +1,414 @@
+"""The inspector's page in a real browser: every view, live updates, ten thousand chunks, hostile words, keys, narrow windows.
+
+The page is the gateway's; its data is made up here, so that sizes and words can be had that no model would send. Every test
+counts what the page's policy refused, what it asked of other hosts and what it wrote to the console: nothing, each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from athena.shells.inspector import shared_page
+from support.inspected import broken, health, hostile, leaked, long_answer, row, rows, sessions
+from support.inspector_server import TOKEN, InspectorServer
+from support.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
+
+PATIENCE_MS = PATIENCE * 1000
+TABS = ("lanes", "calls", "requests", "timing", "prefix", "replay")
+WATCH = """() => {
+  window.refused = [];
+  const keep = (event) => window.refused.push(event.violatedDirective + " " + event.blockedURI);
+  document.addEventListener("securitypolicyviolation", keep);
+  window.alert = () => { window.ran = true; };
+}"""
+OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+WIDE = """() => [...document.querySelectorAll("body *")].filter((e) => {
+  const style = getComputedStyle(e);
+  return e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && style.overflowX === "visible" && style.display !== "inline"
+    && !(e instanceof SVGElement);
+}).map((e) => e.tagName + "." + e.className).slice(0, 5)"""
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)></svg>",
+    '"><iframe src="javascript:alert(1)"></iframe><a href="javascript:alert(1)">x</a>{{7*7}}${alert(1)}',
+    "</script><!-- </style> <plaintext> \u202etxt.exe\u2066 \u200b\ufeff \x00\x07\x1b[31mred\x1b[0m"
+    "\x1b]8;;http://a.example\x07 \x9b2J",
+    "W" * 1_000_000,
+)
+
+
+class Watched:
+    """One tab and everything it did that it should not have."""
+
+    def __init__(self, page: Page, server: InspectorServer) -> None:
+        self.page = page
+        self.server = server
+        self.hosts: set[str] = set()
+        self.said: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.add_init_script(f"({WATCH})()")
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", self.dismiss)
+
+    def dismiss(self, dialog: Dialog) -> None:
+        self.said.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    def open(self, route: str = "") -> Page:
+        self.page.goto(f"{self.server.page}{route}")
+        self.page.wait_for_selector(".live.live")
+        return self.page
+
+    def go(self, route: str, wait: str) -> None:
+        self.page.evaluate("route => { location.hash = route }", route)
+        self.page.wait_for_selector(wait)
+
+    def assert_clean(self) -> None:
+        assert self.page.evaluate("window.refused") == []
+        assert self.page.evaluate("window.ran") is None
+        assert self.said == []
+        assert self.hosts <= {urlsplit(self.server.url).netloc, ""}
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def server() -> Iterator[InspectorServer]:
+    with InspectorServer() as running:
+        running.rows, running.sessions, running.health = rows(), sessions(), health()
+        running.views = {view.row.id: view for view in (leaked(), broken())}
+        yield running
+
+
+@pytest.fixture
+def tab(context: BrowserContext, server: InspectorServer) -> Iterator[Watched]:
+    page = context.new_page()
+    yield Watched(page, server)
+    page.close()
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Playwright's own way evaluates a text inside of the page, which the page's policy refuses."""
+    deadline = time.monotonic() + PATIENCE
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open()
+    assert len(texts(page, ".row")) == len(server.rows)
+    assert "in flight" in page.inner_text('.row[data-id="req_0031"]')
+    page.click("text=Sessions")
+    page.wait_for_selector(".agent")
+    assert "sub-agent explore-1" in page.inner_text(".agent").replace("\n", " ")
+    assert page.get_attribute('.agent ~ .row[data-id="req_0014"]', "data-depth") == "1"
+    page.click("text=By time")
+
+    # Three lanes: what was held is told two steps later, and each side finds the other.
+    page.click('.row[data-id="req_0018"]')
+    page.wait_for_selector(".step")
+    assert texts(page, ".lane-heads span")[1:] == ["THE UPSTREAM SENT", "ATHENA UNDERSTOOD", "THE CLIENT RECEIVED"]
+    assert "<|tool_call_begin|>" in texts(page, '.step[data-step="8"] .up mark')
+    assert "held · kimi_k2" in page.inner_text('.step[data-step="8"] .ev')
+    assert "call in text · kimi_k2" in page.inner_text('.step[data-step="9"] .ev')
+    page.hover('.step[data-step="10"] .cl .box')
+    linked = page.eval_on_selector_all(".lane.linked", "all => all.map(e => e.parentNode.dataset.step + e.dataset.lane)")
+    assert sorted(linked) == ["10client", "10understood", "10upstream", "9understood", "9upstream"]
+    page.hover('.step[data-step="9"] .ev .box >> nth=0')
+    assert page.locator('.step[data-step="10"] .cl.linked').count() == 1
+    assert page.locator('.step[data-step="9"] .link.held-starts').count() == 1
+    page.click("text=every byte")
+    assert "chat.completion.chunk" in page.inner_text('.step[data-step="8"] .up')
+    page.click("text=every byte")
+    page.click("text=marked 4")
+    assert len(texts(page, ".step")) == 4
+    page.fill(".find", "git says")
+    page.wait_for_selector(".nothing:not([hidden])")
+    page.click("text=all 17 steps")
+    wait_until(page, "document.querySelectorAll('.step').length === 1")
+
+    tab.go("#/x/req_0018/calls", ".call-card")
+    assert texts(page, ".call-card h2") == ["Read", "Bash"]
+    assert page.locator(".call-card >> nth=0 >> .verdict.good").count() == 6
+    assert "made up here" in page.inner_text(".call-card >> nth=0")
+    tab.go("#/x/req_0018/requests", ".sides .json")
+    assert "system[0].cache_control" in page.inner_text(".pane table")
+    only = texts(page, ".side .only .value")
+    assert '"claude-sonnet-5"' in only
+    assert '"moonshotai/kimi-k2-0905"' in only
+    assert '"You are a careful engineer."' not in only
+    tab.go("#/x/req_0018/timing", ".waterfall")
+    assert "41.3 µs" in page.inner_text(".figures")
+    assert len(texts(page, ".held li")) == 2
+    tab.go("#/x/req_0018/prefix", ".prefix-bar")
+    assert "byte 71,205" in page.inner_text(".differs")
+
+    tab.go("#/x/req_0018/replay", "select[name=format]")
+    page.select_option("select[name=format]", "hermes")
+    page.select_option("select[name=chunks]", "7")
+    page.click(".replay-form button[type=submit]")
+    page.wait_for_selector(".differences .box")
+    assert server.replays == [{"format": "hermes", "chunks": "7"}]
+    assert "2 events differ" in page.inner_text(".replay-result .banner")
+    assert "nothing" in texts(page, ".differences .box")
+    page.click("text=Show the lanes of this run")
+    page.wait_for_selector(".replayed-lanes .step")
+    with page.expect_download() as saved:
+        page.click("text=Make a case of this run")
+    assert saved.value.suggested_filename == "req_0018.toml"
+    assert "/inspect/api/exchanges/req_0018/case?format=hermes" in server.asked
+    with page.expect_download() as saved:
+        page.click("button:has-text('Export')")
+    assert saved.value.suggested_filename == "req_0018.athena"
+
+    page.click("button:has-text('Delete')")
+    page.click("button:has-text('Delete for good?')")
+    page.wait_for_selector('.row[data-id="req_0018"]', state="detached")
+    page.wait_for_selector(".empty.start")
+
+    tab.go("#/x/req_0009", ".banner.bad")
+    assert "What to do: The upstream closes its connection" in page.inner_text(".banner.bad")
+    tab.go("#/x/req_0009/calls", ".call-card.bad")
+    assert "it ended before it was whole" in page.inner_text(".verdict.bad >> nth=0")
+    tab.go("#/health", ".health-card svg")
+    assert "81.4 %" in texts(page, ".health-card .figure.warn b")
+    page.click(".health-card >> nth=1 >> text=its exchanges")
+    wait_until(page, "document.querySelectorAll('.row').length === 2")
+    tab.assert_clean()
+
+
+def test_the_list_follows_what_happens(tab: Watched, server: InspectorServer) -> None:
+    view = leaked()
+    server.rows, server.views = [], {}
+    page = tab.open()
+    assert "curl http://127.0.0.1" in page.inner_text(".empty.start")
+    begun = msgspec.structs.replace(view.row, state="live", verdict="live", status=0)
+    server.rows = [begun]
+    server.tell("row", begun)
+    page.wait_for_selector('.row:has-text("in flight")')
+    page.wait_for_selector('.pill:has-text("1 in flight")')
+    page.click(".row")
+    page.wait_for_selector(".empty.waiting")
+    server.rows, server.views = [view.row], {view.row.id: view}
+    server.tell("row", view.row)
+    page.wait_for_selector(".step")
+    page.wait_for_selector('.row:has-text("repaired")')
+    for number in range(100, 130):
+        server.tell("row", row(number))
+    wait_until(page, "document.querySelectorAll('.row').length === 31")
+    server.tell("gone", {"id": "req_0100"})
+    wait_until(page, "document.querySelectorAll('.row').length === 30")
+    # A row that no longer is what the list is filtered by leaves it.
+    server.rows = [row(1, verdict="live", state="live"), view.row]
+    page.click("button:has-text('In flight')")
+    wait_until(page, "document.querySelectorAll('.row').length === 1")
+    server.tell("row", row(1))
+    page.wait_for_selector(".list .empty")
+    assert [text for text in tab.said if "409" not in text] == []
+    tab.said.clear()
+    tab.assert_clean()
+
+
+def test_ten_thousand_chunks_are_a_few_elements(tab: Watched, server: InspectorServer) -> None:
+    view = long_answer(10_000)
+    server.rows, server.views = [view.row], {view.row.id: view}
+    page = tab.open("#/x/req_0007/lanes/9000")
+    page.wait_for_selector('.step.on[data-step="9000"]')
+    assert page.locator(".step").count() < 60
+    assert page.evaluate("document.querySelectorAll('*').length") < 1500
+    page.eval_on_selector(".lanes", "lanes => { lanes.scrollTop = lanes.scrollHeight }")
+    page.wait_for_selector('.step[data-step="10001"]')
+    wait_until(page, "(e => e.scrollTop + e.clientHeight + 4 > e.scrollHeight)(document.querySelector('.lanes'))")
+    # Rows touch each other: measured heights and places agree.
+    gaps: list[float] = page.evaluate(
+        """() => { const boxes = [...document.querySelectorAll(".step")].map(e => e.getBoundingClientRect());
+        const rows = boxes.sort((a, b) => a.top - b.top);
+        return rows.slice(1).map((r, i) => Math.abs(r.top - rows[i].bottom)) }"""
+    )
+    assert max(gaps) < 1.5
+    page.eval_on_selector(".lanes", "lanes => { lanes.scrollTop = 0 }")
+    page.wait_for_selector('.step[data-step="1"]')
+    page.click("[aria-label='next mark']")
+    page.fill(".find", "word7777")
+    wait_until(page, "document.querySelectorAll('.step').length === 1")
+    assert page.locator(".step").get_attribute("data-step") == "7779"
+    tab.assert_clean()
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=("script", "attributes", "controls", "a megabyte"))
+def test_hostile_words_are_words(tab: Watched, server: InspectorServer, tmp_path: Path, words: str) -> None:
+    view = hostile(words)
+    server.rows, server.views = [view.row], {view.row.id: view}
+    page = tab.open()
+    for name in TABS:
+        tab.go(f"#/x/req_0066/{name}", f".pane-{name} > *")
+        assert page.evaluate(OVERFLOW) <= 0, name
+        assert page.evaluate("document.body.textContent.length") < 400_000, name
+    page.click("text=Sessions")
+    assert_inert(page)
+    tab.assert_clean()
+    # The file that is shared holds the same words.
+    path = tmp_path / "shared.html"
+    path.write_text(shared_page(view), "utf-8")
+    page.goto(path.as_uri())
+    page.wait_for_selector(".step")
+    assert_inert(page)
+    tab.assert_clean()
+
+
+def assert_inert(page: Page) -> None:
+    made = page.evaluate("[...new Set([...document.querySelectorAll('body *')].map(e => e.localName))]")
+    assert not {"img", "iframe", "plaintext", "object", "embed", "base"} & set(made)
+    assert page.evaluate("document.querySelectorAll('body script:not([type])').length") == 0
+    hidden = page.evaluate(
+        "/[\\u0000-\\u0008\\u001b\\u0080-\\u009f\\u200b\\u202a-\\u202e\\u2066-\\u2069\\ufeff]/.test(document.body.innerText)"
+    )
+    assert hidden is False
+    assert page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))")
+
+
+def test_nothing_is_wider_than_the_window(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open()
+    routes = ["#/", "#/health", *(f"#/x/req_0018/{name}" for name in TABS), "#/x/req_0009/lanes"]
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        for route in routes:
+            wait = ".health-card" if "health" in route else ".pane > *" if "/x/" in route else ".row"
+            tab.go(route, wait)
+            assert page.evaluate(OVERFLOW) <= 0, (width, route)
+            assert page.evaluate(WIDE) == [], (width, route)
+    tab.assert_clean()
+
+
+def test_the_keys_reach_everything(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open()
+    press = page.keyboard.press
+    press("j")
+    press("j")
+    press("j")
+    press("k")
+    press("j")
+    assert page.get_attribute(".row.on", "data-id") == "req_0018"
+    press("Enter")
+    page.wait_for_selector(".step")
+    press("Enter")
+    press("n")
+    page.wait_for_selector('.step.on[data-step="8"]')
+    press("j")
+    page.wait_for_selector('.step.on[data-step="9"]')
+    assert page.evaluate("location.hash") == "#/x/req_0018/lanes/9"
+    press("b")
+    assert "chat.completion.chunk" in page.inner_text('.step[data-step="9"] .up')
+    press("f")
+    page.keyboard.type("zzz")
+    press("Escape")
+    for number, name in enumerate(TABS, 1):
+        press(str(number))
+        page.wait_for_selector(f".pane-{name}")
+        assert page.get_attribute('[role=tab][aria-selected="true"]', "data-tab") == name
+    press("?")
+    page.wait_for_selector("dialog[open]")
+    press("Escape")
+    page.wait_for_selector("dialog[open]", state="detached")
+    press("Escape")
+    page.wait_for_selector(".empty.start")
+    press("/")
+    page.keyboard.type("verdict:error")
+    wait_until(page, "document.querySelectorAll('.row').length === 1")
+    press("Enter")
+    press("j")
+    press("Enter")
+    page.wait_for_selector(".banner.bad")
+    assert page.evaluate("location.hash").endswith("?q=verdict%3Aerror")
+    press("h")
+    page.wait_for_selector(".health-card")
+    for theme in ("light", "dark", "auto"):
+        press("t")
+        assert page.get_attribute("html", "data-theme") == theme
+    dark = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="dark")
+    night = page.evaluate(dark)
+    page.emulate_media(color_scheme="light")
+    assert night != page.evaluate(dark)
+    tab.assert_clean()
+
+
+def test_the_token_is_asked_for_and_kept_by_the_tab(browser: Browser, server: InspectorServer) -> None:
+    context = browser.new_context()
+    first, second = context.new_page(), context.new_page()
+    for page in (first, second):
+        page.set_default_timeout(PATIENCE_MS)
+    answer = first.goto(f"{server.url}/inspect")
+    assert answer is not None
+    assert answer.status == 401
+    first.wait_for_selector(".sign-in")
+    assert not any("/inspect/api" in path for path in server.asked)
+    first.fill("input[name=token]", "a wrong one")
+    first.press("input[name=token]", "Enter")
+    first.wait_for_selector(".sign-in")
+    first.fill("input[name=token]", TOKEN)
+    first.press("input[name=token]", "Enter")
+    first.wait_for_selector(".row")
+    # Another tab of the same page is handed the token; the address has it no longer; no cookie has it.
+    second.goto(f"{server.url}/inspect#/x/req_0018")
+    second.wait_for_selector(".step")
+    first.goto(f"{server.page}#/health")
+    first.wait_for_selector(".health-card")
+    assert TOKEN not in first.url
+    first.reload()
+    first.wait_for_selector(".health-card")
+    assert context.cookies() == []
+    context.close()
+
+
+def test_a_shared_page_needs_nothing_but_itself(tab: Watched, tmp_path: Path) -> None:
+    path = tmp_path / "leak.html"
+    path.write_text(shared_page(leaked()), "utf-8")
+    page = tab.page
+    page.goto(path.as_uri())
+    page.wait_for_selector(".step")
+    assert texts(page, "[role=tab]")[0] == "Lanes"
+    assert "Replay" not in page.inner_text("body")
+    page.keyboard.press("n")
+    page.wait_for_selector('.step.on[data-step="8"]')
+    for name in ("calls", "requests", "timing", "prefix"):
+        page.click(f"[data-tab={name}]")
+        page.wait_for_selector(f".pane-{name} > *")
+        assert page.evaluate(OVERFLOW) <= 0
+    page.click("a:has-text('req_0009')")
+    page.wait_for_selector(".pane")
+    tab.assert_clean()
+    assert tab.hosts == {""}
+
+
+def policy_of(page: str) -> Any:
+    return page.split('http-equiv="Content-Security-Policy" content="')[1].split('"')[0]
+
+
+def test_the_policy_of_a_shared_page_names_hashes_only() -> None:
+    policy = policy_of(shared_page(leaked(), "a </title> <b>"))
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "<title>a &lt;/title&gt; &lt;b&gt;</title>" in shared_page(leaked(), "a </title> <b>")

@@ -1,0 +1,447 @@
+"""Where recordings are kept: the ring, the archive on disk, what happens when a disk fails, and who may read them over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+from click.testing import CliRunner, Result
+
+from athena.recording import file, lines
+from athena.recording.compare import difference
+from athena.recording.filters import Filter
+from athena.recording.lines import Recording
+from athena.recording.replay import replay
+from athena.recording.tap import RecordingTap, Room
+from athena.recording.view import ReplayResult, View
+from athena.serving.record import Record
+from athena.serving.serving import Serving
+from athena.shells.cli import cli
+from athena.shells.recorder.archive import Archive
+from athena.shells.recorder.recorder import DATABASE
+from athena.shells.recorder.ring import Ring
+from athena.shells.recorder.token import inspector_token
+from athena.shells.recorder.writer import Writer
+from athena.testing import replayed_upstream
+from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE
+from support.serving_values import House, next_send
+
+SAMPLE = Path(__file__).parents[1] / "cases" / "recordings" / "leaked_call.athena"
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "nobody", "is", "looking", "at", "all"]
+
+
+def sample() -> Recording:
+    return file.decode(SAMPLE.read_bytes())[0]
+
+
+def named(name: str, at: float = 0.0, *, session: str = "", body: bytes | None = None, outcome: str = "ok") -> Recording:
+    """The sample under another name."""
+    recording = sample()
+    record = {**recording.outcome.record, "outcome": outcome, "text_calls": 0}
+    request = recording.request if body is None else msgspec.structs.replace(recording.request, body=lines.Payload.of(body))
+    return msgspec.structs.replace(
+        recording,
+        header=msgspec.structs.replace(recording.header, id=name, at=recording.header.at + at, session=session),
+        request=request,
+        outcome=msgspec.structs.replace(recording.outcome, record=record),
+    )
+
+
+# -- the archive -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    with Archive(tmp_path / "state" / DATABASE) as archive:
+        first, again = archive.add([sample(), sample()])
+        assert (first.id, again.id) == ("req_1", "req_1.2"), "clients may give two requests one id"
+        assert archive.load("req_1") == archive.load("req_1.2") == sample()
+        assert archive.load("nobody") is None
+        assert archive.delete(["req_1", "nobody"]) == 1
+        assert archive.load("req_1.2") == sample(), "what the other one holds stays"
+        archive.delete(["req_1.2"])
+        assert [archive._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("blobs", "parts")] == [
+            0,
+            0,
+        ]
+    assert (tmp_path / "state" / DATABASE).stat().st_mode & 0o777 == 0o600
+    with Archive(tmp_path / "state" / DATABASE) as archive:
+        assert archive.count() == 0
+
+
+def growing_session(turns: int) -> Iterator[tuple[Recording, int]]:
+    """Turns of an agent, each with all turns before it, a header that differs each time, and a mark that moves; with the
+    bytes that are new in each."""
+    messages: list[dict[str, Any]] = []
+    tools = [{"name": f"tool_{number}", "description": " ".join(WORDS * 3)} for number in range(10)]
+    recording, seen = sample(), 0
+    for turn in range(turns):
+        text = " ".join(WORDS[(turn * 7 + at * (turn % 5 + 1)) % len(WORDS)] for at in range(60))
+        messages += [{"role": "user", "content": f"{turn} {text}"}, {"role": "assistant", "content": f"{text[::-1]} {turn}"}]
+        shown = [dict(message) for message in messages]
+        shown[-1]["cache_control"] = {"type": "ephemeral"}
+        body = {"model": "m", "system": f"cch={turn * 7919}", "messages": shown, "tools": tools, "stream": True}
+        raw = json.dumps(body, separators=(",", ":")).encode()
+        fresh = len(raw) - seen
+        seen = len(raw)
+        attempt = json.dumps({"messages": messages, "tools": tools}, separators=(",", ":")).encode()
+        happened = tuple(
+            msgspec.structs.replace(line, body=lines.Payload.of(attempt)) if isinstance(line, lines.Attempt) else line
+            for line in recording.happened
+        )
+        made = msgspec.structs.replace(named(f"turn_{turn}", turn, session="s", body=raw), happened=happened)
+        yield made, fresh * 2 + len(made.client_bytes) + len(made.upstream_bytes)
+
+
+def test_a_growing_session_is_stored_once(tmp_path: Path) -> None:
+    """In at most 1.2 times its unique bytes; 10,000 turns under `./dev soak`."""
+    turns = 10_000 if os.environ.get("ATHENA_SOAK") else 120
+    unique, last = 0, sample()
+    with Archive(tmp_path / DATABASE) as archive:
+        for recording, fresh in growing_session(turns):
+            archive.add([recording])
+            unique += fresh
+            last = recording
+        assert archive.bytes_used <= 1.2 * unique, (archive.bytes_used, unique)
+        assert archive.load(f"turn_{turns - 1}") == last
+        rows, cursor = archive.rows(Filter(session="s"), 50)
+        assert [row.id for row in rows[:2]] == [f"turn_{turns - 1}", f"turn_{turns - 2}"]
+        assert archive.rows(Filter(session="s"), 50, cursor)[0][0].id == f"turn_{turns - 51}"
+        before = archive.before(rows[0])
+        assert before is not None
+        assert before[0] == f"turn_{turns - 2}"
+        archive.delete([f"turn_{number}" for number in range(turns - 1)])
+        assert archive.load(f"turn_{turns - 1}") == last, "what its turns are told by stays as long as it is needed"
+
+
+def test_what_went_well_goes_first(tmp_path: Path) -> None:
+    now = sample().header.at
+    day = 86400.0
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.add(
+            [named("old", -8 * day), named("old_error", -8 * day, outcome="error"), named("older", -20 * day, outcome="error")]
+        )
+        assert sorted(archive.trim(max_bytes=1 << 30, max_age_days=14, now=now)) == ["old", "older"]
+        archive.add([named(f"n{number}", number) for number in range(70)])
+        gone = archive.trim(max_bytes=archive.bytes_used - 4096, max_age_days=14, now=now)
+        assert gone[0] == "n0"
+        assert "old_error" not in gone
+
+
+def test_a_newer_database_is_refused_and_an_older_one_is_brought_up(tmp_path: Path) -> None:
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.add([sample()])
+        archive._database.execute("PRAGMA user_version = 99")
+    with pytest.raises(Exception, match="newer version"):
+        Archive(tmp_path / DATABASE)
+
+
+def test_the_ring_keeps_errors_longest() -> None:
+    ring = Ring(most=4, most_bytes=1 << 20)
+    for number, tap in enumerate(made_taps(6, failing={0})):
+        ring.add(tap)
+        assert len(ring) == min(number + 1, 4)
+    assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_5", "req_4", "req_3", "req_0"]
+    small = Ring(most=100, most_bytes=1)
+    assert small.add(next(made_taps(1)))[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
+
+
+def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = None) -> Iterator[RecordingTap]:  # type: ignore[assignment]
+    """Requests that were served and recorded."""
+    found: list[RecordingTap] = []
+
+    class Keeper:
+        def wants_bodies(self) -> bool:
+            return True
+
+        def watch(self, record: Record, request: Any, key: str | None) -> RecordingTap:
+            return RecordingTap(record, key, room or Room(1 << 30), found.append, version="test")
+
+    house = House({"base_url": "http://127.0.0.1:1/v1", "retries": {"attempts": 0}}, Keeper())
+    chunk = b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"stop"}]}\n\n'
+    for number in range(count):
+        serving: Serving = house.serve({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]})
+        serving.record.request_id = f"req_{number}"
+        next_send(serving)
+        serving.sending(1001.0)
+        serving.head(500 if number in failing else 200, {"content-type": "text/event-stream"}, 1001.0)
+        serving.data(b"{}" if number in failing else chunk, 1001.0)
+        serving.end(None, 1002.0)
+        if number in failing:
+            next_send(serving)
+        serving.close(1002.0)
+        yield found[-1]
+
+
+def test_what_does_not_fit_is_not_recorded_and_gives_its_room_back() -> None:
+    room = Room(100)
+    (tap,) = made_taps(1, room=room)
+    assert not tap.is_whole
+    tap.drop()
+    assert room.taken - room.released == 0
+
+
+# -- disks that fail ---------------------------------------------------------------------------------------------------------
+
+
+def written(writer: Writer) -> None:
+    """Wait until nothing waits any more."""
+    until = time.monotonic() + PATIENCE
+    while writer.waiting and time.monotonic() < until:
+        with writer.written:
+            writer.written.wait(0.1)
+    assert not writer.waiting
+
+
+@contextmanager
+def running_writer(path: Path, lost: list[int], **more: Any) -> Iterator[Writer]:
+    writer = Writer(path, tuple, max_bytes=1 << 30, max_age_days=36500, on_dropped=lost.append, **more)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken" / DATABASE
+    broken.parent.mkdir(mode=0o700)
+    broken.write_bytes(b"this is no database at all" * 1000)
+    broken.chmod(0o600)
+    lost: list[int] = []
+    with running_writer(broken, lost) as writer:
+        for tap in made_taps(3):
+            writer.put(tap)
+        written(writer)
+    assert sum(lost) == 3
+    assert "cannot be written" in caplog.text
+    assert broken.read_bytes().startswith(b"this is no database"), "what is not ours is not replaced"
+
+    locked = tmp_path / "locked" / DATABASE
+    Archive(locked).close()
+    lost.clear()
+    with closing(sqlite3.connect(locked, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with running_writer(locked, lost, lock_s=0.05) as writer:
+            for tap in made_taps(2):
+                writer.put(tap)
+            written(writer)
+    assert sum(lost) == 2
+
+    full = tmp_path / "full" / DATABASE
+    lost.clear()
+    migrated = Archive._migrate
+
+    def on_a_small_disk(archive: Archive) -> None:
+        migrated(archive)
+        # SQLite then says what it says on a full disk.
+        pages = archive._database.execute("PRAGMA page_count").fetchone()[0]
+        archive._database.execute(f"PRAGMA max_page_count = {pages}")
+
+    monkeypatch.setattr(Archive, "_migrate", on_a_small_disk)
+    with running_writer(full, lost) as writer:
+        for _ in range(3):
+            for tap in made_taps(8):
+                writer.put(tap)
+            written(writer)
+    assert sum(lost) > 0
+    monkeypatch.undo()
+    with Archive(full) as archive:
+        assert archive.count() + sum(lost) == 24, "each is kept or counted as dropped"
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------------
+
+
+class Asker:
+    """Somebody who asks the inspector's data."""
+
+    def __init__(self, gateway: GatewayThread, token: str) -> None:
+        self.url = gateway.url + "/inspect/api"
+        self.token = token
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, bytes]:
+        data = json.dumps(body).encode() if body is not None else None
+        sent = {"authorization": f"Bearer {self.token}", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=sent)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def json(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        status, answer = self.ask(path, method, body)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    def wait_for_rows(self, count: int) -> list[dict[str, Any]]:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            rows = [row for row in self.json("/exchanges")["rows"] if row["state"] == "done"]
+            if len(rows) >= count:
+                return rows
+            time.sleep(0.02)
+        raise AssertionError("the exchange was not recorded")
+
+
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "Read", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+}
+
+
+def ask_model(gateway: GatewayThread, session: str = "s-1") -> Any:
+    client = openai.OpenAI(base_url=gateway.url + "/v1", api_key="sk-mine-0123456789", max_retries=0)
+    with client:
+        return client.chat.completions.create(
+            model="moonshotai/kimi-k2",
+            messages=[{"role": "user", "content": "Read the secret file"}],
+            tools=[TOOL],
+            extra_headers={"x-session-id": session},
+        )
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk"])
+def test_the_inspectors_data(tmp_path: Path, mode: str) -> None:
+    """A leaked call, recorded and looked at, replayed with another format, exported, made a case, deleted."""
+    with replayed_upstream(SAMPLE) as upstream:
+        config = {"base_url": upstream.url + "/v1", "state_dir": str(tmp_path / "state"), "record": {"mode": mode}}
+        with running_gateway(config, tmp_path) as gateway:
+            asker = Asker(gateway, inspector_token(tmp_path / "state"))
+            live: list[bytes] = []
+            listening = threading.Thread(target=listen, args=(asker, live))
+            listening.start()
+            until = time.monotonic() + PATIENCE
+            while not live and time.monotonic() < until:
+                time.sleep(0.01)
+            answer = ask_model(gateway)
+            assert answer.choices[0].message.tool_calls[0].function.name == "Read"
+            (row,) = asker.wait_for_rows(1)
+            name = row["id"]
+            assert (row["verdict"], row["text_calls"], row["session"]) == ("repaired", 1, "s-1")
+            view = msgspec.convert(asker.json(f"/exchanges/{name}"), View)
+            assert view.replay.equal, view.replay.differences
+            assert view.calls[0].came_as == "text in reasoning, kimi_k2"
+            changed = msgspec.convert(
+                asker.json(f"/exchanges/{name}/replay", "POST", {"format": "off", "chunks": 7}), ReplayResult
+            )
+            assert not changed.equal
+            assert changed.now.calls == []
+            for body in ({"format": "nobody"}, {"what": 1}):
+                assert asker.ask(f"/exchanges/{name}/replay", "POST", body)[0] == 400
+            kept = asker.ask(f"/exchanges/{name}/export?keep_text=1")[1]
+            (recording,) = file.decode(kept)
+            assert b"secret file" in kept
+            assert b"sk-mine" not in kept
+            assert difference(recording, replay(recording)).differences == []
+            clean = asker.ask(f"/exchanges/{name}/export")[1]
+            assert b"secret file" not in clean
+            assert file.decode(clean)[0].header.redacted
+            assert b'"Read"' in asker.ask(f"/exchanges/{name}/case")[1]
+            assert asker.json("/sessions")["sessions"][0]["id"] == "s-1"
+            assert asker.json("/health")["upstreams"][0]["leaks"] == 1
+            assert asker.json("/exchanges?repaired=1&model=kimi&q=s-1")["rows"][0]["id"] == name
+            assert asker.json("/exchanges?outcome=error")["rows"] == []
+            check_doors(asker, gateway, name)
+            check_commands(tmp_path, gateway, name, disk=mode == "disk")
+            assert asker.ask(f"/exchanges/{name}", "DELETE")[0] == 204
+            assert asker.ask(f"/exchanges/{name}")[0] == 404
+        listening.join(PATIENCE)
+        said = b"".join(live)
+        assert said.startswith(b"event: hello")
+        assert b'"state":"live"' in said
+        assert b'"verdict":"repaired"' in said
+        assert b"event: gone" in said
+
+
+def listen(asker: Asker, heard: list[bytes]) -> None:
+    with urllib.request.urlopen(f"{asker.url}/live?token={asker.token}", timeout=PATIENCE) as answer:
+        while part := answer.read1(65536):
+            heard.append(part)
+
+
+def check_doors(asker: Asker, gateway: GatewayThread, name: str) -> None:
+    """Who is not let in."""
+    stranger = Asker(gateway, "wrong")
+    assert stranger.ask("/exchanges")[0] == 401
+    assert stranger.ask(f"/exchanges?token={asker.token}", authorization="")[0] == 200
+    assert asker.ask("/exchanges", origin="http://evil.example")[0] == 403
+    assert asker.ask("/exchanges", sec_fetch_site="cross-site")[0] == 403
+    assert asker.ask("/exchanges", host="evil.example")[0] in (403, 421)
+    assert asker.ask("/exchanges", origin=gateway.url)[0] == 200
+    assert asker.ask("/nothing")[0] == 404
+    assert asker.ask("/exchanges?since=tomorrow")[0] == 400
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+def check_commands(tmp_path: Path, gateway: GatewayThread, name: str, *, disk: bool) -> None:
+    """The same at the command line."""
+    where = ("--config", str(tmp_path / "athena.yml"), *(() if disk else ("--url", gateway.url)))
+    listed = run("record", "list", *where, "--repaired")
+    assert name in listed.output
+    assert "1 in text" in listed.output
+    shown = run("record", "show", name, *where, "--width", "140").output
+    assert "UPSTREAM SENT" in shown
+    assert "a call of Read was found in the model's" in " ".join(shown.split()) or "found in the" in shown
+    file_name = tmp_path / f"out{disk}.athena"
+    run("record", "export", name, *where, "-o", str(file_name))
+    (clean,) = file.decode(file_name.read_bytes())
+    assert clean.header.redacted
+    assert run("replay", str(file_name)).return_value == 0
+    assert run("replay", str(file_name), "--format", "off").return_value == 1
+    case = run("replay", "--case", str(file_name)).output
+    (tmp_path / "case.toml").write_text(case)
+    assert run("replay", str(tmp_path / "case.toml")).return_value == 0
+    assert run("replay", str(tmp_path / "case.toml"), "--format", "off").return_value == 1
+    assert json.loads(run("record", "list", *where, "--json").output.splitlines()[0])["id"] == name
+
+
+def test_commands_on_files(tmp_path: Path) -> None:
+    (tmp_path / "athena.yml").write_text(
+        json.dumps({"base_url": "http://127.0.0.1:9/v1", "state_dir": str(tmp_path / "s"), "port": 1})
+    )
+    where = ("--config", str(tmp_path / "athena.yml"))
+    with pytest.raises(Exception, match="nothing is recorded"):
+        run("record", "list", *where)
+    assert run("record", "import", *where, str(SAMPLE)).output.strip() == "req_1"
+    assert "kimi" in run("record", "list", *where).output
+    redacted = run("record", "redact", str(SAMPLE)).output
+    assert "src/main.py" not in redacted
+    assert "deleted 1" in run("record", "delete", *where, "--outcome", "ok", "--yes").output
+    assert run("record", "list", *where).output.strip() == "no exchanges"
+    assert json.loads(run("record", "show", str(SAMPLE), "--json").output)["replay"]["equal"]
+
+
+def test_off_where_others_could_read_it(tmp_path: Path) -> None:
+    from athena.shells.config import hash_key
+    from athena.shells.recorder.recorder import record_mode
+    from support.gateway_process import load_config
+
+    def mode(bound: tuple[str, ...] | None, **more: Any) -> str:
+        return record_mode(load_config({"base_url": "http://127.0.0.1:9/v1", **more}, tmp_path), bound)[1]
+
+    keys = [{"name": "ci", "hash": hash_key("sk-0123456789abcdef")}]
+    assert mode(("127.0.0.1", "::1")) == "memory"
+    assert mode(("0.0.0.0",)) == "off"
+    assert mode(None) == "off"
+    assert mode(("127.0.0.1",), keys=keys) == "off"
+    assert mode(("127.0.0.1",), keys=keys, record=True) == "disk"
+    assert mode(("127.0.0.1",), record=False) == "off"

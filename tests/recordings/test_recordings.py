@@ -1,0 +1,478 @@
+"""Recordings: the file, the view, replay, redaction, cases, sessions, and how bodies are told by others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from athena.dialects import get_dialect
+from athena.errors import UpstreamClosed
+from athena.opaque import OpaqueStore
+from athena.recording import file, lines
+from athena.recording.cases import case_of, read_case, run_case
+from athena.recording.compare import difference, joined
+from athena.recording.deltas import delta, restored
+from athena.recording.file import UnreadableRecording
+from athena.recording.filters import Filter, health_of, sessions_of
+from athena.recording.redact import redacted, shape, still_reproduces
+from athena.recording.replay import Changes, replay
+from athena.recording.secrets import Mask, plain_headers, plain_query
+from athena.recording.sessions import belonging
+from athena.recording.show import replayed_view, row_of, view_of
+from athena.recording.tap import RecordingTap, Room
+from athena.serving.holding import RequestMemory
+from athena.serving.record import Record
+from athena.serving.serving import Send, Serving, State
+from support.cases import case_bytes, dialect_cases
+from support.examples import examples
+from support.serving_values import House, next_send
+
+SAMPLE = Path(__file__).parents[1] / "cases" / "recordings" / "leaked_call.athena"
+KEY = b"k" * 32
+DIALECTS = ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
+CONFIG: dict[str, Any] = {
+    "upstreams": {
+        dialect: {"base_url": "http://127.0.0.1:1/v1", "dialect": dialect, "api_key": "sk-upstream-7788990011"}
+        for dialect in DIALECTS
+    },
+    "models": [{"match": f"{dialect}/*", "use": f"{dialect}/*"} for dialect in DIALECTS],
+    "retries": {"attempts": 1, "share": 1},
+}
+PATHS = {"anthropic_messages": "/v1/messages", "openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+
+
+class Keeper:
+    """A watcher that keeps the taps of all requests."""
+
+    def __init__(self) -> None:
+        self.taps: list[RecordingTap] = []
+
+    def wants_bodies(self) -> bool:
+        return True
+
+    def watch(self, record: Record, request: Any, key: str | None) -> RecordingTap:
+        return RecordingTap(record, key, Room(1 << 30), self.taps.append, version="test")
+
+
+class Recorded:
+    """A house in which every request is recorded."""
+
+    def __init__(self) -> None:
+        self.keeper = Keeper()
+        self.house = House(CONFIG, self.keeper)
+        self.house.shared._store = OpaqueStore(64)
+        self._numbers = itertools.count(1)
+
+    def serve(
+        self, client: str, model: str, *answers: tuple[int, list[bytes]], stream: bool = True, **more: Any
+    ) -> lines.Recording:
+        """Serve a request whose attempts get these answers: a status, and the reads of the body; 0: the connection broke."""
+        serving, now = self.begin(client, model, stream=stream, **more), self.house.now + 0.25
+        for status, reads in answers:
+            action = next_send(serving, now)
+            if not isinstance(action, Send):
+                break
+            serving.sending(now)
+            if not status:
+                serving.failed(UpstreamClosed("the connection broke", code="upstream_closed"), now + 0.1)
+                continue
+            kind = "text/event-stream" if stream and status == 200 else "application/json"
+            serving.head(status, {"content-type": kind, "set-cookie": "id=sk-cookie-112233"}, now + 0.1)
+            for number, data in enumerate(reads):
+                if serving.state is State.READING:
+                    serving.data(data, now + 0.1 + number / 64)
+            if serving.state is State.READING:
+                serving.end(None, now + 1)
+        if serving.state is not State.OVER and isinstance(next_send(serving, now + 5), Send):
+            serving.stop("client_closed", now + 6)
+        serving.close(now + 2)
+        (recording,) = file.decode(file.encode(self.keeper.taps[-1].made(())))
+        return recording
+
+    def begin(self, client: str, model: str, *, stream: bool = True, text: str = "Weather?", **headers: str) -> Serving:
+        dialect = get_dialect(client)
+        body = question(client, model, text, stream=stream)
+        raw = json.dumps(body, ensure_ascii=False).encode()
+        verb = "streamGenerateContent" if stream else "generateContent"
+        path = PATHS.get(client, f"/v1beta/models/{model}:{verb}")
+        request = dialect.decode_request(
+            body, model=model if client == "gemini" else None, stream=stream if client == "gemini" else None, version=None
+        )
+        return Serving(
+            self.house.shared,
+            request,
+            self.house.targets.of(request.model),
+            Record(request_id=f"req_{next(self._numbers)}", dialect=client, model=request.model, stream=request.stream),
+            RequestMemory(self.house.memory),
+            headers={"user-agent": "claude-cli/2.1 (x)", "authorization": "Bearer sk-client-445566", **headers},
+            key="sk-client-445566",
+            array=False,
+            now=self.house.now,
+            body=raw,
+            path=path,
+            query="alt=sse&key=sk-client-445566",
+        )
+
+
+def question(client: str, model: str, text: str, *, stream: bool) -> dict[str, Any]:
+    tool = {"name": "get_weather", "description": f"Of {text}"}
+    match client:
+        case "anthropic_messages":
+            return {"model": model, "max_tokens": 100, "stream": stream, "system": text,
+                    "messages": [{"role": "user", "content": text}], "tools": [{**tool, "input_schema": SCHEMA}]}  # fmt: skip
+        case "openai_chat":
+            return {"model": model, "stream": stream,
+                    "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}],
+                    "tools": [{"type": "function", "function": {**tool, "parameters": SCHEMA}}]}  # fmt: skip
+        case "openai_responses":
+            return {"model": model, "stream": stream, "instructions": text, "input": [{"role": "user", "content": text}],
+                    "tools": [{"type": "function", **tool, "parameters": SCHEMA}]}  # fmt: skip
+        case _:
+            return {"contents": [{"role": "user", "parts": [{"text": text}]}],
+                    "tools": [{"functionDeclarations": [{**tool, "parameters": SCHEMA}]}]}  # fmt: skip
+
+
+def answers(dialect: str) -> Iterator[tuple[str, bytes, bytes]]:
+    """The answers of a dialect's case file: name, stream, whole."""
+    for case in dialect_cases(dialect).answer:
+        if case.stream and case.whole:
+            yield case.name, case_bytes(case, "stream"), case_bytes(case, "whole")
+
+
+def cut(data: bytes, seed: int) -> list[bytes]:
+    dice = random.Random(seed)
+    pieces, at = [], 0
+    while at < len(data):
+        size = dice.choice((3, 40, 200, 900))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+# -- replay ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_of_every_dialect_comes_out_equal() -> None:
+    """All cases of all upstream dialects, for clients of all dialects in turn, streamed and whole, cut anywhere."""
+    world, clients = Recorded(), itertools.cycle(DIALECTS)
+    count = 0
+    for upstream in DIALECTS:
+        for number, (name, stream, whole) in enumerate(answers(upstream)):
+            client = next(clients)
+            for streamed, body in ((True, stream), (False, whole)):
+                recording = world.serve(client, f"{upstream}/m", (200, cut(body, number)), stream=streamed)
+                now = replay(recording)
+                assert difference(recording, now).differences == [], (upstream, name, client, streamed)
+                count += 1
+        next(clients)
+    assert count > 100
+
+
+def test_attempts_failures_and_stops_come_out_equal() -> None:
+    world = Recorded()
+    refusal = json.dumps({"error": {"message": "busy", "type": "overloaded"}}).encode()
+    (_, stream, _), *_ = answers("openai_chat")
+    again = world.serve("anthropic_messages", "openai_chat/m", (503, [refusal]), (200, cut(stream, 1)))
+    assert [line.status for line in again.happened if isinstance(line, lines.UpstreamHead)] == [503, 200]
+    lost = world.serve("anthropic_messages", "openai_chat/m", (0, []), (503, [refusal]))
+    broken = world.serve("openai_responses", "openai_chat/m", (200, cut(stream, 2)[:2]))
+    for recording in (again, lost, broken):
+        assert difference(recording, replay(recording)).differences == []
+    serving = world.begin("anthropic_messages", "openai_chat/m")
+    next_send(serving)
+    serving.sending(1000.5)
+    serving.head(200, {"content-type": "text/event-stream"}, 1000.75)
+    serving.data(stream[: len(stream) // 2], 1001.0)
+    assert serving.keep_alive(1009.0).output
+    serving.stop("shutdown", 1010.0)
+    serving.close(1010.5)
+    stopped = world.keeper.taps[-1].made(())
+    assert [type(line).__name__ for line in stopped.happened][-4:] == ["KeptAlive", "Write", "Stopped", "Write"]
+    assert difference(stopped, replay(stopped)).differences == []
+
+
+def test_a_different_answer_is_named_event_by_event() -> None:
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    writes = [line for line in recording.happened if isinstance(line, lines.Write)]
+    other = lines.Write(writes[0].t, lines.Payload.of(writes[0].body.data.replace(b"look first", b"look twice")))
+    altered = msgspec.structs.replace(
+        recording, happened=tuple(other if line is writes[0] else line for line in recording.happened)
+    )
+    (found,) = difference(altered, replay(altered)).differences
+    assert "look twice" in found
+    assert "look first" in found
+
+
+def test_chunks_change_nothing_and_formats_do() -> None:
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    plain = joined(replay(recording).events)
+    for chunks in (1, 7, "random"):
+        assert joined(replay(recording, Changes(chunks=chunks)).events) == plain
+    result = replayed_view(recording, Changes(format="off"))
+    assert not result.equal
+    assert result.now.calls == []
+    assert [call.name for call in result.was.calls] == ["Read"]
+    for client in DIALECTS:
+        assert replay(recording, Changes(client=client)).record.calls == 1
+
+
+# -- the view ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_view_links_lanes_and_marks_what_was_done() -> None:
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    view = view_of(recording, ("before", recording.request.body.data[:40] + b"!"))
+    steps = {item.step: item for item in view.reads}
+    assert all(event.step in steps for event in view.events)
+    told = [number for write in view.writes if write.first_event is not None
+            for number in range(write.first_event, (write.last_event or 0) + 1)]  # fmt: skip
+    assert told == [event.number for event in view.events], "every event is told once, in order"
+    assert {mark.kind for mark in view.marks} >= {"hold", "text_call", "invented_id", "finish"}
+    (call,) = view.calls
+    assert (call.came_as, call.json, call.declared, call.schema, call.finish) == (
+        "text in reasoning, kimi_k2", "yes", True, "yes", "tool, derived",
+    )  # fmt: skip
+    assert view.replay.equal
+    assert view.prefix is not None
+    assert view.prefix.common == 40
+    assert msgspec.json.decode(msgspec.json.encode(view), type=type(view)) == view
+    assert "".join(item.text for item in view.reads if item.kind == "read").encode() == recording.upstream_bytes
+
+
+def test_rows_sessions_and_health() -> None:
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    row = row_of(recording)
+    assert (row.verdict, row.text_calls, row.program) == ("repaired", 1, "claude-cli/2.1")
+    rows = [msgspec.structs.replace(row, id=f"r{number}", session="s", agent=agent, parent=parent, at=float(number))
+            for number, (agent, parent) in enumerate((("", ""), ("a", "main"), ("a", "main")))]  # fmt: skip
+    (session,) = sessions_of(rows)
+    assert [(agent.id, agent.parent, agent.exchanges) for agent in session.agents] == [("", "", 1), ("a", "main", 2)]
+    assert [each.id for each in rows if Filter(agent="a", since=2.0).holds(each)] == ["r2"]
+    assert Filter(model="kimi", repaired=True, q="CLAUDE req").holds(msgspec.structs.replace(row, id="req_1"))
+    (health,) = health_of(rows, {"default": False}, 3.0, 0.0)
+    assert (health.requests, health.calls, health.leaks, health.up) == (3, 3, 3, False)
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_none_say_why() -> None:
+    good = SAMPLE.read_bytes()
+    newer = good.replace(b'"id":"req_1"', b'"version":2,"id":"req_1"', 1)
+    for bad, reason in (
+        (b"hello\n", "line 1"),
+        (good[: len(good) // 2].rpartition(b"\n")[0], "ends inside"),
+        (newer, "version 2"),
+        (good.split(b"\n", 1)[1], "no recording"),
+        (good.replace(b'"line":"read"', b'"line":"sigh"', 1), "line 7"),
+    ):
+        with pytest.raises(UnreadableRecording, match=reason):
+            file.decode(bad)
+    assert len(file.decode(good + b"\n" + good)) == 2
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_survive_the_file(data: bytes) -> None:
+    assert lines.Payload.of(data).data == data
+
+
+@examples(60)
+@given(st.floats(1, 1e6), st.lists(st.floats(0, 3600), max_size=5))
+def test_the_drivers_times_come_back_exactly(start: float, waits: list[float]) -> None:
+    from athena.recording.tap import _since
+
+    for wait in waits:
+        assert start + _since(start, start + wait) == start + wait
+
+
+# -- what must not be in it --------------------------------------------------------------------------------------------------
+
+
+def test_credentials_never_enter() -> None:
+    world = Recorded()
+    secrets = ("sk-client-445566", "sk-upstream-7788990011", "sk-cookie-112233")
+    said = json.dumps({"error": {"message": f"bad key {secrets[0]} and {secrets[1]}", "type": "auth"}}).encode()
+    pieces = [said[:30], said[30:40], said[40:]]
+    recording = world.serve(
+        "anthropic_messages", "openai_chat/m", (401, pieces), stream=False, cookie="a=b", text=f"my {secrets[0]}"
+    )
+    text = file.encode(recording).decode()
+    for secret in secrets:
+        assert secret not in text
+    assert recording.upstream_bytes == said.replace(secrets[0].encode(), b"***").replace(secrets[1].encode(), b"***")
+    assert difference(recording, replay(recording)).differences == []
+    assert plain_headers([("X-Api-Key", "k"), ("Accept", "a"), ("x-auth-token", "t"), ("Cookie", "c")]) == {"accept": "a"}
+    assert plain_query("alt=sse&key=secret&token=x") == "alt=sse"
+
+
+@given(st.lists(st.binary(max_size=12), max_size=12), st.sampled_from((b"secret-1", b"another-secret")))
+def test_a_secret_is_masked_wherever_it_is_cut(parts: list[bytes], secret: bytes) -> None:
+    whole = secret.join(parts)
+    pieces = [whole[at : at + 5] for at in range(0, len(whole), 5)]
+    masked = Mask(("secret-1", "another-secret")).pieces(pieces)
+    assert len(masked) == len(pieces)
+    assert secret not in b"".join(masked) or b"***" in secret
+    assert b"".join(masked) == whole.replace(b"another-secret", b"***").replace(b"secret-1", b"***") or b"***" in whole
+
+
+def plants(dice: random.Random) -> dict[str, str]:
+    """Secrets of every kind, no two alike."""
+    digits = "".join(dice.choice("0123456789abcdef") for _ in range(24))
+    return {
+        "key": f"sk-ant-{digits}",
+        "mail": f"kasimir.{digits[:6]}@{digits[6:12]}.example.org",
+        "pem": f"-----BEGIN PRIVATE KEY-----\nMIIEv{digits}Qz\n-----END PRIVATE KEY-----",
+        "card": "".join(dice.choice("123456789") for _ in range(16)),
+        "url": f"https://bob:{digits}@host.example/x?token={digits[::-1]}",
+        "name": f"Ilse Grünwald-{digits[:5]}",
+    }
+
+
+def test_500_secrets_are_gone_and_events_stay() -> None:
+    """Planted in prompts, systems, tools' descriptions, headers, answers' texts, reasoning and arguments of all dialects."""
+    world, dice = Recorded(), random.Random(15)
+    planted = 0
+    for number, (upstream, client) in enumerate(itertools.product(DIALECTS, DIALECTS)):
+        for round_ in range(2):
+            secret = plants(dice)
+            said, thought, called = secret["mail"] + " " + secret["name"], secret["pem"], secret["url"] + secret["card"]
+            body = stream_of(upstream, said, thought, json.dumps({"city": called, "days": 3}, ensure_ascii=False))
+            headers: dict[str, Any] = {
+                "x-custom-token": secret["key"],
+                "x-note": secret["mail"],
+                "x-session-id": secret["name"],
+            }
+            recording = world.serve(
+                client,
+                f"{upstream}/m",
+                (200, cut(body, number * 2 + round_)),
+                text="\n".join(secret.values()),
+                cookie=secret["key"],
+                **headers,
+            )
+            kept = file.encode(recording).decode()
+            assert secret["mail"] in kept, "the secrets were there"
+            assert difference(recording, replay(recording)).differences == []
+            clean = redacted(recording, KEY)
+            text = file.encode(clean).decode()
+            for kind, value in secret.items():
+                for part in [value, json.dumps(value)[1:-1], *value.replace("\n", " ").split()]:
+                    if len(part) >= 6 and part not in ("PRIVATE", "KEY-----", "-----BEGIN", "-----END"):
+                        assert part not in text, (kind, part)
+                        planted += 1
+            assert clean.header.redacted
+            assert still_reproduces(clean), clean.header.notes
+            assert shape(replay(clean).events, ["get_weather"]) == shape(replay(recording).events, ["get_weather"])
+            assert difference(clean, replay(clean)).differences == []
+            sizes = [len(line.body.data) for line in recording.happened if isinstance(line, lines.Read)]
+            assert [len(line.body.data) for line in clean.happened if isinstance(line, lines.Read)] == sizes
+    assert planted >= 500
+
+
+def stream_of(dialect: str, said: str, thought: str, arguments: str) -> bytes:
+    """An answer with text, reasoning and a call, written by the dialect's own encoder from another one's stream."""
+    records = [
+        {"reasoning_content": thought},
+        {"content": said},
+        {
+            "tool_calls": [
+                {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+            ]
+        },
+    ]
+    chunks = [{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+               "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in records]  # fmt: skip
+    chunks.append({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                   "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})  # fmt: skip
+    body = (
+        b"".join(b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    )
+    if dialect == "openai_chat":
+        return body
+    return Recorded().serve(dialect, "openai_chat/m", (200, [body])).client_bytes
+
+
+def test_every_answer_of_every_dialect_stays_itself_when_redacted() -> None:
+    world, clients = Recorded(), itertools.cycle(DIALECTS)
+    unlike = []
+    total = 0
+    for upstream in DIALECTS:
+        for number, (name, stream, whole) in enumerate(answers(upstream)):
+            client = next(clients)
+            streamed = number % 2 == 0
+            recording = world.serve(client, f"{upstream}/m", (200, cut(stream if streamed else whole, number)), stream=streamed)
+            clean = redacted(recording, KEY)
+            total += 1
+            if not still_reproduces(clean):
+                unlike.append((upstream, name, client, clean.header.notes))
+    assert not unlike, f"{len(unlike)} of {total}: {unlike[:3]}"
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_is_red_until_the_configuration_fits() -> None:
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    wrong = msgspec.json.decode(msgspec.json.encode(recording.settings), type=lines.Settings)
+    for target in wrong.targets:
+        target.route.pop("format", None)
+    recording = msgspec.structs.replace(recording, settings=wrong)
+    assert replay(recording).record.calls == 0, "the call leaks"
+    text = case_of(recording, Changes(format="kimi_k2"), redact_with=KEY)
+    case = read_case(text)
+    assert run_case(case), "red: the recorded settings read no text"
+    assert run_case(case, Changes(format="kimi_k2")) == []
+    assert run_case(case, Changes(format="kimi_k2", chunks=1)) == []
+    assert "src/main" not in text
+
+
+CASES = sorted((Path(__file__).parents[1] / "cases" / "exchanges").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_cases(path: Path) -> None:
+    assert run_case(read_case(path.read_text(encoding="utf-8"))) == []
+
+
+# -- sessions and bodies -----------------------------------------------------------------------------------------------------
+
+
+def test_sessions_as_clients_name_them() -> None:
+    claude = belonging({"user-agent": "claude-cli/2.1.0 (external, cli)", "x-claude-code-session-id": "s1",
+                        "x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"}, b"{}")  # fmt: skip
+    assert (claude.program, claude.session, claude.agent, claude.parent) == ("claude-cli/2.1.0", "s1", "a2", "a1")
+    old = {"metadata": {"user_id": "user_abc_account__session_0192aaaa-bbbb-cccc-dddd-eeeeffff0000"}}
+    assert belonging({}, json.dumps(old).encode()).session == "0192aaaa-bbbb-cccc-dddd-eeeeffff0000"
+    new = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": "0192aaaa-bbbb-cccc-dddd-eeeeffff0001"})}}
+    assert belonging({}, json.dumps(new).encode()).session == "0192aaaa-bbbb-cccc-dddd-eeeeffff0001"
+    codex = belonging({"session-id": "s", "thread-id": "t"}, b"{}")
+    assert (codex.session, codex.agent) == ("s", "t")
+    assert belonging({}, b'{"prompt_cache_key": "p"}').session == "p"
+    assert belonging({}, b"no json").session == ""
+
+
+@examples(100)
+@given(
+    st.lists(st.sampled_from(['{"role":"user","content":"', "x" * 60, '"}', ",", "tail", "y" * 200]), max_size=14), st.randoms()
+)
+def test_a_body_comes_back_from_its_delta(parts: list[str], dice: random.Random) -> None:
+    base = "".join(parts).encode()
+    other = list(parts)
+    if other:
+        other[dice.randrange(len(other))] = "changed"
+        if dice.random() < 0.5:
+            other.insert(dice.randrange(len(other)), "new " * 30)
+    body = "".join(other).encode()
+    told = delta(base, body)
+    if told is not None:
+        assert restored(base, told) == body
