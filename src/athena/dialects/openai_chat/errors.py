@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
+from athena.dialects.base import PATH_CODES, STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
 from athena.errors import ErrorKind
 from athena.model.events import Error
 from athena.wire.surrogates import encode_json
@@ -123,7 +123,7 @@ def _words(body: bytes) -> list[str]:
 
 def encode_error_value(error: Error) -> dict[str, Any]:
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code == "unknown_path"):
+    if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code in PATH_CODES):
         code = error.code
     return {"message": overflow_message(error, _OVERFLOW), "type": kind, "param": error.param, "code": code}
 

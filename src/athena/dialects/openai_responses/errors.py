@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects.base import (
+    PATH_CODES,
     STATUS_OF,
     HttpError,
     is_context_overflow,
@@ -124,7 +125,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
 def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as an HTTP answer in OpenAI's form."""
     kind, code = _TYPE_AND_CODE[error.kind]
-    if error.kind in ("invalid", "conflict", "permission") or error.code == "unknown_path":
+    if error.kind in ("invalid", "conflict", "permission") or error.code in PATH_CODES:
         code = error.code or None
     body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
     headers: dict[str, str] = {}
