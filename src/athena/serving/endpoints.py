@@ -16,7 +16,7 @@ import msgspec
 
 from athena.errors import ClientError
 
-Action = Literal["answer", "count", "models", "model", "pass", "health", "ready", "metrics", "root"]
+Action = Literal["answer", "count", "models", "model", "pass", "health", "ready", "metrics", "root", "forget"]
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -54,6 +54,8 @@ _GEMINI_VERBS: dict[str, tuple[Action, bool]] = {
 }
 
 _PASSED: dict[str, Door] = {path: Door("pass", "openai_chat", endpoint=path) for path in ("/v1/completions", "/v1/embeddings")}
+_OPERATED: dict[str, Door] = {"/learnt/forget": Door("forget")}
+"""What the operator does to a running gateway."""
 _PASSED_VERBS = ("embedContent", "batchEmbedContents")
 _VERSIONS = ("v1", "v1beta", "v1alpha")
 _PREFIXES = (*_VERSIONS, "api", "openai", "anthropic")
@@ -102,7 +104,7 @@ def gateway_door(method: str, path: str, query: str, headers: Mapping[str, str])
 
 
 def _documented(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
-    door = find_door(path, query, headers) or _PASSED.get(path.rstrip("/"))
+    door = find_door(path, query, headers) or _PASSED.get(path.rstrip("/")) or _OPERATED.get(path)
     if door is None or door.action != "model" or method != "POST":
         return door
     # A POST to a model's path names a verb, since nothing else is done to models here.
