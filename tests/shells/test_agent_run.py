@@ -598,9 +598,34 @@ def _served(stage: Stage, *arguments: str) -> Iterator[Serving]:
         serving.end()
 
 
-@pytest.mark.parametrize("question", ["--version", "-h"])
-def test_questions_about_the_agent_need_no_gateway(question: str, stage: Stage) -> None:
+_WATCHED = """
+import os, sys
+def told(event, arguments):
+    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "socket.connect", "socket.bind"):
+        word = arguments[0] if event == "subprocess.Popen" else ""
+        descriptor = os.open({file!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(descriptor, f"{{event}} {{os.path.basename(str(word))}}\\n".encode())
+        os.close(descriptor)
+sys.addaudithook(told)
+"""
+"""Writes down every process that a Python program starts, and every address that it asks or listens on."""
+
+
+def test_questions_about_the_agent_start_the_agent_alone(stage: Stage, upstream: PlainUpstream, gateway: str) -> None:
+    """No gateway, no check of the upstream, no list of models, and nothing left in the home."""
     stage.install("codex", "print('1.2.3')")
-    done = stage.run("codex", "--", question)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
-    assert stage.report()["arguments"] == [question]
+    watch, told = stage.home.parent / "watch", stage.home.parent / "told"
+    watch.mkdir()
+    (watch / "sitecustomize.py").write_text(_WATCHED.format(file=str(told)))
+    upstream.asked.clear()
+    at_upstream, at_gateway = ("--base-url", f"{upstream.url}/v1"), ("--url", gateway)
+    for flags, question in (((), "--version"), (at_upstream, "--version"), (at_gateway, "-h")):
+        told.unlink(missing_ok=True)
+        done = stage.run("codex", *flags, "--", question, PYTHONPATH=str(watch))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
+        assert stage.report()["arguments"] == [question]
+        assert told.read_text().splitlines() == ["subprocess.Popen codex"], (question, flags)
+    assert (upstream.asked, list(stage.home.iterdir())) == ([], [])
+    told.unlink()
+    assert stage.run("codex", "--url", gateway, "--", "exec", PYTHONPATH=str(watch)).returncode == 0
+    assert "socket.connect" in told.read_text(), "what is counted here can be seen"
