@@ -106,8 +106,12 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
         ANTHROPIC_API_KEY="theirs",
         NO_PROXY="intern",
     )
-    assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", "")
+    assumed = (
+        "athena: how much some/model takes is not known, and Claude Code assumes 1,000,000 tokens; --context TOKENS tells it\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", assumed)
     report = stage.report()
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in report["variables"], "no window is made up"
     assert report["arguments"][0] == "--settings"
     assert report["arguments"][2:] == ["-p", "hi there", "--model", "own"]
     variables = report["variables"]
@@ -117,6 +121,8 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
     assert "ANTHROPIC_API_KEY" not in variables
     assert variables["NO_PROXY"] == "intern,127.0.0.1"
     assert not list(stage.home.iterdir())
+    for model, said in (("claude-sonnet-4-5", {}), ("some/model", {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000"})):
+        assert stage.run("--url", gateway, "--model", model, "claude", **said).stderr == ""
 
 
 def test_without_a_model_the_first_listed_is_taken_but_claude_keeps_its_own(stage: Stage, gateway: str) -> None:
