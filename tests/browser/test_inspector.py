@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from athena.serving.learning import Lesson
 from athena.shells.inspector import shared_page
 from support.inspected import broken, health, hostile, leaked, long_answer, row, rows, sessions
 from support.inspector_server import TOKEN, InspectorServer
@@ -193,6 +194,21 @@ def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -
     assert "it ended before it was whole" in page.inner_text(".verdict.bad >> nth=0")
     tab.go("#/health", ".health-card svg")
     assert "81.4 %" in texts(page, ".health-card .figure.warn b")
+    assert page.locator(".lessons table").count() == 0
+    hostile_name = "<img src=x onerror=alert(1)>\u202e"
+    server.lessons = [Lesson("lab", hostile_name, "images", 61.0), Lesson("lab", "m", "parameter:seed", 5.0)]
+    tab.go("#/", ".row")
+    tab.go("#/health", ".lessons tbody tr")
+    assert texts(page, ".lessons tbody tr >> nth=0 >> td")[:4] == [
+        "lab",
+        "<img src=x onerror=alert(1)>‹U+202E›",
+        "images",
+        "in 2 minutes",
+    ]
+    page.click(".lessons tbody tr >> nth=0 >> text=Forget")
+    wait_until(page, "document.querySelectorAll('.lessons tbody tr').length === 1")
+    page.click(".lessons button")
+    page.wait_for_selector(".lessons table", state="detached")
     page.click(".health-card >> nth=1 >> text=its exchanges")
     wait_until(page, "document.querySelectorAll('.row').length === 2")
     tab.assert_clean()

@@ -258,6 +258,25 @@ def test_a_doubt_is_forgotten(target: Target) -> None:
     assert learnt.trial(target, REQUEST).corrections == ()
 
 
+def test_what_was_learnt_is_forgotten_when_asked(targets: KnownTargets) -> None:
+    (one,), (other,) = targets.of("m"), targets.of("a/b")
+    learnt = Learnt(Clock(), keep_s=100)
+    for target in (one, other):
+        for _ in range(2):
+            assert corrected(learnt, target, IMAGES)
+        assert corrected(learnt, target, TOOLS) or learnt.trial(target, REQUEST).corrections
+    assert learnt.forget("elsewhere") == learnt.forget("up", "nobody") == []
+    under_way = learnt.trial(one, REQUEST)
+    assert learnt.forget("up", "m") == [Lesson("up", "m", "images", 100)]
+    assert under_way.corrections == ("images",)
+    assert learnt.trial(one, REQUEST).corrections == ()
+    assert learnt.trial(other, REQUEST).corrections == ("images",)
+    assert corrected(learnt, one, TOOLS)
+    assert learnt.trial(one, REQUEST).corrections == (), "the doubt of before was forgotten as well"
+    assert learnt.forget() == [Lesson("up", "a/b", "images", 100)]
+    assert (learnt.lessons(), learnt.forget()) == ([], [])
+
+
 def test_what_one_client_sends_changes_nothing_for_another(target: Target) -> None:
     learnt = Learnt(Clock())
     for _ in range(5):

@@ -106,8 +106,12 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
         ANTHROPIC_API_KEY="theirs",
         NO_PROXY="intern",
     )
-    assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", "")
+    assumed = (
+        "athena: how much some/model takes is not known, and Claude Code assumes 1,000,000 tokens; --context TOKENS tells it\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", assumed)
     report = stage.report()
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in report["variables"], "no window is made up"
     assert report["arguments"][0] == "--settings"
     assert report["arguments"][2:] == ["-p", "hi there", "--model", "own"]
     variables = report["variables"]
@@ -117,6 +121,8 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
     assert "ANTHROPIC_API_KEY" not in variables
     assert variables["NO_PROXY"] == "intern,127.0.0.1"
     assert not list(stage.home.iterdir())
+    for model, said in (("claude-sonnet-4-5", {}), ("some/model", {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000"})):
+        assert stage.run("--url", gateway, "--model", model, "claude", **said).stderr == ""
 
 
 def test_without_a_model_the_first_listed_is_taken_but_claude_keeps_its_own(stage: Stage, gateway: str) -> None:
@@ -598,9 +604,34 @@ def _served(stage: Stage, *arguments: str) -> Iterator[Serving]:
         serving.end()
 
 
-@pytest.mark.parametrize("question", ["--version", "-h"])
-def test_questions_about_the_agent_need_no_gateway(question: str, stage: Stage) -> None:
+_WATCHED = """
+import os, sys
+def told(event, arguments):
+    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "socket.connect", "socket.bind"):
+        word = arguments[0] if event == "subprocess.Popen" else ""
+        descriptor = os.open({file!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(descriptor, f"{{event}} {{os.path.basename(str(word))}}\\n".encode())
+        os.close(descriptor)
+sys.addaudithook(told)
+"""
+"""Writes down every process that a Python program starts, and every address that it asks or listens on."""
+
+
+def test_questions_about_the_agent_start_the_agent_alone(stage: Stage, upstream: PlainUpstream, gateway: str) -> None:
+    """No gateway, no check of the upstream, no list of models, and nothing left in the home."""
     stage.install("codex", "print('1.2.3')")
-    done = stage.run("codex", "--", question)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
-    assert stage.report()["arguments"] == [question]
+    watch, told = stage.home.parent / "watch", stage.home.parent / "told"
+    watch.mkdir()
+    (watch / "sitecustomize.py").write_text(_WATCHED.format(file=str(told)))
+    upstream.asked.clear()
+    at_upstream, at_gateway = ("--base-url", f"{upstream.url}/v1"), ("--url", gateway)
+    for flags, question in (((), "--version"), (at_upstream, "--version"), (at_gateway, "-h")):
+        told.unlink(missing_ok=True)
+        done = stage.run("codex", *flags, "--", question, PYTHONPATH=str(watch))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
+        assert stage.report()["arguments"] == [question]
+        assert told.read_text().splitlines() == ["subprocess.Popen codex"], (question, flags)
+    assert (upstream.asked, list(stage.home.iterdir())) == ([], [])
+    told.unlink()
+    assert stage.run("codex", "--url", gateway, "--", "exec", PYTHONPATH=str(watch)).returncode == 0
+    assert "socket.connect" in told.read_text(), "what is counted here can be seen"

@@ -237,6 +237,11 @@ def test_gateways_in_terminals_are_shown(home: Path) -> None:
         assert shown.code == 0
         assert f"Athena runs on {serving.url} in a terminal, ready" in shown.out
         assert "upstreams  demo (up)" in shown.out
+        forgot = athena(home, "status", "--forget")
+        assert (forgot.code, forgot.err) == (0, "")
+        assert "forgot 0 lessons" in forgot.out
+        typo = athena(home, "status", "--forget", "nobody/m", "--json")
+        assert (typo.code, "did not forget: upstream: there is none of this name" in typo.err) == (1, True)
         (entry,) = status(home)["terminals"]
         assert (entry["pid"], entry["demo"], entry["ready"]) == (serving.process.pid, True, True)
         serving.process.kill()

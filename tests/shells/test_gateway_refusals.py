@@ -116,6 +116,63 @@ def test_a_strict_template(stream: bool, upstream: Upstream, gateway: GatewayThr
     assert 0 < lesson["expires_s"] <= 3600
 
 
+def _forget(url: str, body: Any, **headers: str) -> httpx.Response:
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.post(f"{url}/learnt/forget", json=body, headers=headers, timeout=PATIENCE)
+
+
+def test_what_was_learnt_is_forgotten_when_the_operator_asks(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses = {"images"}
+    for _ in range(2):
+        assert with_image(gateway.url).status_code == 200
+    upstream.refuses = set()
+    assert "image_url" not in json.dumps((with_image(gateway.url), upstream.bodies[-1])[1])
+    for refused, status in (
+        (_forget(gateway.url, {}, origin="https://evil.example"), 403),
+        (_forget(gateway.url, {}, sec_fetch_site="cross-site"), 403),
+        (_forget(gateway.url, {}, x_forwarded_for="192.0.2.1"), 403),
+        (_forget(gateway.url, {"upstream": "nobody"}), 400),
+        (_forget(gateway.url, {"model": "m"}), 400),
+        (_forget(gateway.url, {"upstream": 1}), 400),
+        (_forget(gateway.url, {"all": True}), 400),
+        (httpx.get(f"{gateway.url}/learnt/forget", timeout=PATIENCE), 405),
+    ):
+        assert refused.status_code == status, refused.text
+    assert _forget(gateway.url, {"upstream": "local", "model": "another"}).json()["forgotten"] == []
+    assert len(httpx.get(f"{gateway.url}/ready", timeout=PATIENCE).json()["learnt"]) == 1
+    (lesson,) = _forget(gateway.url, {"upstream": "local", "model": "m"}).json()["forgotten"]
+    assert (lesson["upstream"], lesson["model"], lesson["feature"]) == ("local", "m", "images")
+    assert httpx.get(f"{gateway.url}/ready", timeout=PATIENCE).json()["learnt"] == []
+    assert with_image(gateway.url).status_code == 200
+    assert "image_url" in json.dumps(upstream.bodies[-1])
+    assert 'athena_forgotten_lessons_total{upstream="local"} 1.0' in httpx.get(f"{gateway.url}/metrics", timeout=PATIENCE).text
+    assert any("what was learnt about local/m is forgotten: 1 lesson" in line for line in gateway.logs.lines)
+
+
+def test_a_clients_key_makes_nobody_forget(upstream: Upstream, tmp_path: Path) -> None:
+    keys = [{"name": name, "hash": hash_key(key)} for name, key in KEYS.items()]
+    state = str(tmp_path / "state")
+    with running_gateway(config(upstream, keys=keys, record={"mode": "memory"}, state_dir=state), tmp_path) as gateway:
+        upstream.refuses = {"images"}
+        for _ in range(2):
+            assert with_image(gateway.url, KEYS["alice"]).status_code == 200
+        for headers in (
+            {},
+            {"authorization": f"Bearer {KEYS['mallory']}"},
+            {"x_api_key": "nonsense"},
+        ):
+            answer = _forget(gateway.url, {}, **headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "operator_only")
+        inspector = gateway.gateway.inspector
+        assert inspector is not None
+        shown = {"authorization": f"Bearer {inspector.token}"}
+        health = f"{gateway.url}/inspect/api/health"
+        (lesson,) = httpx.get(health, headers=shown, timeout=PATIENCE).json()["lessons"]
+        assert (lesson["model"], lesson["feature"]) == ("m", "images")
+        assert len(_forget(gateway.url, {}, **shown).json()["forgotten"]) == 1
+        assert httpx.get(health, headers=shown, timeout=PATIENCE).json()["lessons"] == []
+
+
 def test_one_refusal_after_another(upstream: Upstream, gateway: GatewayThread) -> None:
     upstream.refuses = {"images", "frequency_penalty", "seed"}
     for _ in range(3):
@@ -124,6 +181,17 @@ def test_one_refusal_after_another(upstream: Upstream, gateway: GatewayThread) -
         assert "no images" in answer.headers["x-athena-warnings"]
     sizes = [("image_url" in json.dumps(body), len({"frequency_penalty", "seed"} & set(body))) for body in upstream.bodies]
     assert sizes == [(True, 2), (False, 2), (False, 1), (False, 0)] * 2 + [(False, 0)]
+
+
+def test_a_fourth_refusal_is_the_clients(upstream: Upstream, gateway: GatewayThread) -> None:
+    """Each part is left out once, and three in all: then the client hears the first refusal, and nothing is learnt."""
+    upstream.refuses = {"images", "frequency_penalty", "presence_penalty", "seed"}
+    for _ in range(2):
+        answer = with_image(gateway.url, frequency_penalty=1, presence_penalty=1, seed=2)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (500, BLIND)
+    parts = [("image_url" in json.dumps(body)) + len(upstream.refuses & set(body)) for body in upstream.bodies]
+    assert parts == [4, 3, 2, 1] * 2
+    assert httpx.get(f"{gateway.url}/ready", timeout=PATIENCE).json()["learnt"] == []
 
 
 def test_the_first_error_is_told_when_it_was_in_vain(upstream: Upstream, gateway: GatewayThread) -> None:

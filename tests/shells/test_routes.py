@@ -47,6 +47,17 @@ def test_a_models_name_may_hold_a_colon(gateway: GatewayThread) -> None:
         ("/v1/nothing", ANTHROPIC, "anthropic", "no such path: /v1/nothing"),
         ("/v1/nothing", {"x-goog-api-key": "k"}, "gemini", "no such path: /v1/nothing"),
         ("/v1/nothing", {}, "openai", "no such path: /v1/nothing"),
+        ("/v1/responses/compact", {}, "openai", "does not serve the compaction of Responses API"),
+        ("/v1/responses/resp_1/cancel", {}, "openai", "does not serve the stored Responses API"),
+        ("/v1/conversations", {}, "openai", "does not serve the Conversations API"),
+        ("/conversations/conv_1/items", {}, "openai", "does not serve the Conversations API"),
+        ("/v1/batches", {}, "openai", "does not serve the Batches API"),
+        ("/v1/files", {}, "openai", "does not serve the Files API"),
+        ("/v1/v1/files", ANTHROPIC, "anthropic", "does not serve the Files API"),
+        ("/v1/messages/batches", {}, "anthropic", "does not serve the Message Batches API"),
+        ("/v1/messages/batches/b/results", ANTHROPIC, "anthropic", "does not serve the Message Batches API"),
+        ("/v1beta/interactions", {}, "gemini", "does not serve the Interactions API"),
+        ("/upload/v1beta/files", {"x-goog-api-key": "k"}, "gemini", "does not serve the Files API"),
     ],
 )
 def test_unknown_paths_name_the_remedy_in_the_callers_shape(
@@ -61,7 +72,9 @@ def test_unknown_paths_name_the_remedy_in_the_callers_shape(
     elif shape == "gemini":
         assert body["error"]["status"] == "NOT_FOUND"
     else:
-        assert body["error"]["code"] == "unknown_path", "not a model's fault"
+        code = "unsupported_endpoint" if "does not serve" in told else "unknown_path"
+        assert body["error"]["code"] == code, "not a model's fault"
+    assert ("base URL" in body["error"]["message"]) is ("no such path" in told), "the base URL is right where the API is known"
 
 
 def test_a_path_says_whose_error_it_wants() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from athena.recording.view import Health, Row, Session, View
+from athena.serving.learning import Lesson
 from athena.shells.inspector import page_answer
 from support.inspected import replay_of
 
@@ -29,6 +30,7 @@ class InspectorServer:
         self.views: dict[str, View] = {}
         self.sessions: list[Session] = []
         self.health: list[Health] = []
+        self.lessons: list[Lesson] = []
         self.mode = "memory"
         self.asked: list[str] = []
         self.replays: list[dict[str, str]] = []
@@ -54,6 +56,10 @@ class InspectorServer:
         """An event of `live`."""
         for listener in self._listeners:
             listener.put(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value)))
+
+    def forget(self, wanted: dict[str, str]) -> None:
+        """Lessons of one upstream's model are forgotten."""
+        self.lessons = [lesson for lesson in self.lessons if wanted != {"upstream": lesson.upstream, "model": lesson.model}]
 
     def fitting(self, query: dict[str, list[str]]) -> list[Row]:
         """The rows of a list, filtered as far as tests need it."""
@@ -86,6 +92,10 @@ class InspectorServer:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 settings = msgspec.json.decode(body, type=dict[str, str])
+                if self.path == "/learnt/forget":
+                    server.forget(settings)
+                    server._json(self, {"forgotten": [], "workers": 1})
+                    return
                 server.replays.append(settings)
                 name = unquote(self.path.split("/")[4])
                 server._json(self, replay_of(server.views[name], settings))
@@ -124,7 +134,7 @@ class InspectorServer:
             case ["sessions"]:
                 self._json(handler, {"sessions": self.sessions})
             case ["health"]:
-                self._json(handler, {"upstreams": self.health, "since": 1_794_825_678.0})
+                self._json(handler, {"upstreams": self.health, "since": 1_794_825_678.0, "lessons": self.lessons})
             case ["live"]:
                 self._live(handler)
             case _:

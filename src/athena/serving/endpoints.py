@@ -16,7 +16,7 @@ import msgspec
 
 from athena.errors import ClientError
 
-Action = Literal["answer", "count", "models", "model", "pass", "health", "ready", "metrics", "root"]
+Action = Literal["answer", "count", "models", "model", "pass", "health", "ready", "metrics", "root", "forget"]
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -54,6 +54,8 @@ _GEMINI_VERBS: dict[str, tuple[Action, bool]] = {
 }
 
 _PASSED: dict[str, Door] = {path: Door("pass", "openai_chat", endpoint=path) for path in ("/v1/completions", "/v1/embeddings")}
+_OPERATED: dict[str, Door] = {"/learnt/forget": Door("forget")}
+"""What the operator does to a running gateway."""
 _PASSED_VERBS = ("embedContent", "batchEmbedContents")
 _VERSIONS = ("v1", "v1beta", "v1alpha")
 _PREFIXES = (*_VERSIONS, "api", "openai", "anthropic")
@@ -62,6 +64,33 @@ _ENDPOINTS = ("chat/completions", "messages", "responses")
 """Written at the end of a base URL by mistake; the client puts its own behind it."""
 _ROOTS = (*_ENDPOINTS, "completions", "embeddings", "models")
 _MOST_SEGMENTS = 12
+_NOT_SERVED: dict[str, str] = {
+    "responses/compact": "compaction of Responses",
+    "responses": "stored Responses",
+    "conversations": "Conversations",
+    "messages/batches": "Message Batches",
+    "chat/completions": "stored Chat Completions",
+    "batches": "Batches",
+    "files": "Files",
+    "uploads": "Uploads",
+    "upload": "Files",
+    "interactions": "Interactions",
+    "cachedContents": "cached contents",
+    "fileSearchStores": "file search stores",
+    "assistants": "Assistants",
+    "threads": "Threads",
+    "vector_stores": "vector stores",
+    "fine_tuning": "fine-tuning",
+    "moderations": "Moderations",
+    "images": "Images",
+    "audio": "Audio",
+    "videos": "Videos",
+    "realtime": "Realtime",
+    "skills": "Skills",
+    "containers": "Containers",
+}
+"""APIs of the dialects' makers that SDKs ask for beside the ones served here: what their paths begin with, longest first, and
+their names. Most keep something at the server, and a gateway keeps nothing."""
 
 
 def gateway_door(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
@@ -75,7 +104,7 @@ def gateway_door(method: str, path: str, query: str, headers: Mapping[str, str])
 
 
 def _documented(method: str, path: str, query: str, headers: Mapping[str, str]) -> Door | None:
-    door = find_door(path, query, headers) or _PASSED.get(path.rstrip("/"))
+    door = find_door(path, query, headers) or _PASSED.get(path.rstrip("/")) or _OPERATED.get(path)
     if door is None or door.action != "model" or method != "POST":
         return door
     # A POST to a model's path names a verb, since nothing else is done to models here.
@@ -108,7 +137,16 @@ def _plain_spelling(path: str) -> str | None:
 
 
 def unknown_path(path: str) -> ClientError:
-    """The error for an unknown path, with the nearest ones that are."""
+    """The error for a path without a door: an API that is not served is named, a mistyped path gets the nearest ones."""
+    name = _not_served(path)
+    if name is not None:
+        return ClientError(
+            f"this gateway does not serve the {name} API ({path[:200]}); it serves Messages, Chat Completions, Responses and "
+            "generateContent, their token counts, lists of models, and passes completions and embeddings through",
+            kind="not_found",
+            code="unsupported_endpoint",
+            status=404,
+        )
     known = [*_FIXED, *_PASSED, "/v1/models", "/v1beta/models"]
     near = difflib.get_close_matches(path[:200].rstrip("/"), known, n=2, cutoff=0.6)
     hint = f"; nearest: {', '.join(near)}" if near else ""
@@ -118,6 +156,12 @@ def unknown_path(path: str) -> ClientError:
         code="unknown_path",
         status=404,
     )
+
+
+def _not_served(path: str) -> str | None:
+    """The API that a path belongs to, where it is a known one without a door here."""
+    plain = (_plain_spelling(path) or "").partition("/v1/")[2]
+    return next((name for root, name in _NOT_SERVED.items() if plain == root or plain.startswith(root + "/")), None)
 
 
 def socket_refused() -> ClientError:

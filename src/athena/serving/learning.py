@@ -9,6 +9,7 @@ What is learnt changes how later requests are served, so it needs evidence that 
 
     nothing known --confirmed--> doubted --confirmed--> learnt, for `keep_s` seconds
     after that one confirmation makes it learnt again, for as long; then it is forgotten
+    `forget` forgets it at once, evidence and all
 
 Until something is learnt, each refused request is asked again by itself.
 """
@@ -25,7 +26,8 @@ from athena.serving.refusals import TOOLS, corrected_route, is_allowed, refused_
 from athena.serving.targets import Target
 
 _ROUNDS = 3
-"""How often one request is corrected. A shape may be refused for one thing after another."""
+"""How often one request is corrected. Servers name one fault at a time, so a request that holds several is refused for one
+after another; none is corrected twice."""
 _NEWS = frozenset(("context_length", "content_policy", "rate_limit", "overloaded", "timeout", "auth", "billing", "permission"))
 _REMEMBERED = 4096
 _CLIENTS = 16
@@ -133,6 +135,17 @@ class Learnt:
             for feature, found in evidence.items()
             if now < found.until and found.convinced
         ]
+
+    def forget(self, upstream: str = "", model: str = "") -> list[Lesson]:
+        """Begin anew with all upstreams, with one, or with one of its models; what was learnt about them.
+
+        Evidence that was not enough yet goes as well. Requests under way end as they began.
+        """
+        known = [key for key in self._known if upstream in ("", key[0]) and model in ("", key[1])]
+        lessons = [lesson for lesson in self.lessons() if (lesson.upstream, lesson.model) in known]
+        for key in known:
+            del self._known[key]
+        return lessons
 
     def _forget_old(self, now: float) -> None:
         while sum(map(len, self._known.values())) > _REMEMBERED:

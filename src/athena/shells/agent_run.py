@@ -120,6 +120,11 @@ def run(
         window = fitting(choice.window.or_else(ask_window(gateway, key, (model,) if model else agent.brings_models)))
         if agent.needs_tokens and window.context is not None and window.context < agent.needs_tokens:
             tell(f"the model takes {window.context} tokens; {agent.title} needs about {agent.needs_tokens} to work well")
+        if model and window.context is None and _assumes_too_much(agent, model):
+            tell(
+                f"how much {model} takes is not known, and {agent.title} assumes {agent.assumes_tokens:,} tokens; "
+                "--context TOKENS tells it"
+            )
         overlay = None
         if agent.home is not None:
             overlay = home_of_agent(agent, _state_dir(configuration), directory)
@@ -179,6 +184,12 @@ def choose_model(agent: Agent, wanted: str | None, gateway: AgentGateway) -> str
     if agent.needs_model:
         raise CanNotRun(f"{agent.title} needs a model's name and the gateway lists none\nchoose one: --model NAME")
     return ""
+
+
+def _assumes_too_much(agent: Agent, model: str) -> bool:
+    """Is the model none of its own, and did the person not say how much it takes?"""
+    is_said = any(value == "{context}" and name in os.environ for name, value in agent.variables.items())
+    return bool(agent.assumes_tokens) and agent.name not in model.lower() and not is_said
 
 
 def fitting(window: Window) -> Window:

@@ -86,6 +86,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Names of its own that the gateway maps: nothing is chosen for it unasked."""
     needs_tokens: int = 0
     """A window below which it has hardly any room beside its own prompt."""
+    assumes_tokens: int = 0
+    """The window that it assumes for a model it knows nothing about, where that is more than most models have."""
     resume: str = ""
     """What goes on with the last session, for an agent that itself names a command which does not lead here."""
 
@@ -143,6 +145,7 @@ AGENTS: Mapping[str, Agent] = {
             file=SettingsFile(name="claude.json", settings={}, flag="--settings", holds_variables=True),
             brings_models=("claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5"),
             needs_tokens=48_000,
+            assumes_tokens=1_000_000,
         ),
         Agent(
             name="codex",

@@ -335,6 +335,17 @@ def log_refusal(upstream: str, model: str, feature: str, keep_s: float) -> None:
     )
 
 
+def log_forgotten(upstream: str, model: str, count: int) -> None:
+    """Somebody asked to forget what was learnt from refusals."""
+    logging.getLogger("athena").info(
+        "what was learnt about %s is forgotten: %d %s",
+        "/".join(filter(None, (upstream, model))) or "all upstreams",
+        count,
+        "lesson" if count == 1 else "lessons",
+        extra={"fields": {"upstream": upstream, "upstream_model": model, "forgotten": count}},
+    )
+
+
 # -- where lines go --------------------------------------------------------------------------------------------------------
 
 

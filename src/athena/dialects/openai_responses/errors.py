@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects.base import (
+    PATH_CODES,
     STATUS_OF,
     HttpError,
     is_context_overflow,
@@ -84,7 +85,7 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
 
 def _shown_code(error: Error) -> str | None:
     """OpenAI's own name for the kind of error, or a more exact code where clients do not look for a certain one."""
-    if error.kind in ("invalid", "permission") or error.code == "unknown_path":
+    if error.kind in ("invalid", "permission") or error.code in PATH_CODES:
         return error.code or None
     if error.kind == "conflict" and error.code and error.code not in PLAIN_CODES:
         return error.code

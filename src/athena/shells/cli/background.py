@@ -15,8 +15,12 @@ from athena.errors import AthenaError, ConfigError
 from athena.shells.cli.options import config_option, serving_options, sources, tell_ignored
 
 if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
+
     from athena.shells.daemon import DaemonState, Home
 
+_ANSWER_BYTES = 1024 * 1024
+_FORGET_S = 10.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -101,15 +105,26 @@ def stop(config_file: str | None, timeout: float) -> None:
 @click.command()
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def status(config_file: str | None, as_json: bool) -> int:
+@click.option(
+    "--forget",
+    "forgotten",
+    is_flag=False,
+    flag_value="",
+    metavar="[UPSTREAM[/MODEL]]",
+    help="Forget what was learnt from the refusals of all upstreams, of one, or of one of its models.",
+)
+def status(config_file: str | None, as_json: bool, forgotten: str | None) -> int:
     """Show the gateways that run on this machine: the one in the background, and yours in terminals.
 
-    Exit code 0 when one runs, 1 when none does.
+    With --forget they first forget what they learnt from refusals: the next requests go out whole again. Exit code 0 when one
+    runs, 1 when none does or one did not forget.
 
     \b
     Examples:
       athena status
       athena status --json | jq .port
+      athena status --forget
+      athena status --forget openrouter/moonshotai/kimi-k3
     """
     from athena.shells import daemon
 
@@ -118,6 +133,12 @@ def status(config_file: str | None, as_json: bool) -> int:
     with contextlib.suppress(daemon.NotRunning):
         found.append(("background", home.running()))
     found += [("terminal", state) for state in home.in_terminals()]
+    refused = False
+    for _, state in found if forgotten is not None else ():
+        failure = _forget(state, home, forgotten or "", quiet=as_json)
+        if failure:
+            refused = True
+            click.echo(f"athena: {state.url} did not forget: {failure}", err=True)
     seen = [(where, state, _ready_answer(state.url)) for where, state in found]
     if as_json:
         entries = [
@@ -129,7 +150,44 @@ def status(config_file: str | None, as_json: bool) -> int:
         click.echo("No gateway runs in the background, or in a terminal.")
     for where, state, said in () if as_json else seen:
         _show_state(where, state, said)
-    return 0 if seen else 1
+    return 0 if seen and not refused else 1
+
+
+def _forget(state: DaemonState, home: Home, which: str, *, quiet: bool) -> str:
+    """Have a gateway forget what it learnt, and say so; why it did not, otherwise."""
+    import urllib.error
+    import urllib.request
+
+    from athena.shells.recorder.token import inspector_token
+
+    upstream, _, model = which.partition("/")
+    headers = {"content-type": "application/json", "authorization": f"Bearer {inspector_token(home.directory)}"}
+    body = json.dumps({"upstream": upstream, "model": model}).encode()
+    try:
+        with _opener().open(urllib.request.Request(f"{state.url}/learnt/forget", body, headers), timeout=_FORGET_S) as answer:
+            said = json.loads(answer.read(_ANSWER_BYTES))
+        lessons, workers = said["forgotten"], said["workers"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return _printable(_message_of(error.read(_ANSWER_BYTES)) or f"it answered {error.code}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _printable(str(error)) or "it does not answer"
+    if not quiet:
+        click.echo(f"{state.url} forgot {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}")
+    if workers > 1:
+        click.echo(
+            f"athena: it has {workers} server processes that each learn for themselves, and one of them forgot; "
+            f"kill -HUP {state.pid} reloads all of them and makes them forget everything",
+            err=True,
+        )
+    return ""
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None) -> None:
@@ -146,8 +204,12 @@ def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None) -> 
     for lesson in (said or {}).get("learnt", []):
         model = f"{lesson['upstream']}/{lesson['model']}"
         text = f"{model} refuses {lesson['feature']} (tried again in {_span(lesson['expires_s'])})"
-        # Models are named by clients, whatever is in their names.
-        click.echo("  learnt     " + "".join(letter if letter.isprintable() else "?" for letter in text))
+        click.echo("  learnt     " + _printable(text))
+
+
+def _printable(text: str) -> str:
+    """Text as it may go to a terminal: models are named by clients, whatever is in their names."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _fields(state: DaemonState) -> dict[str, Any]:
@@ -198,18 +260,22 @@ def _home(config_file: str | None) -> Home:
         return daemon.Home(os.environ.get("ATHENA_STATE_DIR") or Config().state_dir)
 
 
-def _ready_answer(url: str) -> dict[str, Any] | None:
-    """What the gateway says about itself; None while it takes no requests."""
+def _opener() -> OpenerDirector:
+    """Asks gateways whose state files lie in our own directory, and no proxy in between."""
     import ssl
     import urllib.request
 
-    # Only whether it answers is asked, and nothing secret is sent: the certificate's name need not be this machine's.
+    # They run on this machine, where the certificate's name need not fit and nobody else can take their place.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+
+
+def _ready_answer(url: str) -> dict[str, Any] | None:
+    """What the gateway says about itself; None while it takes no requests."""
     try:
-        with opener.open(f"{url}/ready", timeout=2) as answer:
-            said = json.loads(answer.read(64 * 1024))
+        with _opener().open(f"{url}/ready", timeout=2) as answer:
+            said = json.loads(answer.read(_ANSWER_BYTES))
             return said if isinstance(said, dict) else {}
     except (OSError, ValueError):
         return None

@@ -7,6 +7,7 @@ reload; requests under way keep the one they began with.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import threading
@@ -55,10 +56,11 @@ from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.asgi_client import AsgiClient, Receive, Send
 from athena.shells.gateway.client import Client, ClientGone, Headers
 from athena.shells.gateway.driver import Driver
+from athena.shells.gateway.forgetting import Forgotten, wanted_lessons
 from athena.shells.gateway.health_checks import HealthChecks
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.inspect_api import PREFIX as INSPECT
-from athena.shells.gateway.inspect_api import InspectApi
+from athena.shells.gateway.inspect_api import InspectApi, is_foreign_page
 from athena.shells.gateway.inspect_page import is_page, serve_page
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
@@ -66,7 +68,7 @@ from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
 from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, Transformations, write_line
-from athena.shells.logs import log_refusal, secrets_of
+from athena.shells.logs import log_forgotten, log_refusal, secrets_of
 from athena.shells.recorder.recorder import Recorder, record_mode
 from athena.shells.recorder.token import inspector_token
 from athena.shells.upstream import ClientSettings, UpstreamClient
@@ -212,6 +214,7 @@ class Gateway:
                 token,
                 lambda key: bool(self.config.keys) and verify(key, self.config.keys) is not None,
                 lambda: {name: self.health.is_up(name) for name in self.config.upstreams},
+                lambda: self.learnt.lessons(),
             )
         return self._inspect
 
@@ -378,6 +381,9 @@ class Gateway:
         if door.action == "ready":
             self._ready(record, client)
             return
+        if door.action == "forget":
+            await self._forget_lessons(record, client)
+            return
         key = credential(client.headers, client.query)
         record.key = self._admit(key, door)
         if door.action == "metrics":
@@ -516,6 +522,44 @@ class Gateway:
             key = credential(client.headers, client.query)
             return key is not None and verify(key, self.config.keys) is not None
         return is_loopback(client.peer) and not any(name in client.headers for name in _PROXY_HEADERS)
+
+    async def _forget_lessons(self, record: Record, client: Client) -> None:
+        """Forget what was learnt from refusals. It changes how every client is served, so none of their keys is enough."""
+        self._check_operator(client)
+        memory = RequestMemory(self.memory)
+        try:
+            wanted, _, _ = await read_request(
+                client, self.config.limits, self.config.timeouts.client_body_s, memory, wanted_lessons
+            )
+        finally:
+            memory.close()
+        if wanted.upstream and wanted.upstream not in self.config.upstreams:
+            raise InvalidRequest("upstream: there is none of this name", path="upstream")
+        forgotten = self.learnt.forget(wanted.upstream, wanted.model)
+        for lesson in forgotten:
+            self.metrics.forgotten.labels(lesson.upstream).inc()
+        log_forgotten(wanted.upstream, wanted.model, len(forgotten))
+        self._reply(client, record, Forgotten(forgotten, self.config.workers))
+
+    def _check_operator(self, client: Client) -> None:
+        """Raises unless it is the person who runs this gateway: whoever has the inspector's token; without keys, programs of
+        this machine, too."""
+        if is_foreign_page(client.headers):
+            message = "no other site's page does this"
+            raise ClientError(message, kind="permission", code="origin_not_allowed", status=403)
+        shown = credential(client.headers, "")
+        if shown:
+            inspector = self.inspector
+            token = inspector.token if inspector else inspector_token(Path(self.config.state_dir).expanduser())
+            if hmac.compare_digest(shown.encode(), token.encode()):
+                return
+        if self.config.keys or not self._may_know_upstreams(client):
+            raise ClientError(
+                "only the operator does this, with the inspector's token: `athena status --forget` on the gateway's machine",
+                kind="permission",
+                code="operator_only",
+                status=403,
+            )
 
     def _reply(self, client: Client, record: Record, body: Any, status: int = 200, *more: tuple[bytes, bytes]) -> None:
         _reply(client, status, msgspec.json.encode(body), "application/json", [*self.answer_headers(record), *more])

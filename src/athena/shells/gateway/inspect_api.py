@@ -28,6 +28,7 @@ from athena.recording.redact import redacted
 from athena.recording.replay import Changes
 from athena.recording.show import replayed_view, view_of
 from athena.serving.endpoints import credential
+from athena.serving.learning import Lesson
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.recorder.recorder import Recorder
 
@@ -51,14 +52,20 @@ class InspectApi:
     """Answers requests below `/inspect/api`."""
 
     def __init__(
-        self, recorder: Recorder, token: str, is_key: Callable[[str], bool], up: Callable[[], dict[str, bool]]
+        self,
+        recorder: Recorder,
+        token: str,
+        is_key: Callable[[str], bool],
+        up: Callable[[], dict[str, bool]],
+        lessons: Callable[[], list[Lesson]],
     ) -> None:
-        """`is_key` knows the gateway's keys; `up` says which upstreams are up."""
+        """`is_key` knows the gateway's keys; `up` says which upstreams are up, `lessons` what was learnt from refusals."""
         self.recorder = recorder
         self.token = token
         """Opens the inspector; `athena serve` prints it."""
         self._is_key = is_key
         self._up = up
+        self._lessons = lessons
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -165,7 +172,9 @@ class InspectApi:
         now = time.time()
         since = _number(values, "since") or now - _HEALTH_S
         rows, _ = await self.recorder.rows(Filter(since=since), MOST_ROWS * 20)
-        _send(client, {"upstreams": health_of(rows, self._up(), now, since), "up": self._up(), "since": since})
+        up = self._up()
+        body = {"upstreams": health_of(rows, up, now, since), "up": up, "since": since, "lessons": self._lessons()}
+        _send(client, body)
 
     async def _live(self, client: Client) -> None:
         waiting: deque[bytes] = deque()
@@ -217,11 +226,16 @@ class InspectApi:
             client.on_gone = client.on_doubt = client.on_drained = None
 
 
-def check_origin(headers: Mapping[str, str]) -> None:
-    """Refuses pages of other sites. Raises _Refused."""
+def is_foreign_page(headers: Mapping[str, str]) -> bool:
+    """Did a page of another site send this? Browsers name it."""
     origin, host = headers.get("origin", ""), headers.get("host", "")
     foreign = bool(origin) and (origin == "null" or urlsplit(origin).netloc.lower() != host.lower())
-    if foreign or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    return foreign or headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+
+
+def check_origin(headers: Mapping[str, str]) -> None:
+    """Refuses pages of other sites. Raises _Refused."""
+    if is_foreign_page(headers):
         raise _Refused(403, "origin_not_allowed", "the inspector answers no other site's pages")
 
 

@@ -18,7 +18,7 @@ def serve_page(client: Client, inspector: InspectApi | None) -> None:
     """Answer a request for the page or one of its files. Raises where there is none, or nothing that it could show."""
     if inspector is None:
         raise ClientError(
-            "this gateway records nothing, so there is nothing to inspect; `record: memory` in its configuration changes that",
+            "this gateway records nothing, so there is nothing to inspect; `record: {mode: memory}` changes that",
             kind="not_found",
             code="unknown_path",
             status=404,

@@ -60,6 +60,9 @@ class Metrics:
             "Features that an upstream was found to refuse; requests go without them since",
             ("upstream", "feature"),
         )
+        self.forgotten = numbers.counter(
+            "athena_forgotten_lessons", "What was learnt and forgotten again because somebody asked for it", ("upstream",)
+        )
         self.corrected = numbers.counter(
             "athena_corrected_requests",
             "Requests that an upstream refused for a feature and answered without it",

@@ -68,11 +68,11 @@ export function useToken(value) {
   keep(value.trim());
 }
 
-async function ask(path, options = {}) {
+async function ask(path, options = {}, root = API) {
   const headers = { authorization: `Bearer ${token}`, ...options.headers };
   let answer;
   try {
-    answer = await fetch(API + path, { ...options, headers, cache: "no-store", credentials: "omit" });
+    answer = await fetch(root + path, { ...options, headers, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, "unreachable", "The gateway does not answer. Is it still running?");
@@ -106,6 +106,12 @@ export async function getSessions() {
 
 export async function getHealth() {
   return (await ask("/health")).json();
+}
+
+/** Have the gateway forget what it learnt from the refusals of an upstream's model. */
+export async function forgetLessons(upstream, model) {
+  const body = JSON.stringify({ upstream, model });
+  await ask("/learnt/forget", { method: "POST", body, headers: { "content-type": "application/json" } }, "");
 }
 
 export async function replayed(id, settings) {

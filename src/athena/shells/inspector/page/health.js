@@ -1,23 +1,50 @@
 // How upstreams and models are doing: figures and small plots over time.
 
-import { getHealth } from "./data.js";
-import { fill, h, svg } from "./dom.js";
+import { forgetLessons, getHealth } from "./data.js";
+import { brief, fill, h, svg } from "./dom.js";
 import { clockTime, count, dateTime, millis, percent } from "./words.js";
 
 export class HealthPage {
   constructor() {
     this.cards = h("div.health-cards");
     this.since = h("p.sub");
-    this.element = h("article.health", h("header.head", h("h1", "Health of upstreams and models"), this.since), this.cards);
+    this.lessons = h("div.lessons");
+    this.element = h("article.health", h("header.head", h("h1", "Health of upstreams and models"), this.since), this.cards, this.lessons);
   }
 
   async start() {
-    const { upstreams, since } = await getHealth();
+    const { upstreams, since, lessons } = await getHealth();
+    this.showLessons(lessons);
     fill(this.since, `Counted since ${dateTime(since)}.`);
     fill(this.cards, upstreams.length ? upstreams.map((health) => this.card(health)) : h("div.empty", h("h2", "Nothing was asked yet"), h("p", "Upstreams appear here with their first request.")));
   }
 
   close() {}
+
+  showLessons(lessons) {
+    if (!lessons.length) {
+      fill(this.lessons);
+      return;
+    }
+    const problem = h("p.sub", { role: "status" });
+    const line = (lesson) => {
+      const forget = async () => {
+        try {
+          await forgetLessons(lesson.upstream, lesson.model);
+          await this.start();
+        } catch (error) {
+          fill(problem, error.message);
+        }
+      };
+      return h("tr",
+        h("td", brief(lesson.upstream)), h("td", brief(lesson.model)), h("td", brief(lesson.feature)), h("td", `in ${count(Math.ceil(lesson.expires_s / 60), "minute")}`),
+        h("td", h("button.button", { type: "button", onclick: forget, title: "Forget everything that was learnt about this model" }, "Forget")));
+    };
+    fill(this.lessons, h("section.card",
+      h("header", h("div", h("h2", "Learnt from refusals"), h("p.sub", "Requests go without these parts, because the upstream refused them."))),
+      h("table", h("thead", h("tr", ["upstream", "model", "refuses", "tried again", ""].map((name) => h("th", { scope: "col" }, name)))), h("tbody", lessons.map(line))),
+      problem));
+  }
 
   card(health) {
     const good = health.calls ? health.good_calls / health.calls : 1;
