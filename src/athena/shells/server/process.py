@@ -23,8 +23,8 @@ from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restar
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.recorder import check_recordings
 from athena.shells.inspector import PATH as INSPECTOR
+from athena.shells.recorder.frames import check_sse_dir
 from athena.shells.server.accept import Acceptor
 from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
@@ -206,7 +206,7 @@ class ServerProcess:
                 raise ConfigError("no upstream is left")
             check_bind(bound.host, config.keys)
             effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
-            await asyncio.to_thread(check_recordings, config.log.sse_dir)
+            await asyncio.to_thread(check_sse_dir, config.log.sse_dir)
             await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
             await asyncio.to_thread(warm_up, effective)
             if self._tls is not None and config.tls.cert:

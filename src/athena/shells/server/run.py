@@ -14,7 +14,7 @@ from athena.shells import logs, machine
 from athena.shells.config import ConfigWatcher, check_bind, is_loopback
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
-from athena.shells.gateway.recorder import check_recordings
+from athena.shells.recorder.frames import check_sse_dir
 from athena.shells.server.listen import Slot, listen
 from athena.shells.server.memory import keep_freed_memory
 from athena.shells.server.plan import Plan, Started
@@ -43,7 +43,7 @@ def serve(plan: Plan) -> int:
             "keys and conversations travel in clear: %s speaks plain HTTP to other machines (set tls.cert)", config.host
         )
     try:
-        check_recordings(config.log.sse_dir)
+        check_sse_dir(config.log.sse_dir)
         # Once for all processes: state that one of them seals another must be able to open.
         key = kept_envelope_key(config)
         if several:
