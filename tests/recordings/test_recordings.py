@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from athena.recording.tap import RecordingTap, Room
 from athena.serving.holding import RequestMemory
 from athena.serving.record import Record
 from athena.serving.serving import Send, Serving, State
+from athena.serving.tap import Tap
+from athena.shells.config import RecordSettings
+from athena.shells.recorder.recorder import Recorder
 from support.cases import case_bytes, dialect_cases
 from support.examples import examples
 from support.serving_values import House, next_send
@@ -520,3 +524,117 @@ def test_a_body_comes_back_from_its_delta(parts: list[str], dice: random.Random)
     told = delta(base, body)
     if told is not None:
         assert restored(base, told) == body
+
+
+# -- taps that fail ----------------------------------------------------------------------------------------------------------
+
+
+TAP_METHODS = [name for name, value in vars(Tap).items() if callable(value) and not name.startswith("_")]
+
+
+class Failing:
+    """A watcher whose taps raise in these methods."""
+
+    def __init__(self, *methods: str) -> None:
+        self.called: list[str] = []
+
+        def method(name: str) -> Callable[..., Any]:
+            def called(tap: Tap, *arguments: Any) -> Any:
+                self.called.append(name)
+                if name in methods:
+                    raise RuntimeError(f"a fault in {name}")
+                return arguments[0] if name == "options" else None
+
+            return called
+
+        self._tap = type("Raising", (Tap,), {"sees_bytes": True, **{name: method(name) for name in TAP_METHODS}})
+
+    def wants_bodies(self) -> bool:
+        return True
+
+    def watch(self, record: Record, request: Any, key: str | None) -> Tap:
+        tap: Tap = self._tap()
+        return tap
+
+
+def failing_world(*watchers: Any) -> tuple[Recorded, list[str]]:
+    """A house that is watched by these first, and by the recorder after them; and what it says of their faults."""
+    world, faults = Recorded(), list[str]()
+    world.house.shared.watchers = (*watchers, world.keeper)
+    world.house.shared.tap_failed = lambda request_id, error: faults.append(f"{request_id}: {error}")
+    return world, faults
+
+
+def served_to_the_end(world: Recorded) -> list[lines.Recording]:
+    """Requests that see every method of a tap called."""
+    (_, stream, whole), *_ = answers("openai_chat")
+    recordings = [
+        world.serve("anthropic_messages", "openai_chat/m", (503, [b"{}"]), (200, cut(stream, 1))),
+        world.serve("gemini", "openai_chat/m", (200, [whole]), stream=False),
+    ]
+    serving = world.begin("anthropic_messages", "openai_chat/m")
+    next_send(serving)
+    serving.sending(1000.5)
+    serving.head(200, {"content-type": "text/event-stream"}, 1000.75)
+    serving.data(stream[: len(stream) // 2], 1001.0)
+    serving.keep_alive(1009.0)
+    serving.stop("shutdown", 1010.0)
+    serving.close(1010.5)
+    return [*recordings, world.keeper.taps[-1].made(())]
+
+
+def test_a_tap_that_raises_touches_no_answer_and_no_other_tap() -> None:
+    usual = served_to_the_end(Recorded())
+    seen = Failing()
+    world, faults = failing_world(seen)
+    assert served_to_the_end(world) == usual
+    assert set(seen.called) == {*TAP_METHODS} - {"dropped"}, "every method was called"
+    assert not faults
+    for name in set(TAP_METHODS) - {"dropped"}:
+        failing = Failing(name, "dropped")
+        world, faults = failing_world(failing)
+        assert served_to_the_end(world) == usual, name
+        hit = [fault.partition(":")[0] for fault in faults if fault.endswith(f"a fault in {name}")]
+        assert hit, name
+        assert len(hit) == len(set(hit)), "once for each request"
+        assert failing.called.count("dropped") == len(hit), name
+        assert len(faults) == 2 * len(hit), "what is raised while it is dropped is told, too"
+
+
+def test_a_watcher_that_raises_touches_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = served_to_the_end(Recorded())
+    failing = Failing()
+    monkeypatch.setattr(failing, "watch", lambda record, request, key: {}[record.request_id])
+    world, faults = failing_world(failing)
+    assert served_to_the_end(world) == usual
+    assert len(faults) == 3
+
+
+@pytest.mark.parametrize("name", ["asked", "upstream_bytes", "client_head", "over"])
+def test_a_recording_that_fails_gives_its_room_back(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def fault(tap: RecordingTap, *arguments: Any) -> None:
+        raise MemoryError(name)
+
+    ends: list[str] = []
+    recorder = Recorder(RecordSettings(), "memory", Path("unused"), tuple, ends.append)
+    faults: list[Exception] = []
+    usual = b"".join(recording.client_bytes for recording in served_to_the_end(Recorded()))
+
+    async def serve() -> bytes:
+        told = b""
+        world = Recorded()
+        world.house.shared.watchers = (recorder, world.keeper)
+        world.house.shared.tap_failed = lambda request_id, error: faults.append(error)
+        with monkeypatch.context() as broken:
+            # The keeper's taps are whole: only those of the recorder fail.
+            broken.setattr("athena.shells.recorder.recorder.RecordingTap", type("Faulty", (RecordingTap,), {name: fault}))
+            for recording in served_to_the_end(world):
+                told += recording.client_bytes
+        return told
+
+    assert asyncio.run(serve()) == usual
+    assert [type(error) for error in faults] == [MemoryError] * 3
+    assert ends == ["dropped"] * 3
+    assert not recorder._live
+    assert recorder._room.taken == 0
+    recorder.close()

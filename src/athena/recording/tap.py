@@ -84,6 +84,7 @@ class RecordingTap(Tap):
         self._happened: list[tuple[int, float, Any]] = []
         self._look_at = _EVERY
         self._looked = 0
+        self._is_handed_over = False
 
     # -- on the event loop ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,14 @@ class RecordingTap(Tap):
     def over(self, record: Record) -> None:
         """Hand it over."""
         self._look()
+        self._is_handed_over = True
         self._on_over(self)
+
+    def dropped(self) -> None:
+        """Half a recording is none; a whole one is another's by now."""
+        if not self._is_handed_over:
+            self._give_up()
+            self._on_over(self)
 
     def release(self) -> None:
         """It is written, and others may have its room. For the one who writes."""

@@ -174,6 +174,7 @@ class Gateway:
                 *((self._traces,) if self._traces is not None else ()),
             ),
             wall_clock=time.time,
+            tap_failed=_tap_failed,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
@@ -591,6 +592,10 @@ class Gateway:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _tap_failed(request_id: str, error: Exception) -> None:
+    LOG.error("request %s is no longer watched by one of its taps, which failed", request_id, exc_info=error)
 
 
 def _forget(body: bytes) -> None:
