@@ -30,6 +30,7 @@ SMALL = (
     "transport",
     "memory",
     "inspector",
+    "recording",
 )
 """Print and end; all of them run when nothing is named."""
 

@@ -63,15 +63,15 @@ SHELLS: dict[str, set[str]] = {
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
     "shells.inspector": {"dialects", "formats", "recording", "shells.config"},
-    "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files"},
+    "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.gateway": {
         "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording",
         "serving", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine",
-        "shells.own_files", "shells.recorder", "shells.stream_mask", "shells.upstream",
+        "shells.recorder", "shells.stream_mask", "shells.upstream",
     },
     "shells.server": {
         "dialects", "errors", "formats", "serving", "shells.config", "shells.demo", "shells.demo_server",
-        "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine",
+        "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine", "shells.recorder",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
     "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
+import resource
+import signal
 import sqlite3
 import threading
 import time
@@ -35,8 +39,10 @@ from athena.shells.recorder.ring import Ring
 from athena.shells.recorder.token import inspector_token
 from athena.shells.recorder.writer import Writer
 from athena.testing import replayed_upstream
+from support.athena_process import serving
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
+from support.plain_upstream import PlainUpstream, Reply
 from support.serving_values import House, next_send
 
 SAMPLE = Path(__file__).parents[1] / "cases" / "recordings" / "leaked_call.athena"
@@ -445,3 +451,71 @@ def test_off_where_others_could_read_it(tmp_path: Path) -> None:
     assert mode(("127.0.0.1",), keys=keys) == "off"
     assert mode(("127.0.0.1",), keys=keys, record=True) == "disk"
     assert mode(("127.0.0.1",), record=False) == "off"
+
+
+ANSWER = Reply(
+    {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi!"}, "finish_reason": "stop"}],
+    }
+)
+REQUESTS = 20
+
+
+def ask_often(url: str) -> None:
+    """Requests whose bodies no one can make small; each must be answered whole."""
+    dice = random.Random(15)
+    for number in range(REQUESTS):
+        body = {"model": "m", "messages": [{"role": "user", "content": f"{number} {dice.randbytes(6000).hex()}"}]}
+        request = urllib.request.Request(
+            f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            assert answer.status == 200
+            assert json.load(answer)["choices"][0]["message"]["content"] == "Hi!"
+
+
+def counted(url: str) -> dict[str, int]:
+    """How many were kept and dropped, once every request was one or the other."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:
+            found = re.findall(r'^athena_recordings_total\{result="(\w+)"\} (\d+)', answer.read().decode(), re.MULTILINE)
+        numbers = {"kept": 0, "dropped": 0, **{result: int(number) for result, number in found}}
+        if sum(numbers.values()) >= REQUESTS:
+            return numbers
+        assert time.monotonic() < until, numbers
+        time.sleep(0.05)
+
+
+def test_a_full_disk_or_a_locked_database_touches_no_answer(tmp_path: Path) -> None:
+    """A gateway of its own whose files may not grow, as on a full disk, and then one whose database another process holds."""
+    with PlainUpstream({"/v1/chat/completions": ANSWER}) as upstream:
+        config = {"base_url": f"{upstream.url}/v1", "record": True, "metrics": {"needs_key": False}}
+        full, locked = tmp_path / "full", tmp_path / "locked"
+        for home in (full, locked):
+            home.mkdir()
+            Archive(home / "state" / DATABASE).close()
+        small = os.path.getsize(full / "state" / DATABASE) + 32 * 1024
+        with serving(full, config={**config, "state_dir": str(full / "state")}) as server:
+            # Python lets the signal be, so that a write fails as it does on a full disk.
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (small, small))
+            ask_often(server.url)
+            numbers = counted(server.url)
+            assert numbers["dropped"] > 0
+            assert sum(numbers.values()) == REQUESTS
+            assert "recordings cannot be written" in server.log()
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+        with Archive(full / "state" / DATABASE) as archive:
+            assert archive.count() == numbers["kept"], "what was kept can be read"
+
+        with closing(sqlite3.connect(locked / "state" / DATABASE, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with serving(locked, config={**config, "state_dir": str(locked / "state")}) as server:
+                ask_often(server.url)
+                assert counted(server.url) == {"kept": 0, "dropped": REQUESTS}
+                assert "recordings cannot be written" in server.log()

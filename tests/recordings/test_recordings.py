@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,16 @@ from athena.recording.tap import RecordingTap, Room
 from athena.serving.holding import RequestMemory
 from athena.serving.record import Record
 from athena.serving.serving import Send, Serving, State
+from athena.serving.tap import Tap
+from athena.shells.config import RecordSettings
+from athena.shells.recorder.recorder import Recorder
 from support.cases import case_bytes, dialect_cases
 from support.examples import examples
 from support.serving_values import House, next_send
 
 SAMPLE = Path(__file__).parents[1] / "cases" / "recordings" / "leaked_call.athena"
 KEY = b"k" * 32
+QUERY = "alt=sse&key=sk-client-445566"
 DIALECTS = ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
 CONFIG: dict[str, Any] = {
     "upstreams": {
@@ -99,7 +104,9 @@ class Recorded:
         (recording,) = file.decode(file.encode(self.keeper.taps[-1].made(())))
         return recording
 
-    def begin(self, client: str, model: str, *, stream: bool = True, text: str = "Weather?", **headers: str) -> Serving:
+    def begin(
+        self, client: str, model: str, *, stream: bool = True, text: str = "Weather?", query: str = QUERY, **headers: str
+    ) -> Serving:
         dialect = get_dialect(client)
         body = question(client, model, text, stream=stream)
         raw = json.dumps(body, ensure_ascii=False).encode()
@@ -120,7 +127,7 @@ class Recorded:
             now=self.house.now,
             body=raw,
             path=path,
-            query="alt=sse&key=sk-client-445566",
+            query=query,
         )
 
 
@@ -326,57 +333,98 @@ def test_a_secret_is_masked_wherever_it_is_cut(parts: list[bytes], secret: bytes
 
 
 def plants(dice: random.Random) -> dict[str, str]:
-    """Secrets of every kind, no two alike."""
-    digits = "".join(dice.choice("0123456789abcdef") for _ in range(24))
+    """Secrets of every kind, no two alike, by where they are planted."""
+
+    def code(length: int, letters: str = "0123456789abcdef") -> str:
+        return "".join(dice.choice(letters) for _ in range(length))
+
+    def private_key(kind: str) -> str:
+        return f"-----BEGIN {kind}PRIVATE KEY-----\nMIIEv{code(40)}Qz\n-----END {kind}PRIVATE KEY-----"
+
     return {
-        "key": f"sk-ant-{digits}",
-        "mail": f"kasimir.{digits[:6]}@{digits[6:12]}.example.org",
-        "pem": f"-----BEGIN PRIVATE KEY-----\nMIIEv{digits}Qz\n-----END PRIVATE KEY-----",
-        "card": "".join(dice.choice("123456789") for _ in range(16)),
-        "url": f"https://bob:{digits}@host.example/x?token={digits[::-1]}",
-        "name": f"Ilse Grünwald-{digits[:5]}",
+        "header key": f"sk-ant-{code(24)}",
+        "header mail": f"otto.{code(6)}@{code(6)}.example.org",
+        "header session": f"Ilse Grünwald-{code(8)}",
+        "cookie": f"sid={code(32)}",
+        "url query": f"AIza{code(35)}",
+        "prompt key": f"sk-proj-{code(32)}",
+        "prompt mail": f"kasimir.{code(6)}@{code(6)}.example.org",
+        "prompt url": f"https://bob:{code(16)}@host.example/x?token={code(24)}",
+        "prompt private key": private_key("RSA "),
+        "prompt card": code(16, "123456789"),
+        "prompt bearer": f"Bearer {code(20)}.{code(20)}.{code(20)}",
+        "answer mail": f"berta+{code(6)}@{code(6)}.example.com",
+        "answer key": f"ghp_{code(36)}",
+        "thought private key": private_key("EC "),
+        "argument url": f"postgres://amy:{code(12)}@db.example:5432/x",
+        "argument key": f"AKIA{code(16, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567')}",
     }
 
 
+def joined_plants(secret: dict[str, str], place: str) -> str:
+    return "\n".join(value for name, value in secret.items() if name.startswith(place))
+
+
 def test_500_secrets_are_gone_and_events_stay() -> None:
-    """Planted in prompts, systems, tools' descriptions, headers, answers' texts, reasoning and arguments of all dialects."""
+    """Planted in URLs, headers, cookies, prompts, systems, tools' descriptions, answers' texts, reasoning and arguments, for
+    clients and upstreams of all dialects."""
     world, dice = Recorded(), random.Random(15)
-    planted = 0
+    planted: set[str] = set()
     for number, (upstream, client) in enumerate(itertools.product(DIALECTS, DIALECTS)):
         for round_ in range(2):
             secret = plants(dice)
-            said, thought, called = secret["mail"] + " " + secret["name"], secret["pem"], secret["url"] + secret["card"]
-            body = stream_of(upstream, said, thought, json.dumps({"city": called, "days": 3}, ensure_ascii=False))
+            arguments = json.dumps({"city": joined_plants(secret, "argument"), "days": 3}, ensure_ascii=False)
+            body = stream_of(upstream, joined_plants(secret, "answer"), joined_plants(secret, "thought"), arguments)
             headers: dict[str, Any] = {
-                "x-custom-token": secret["key"],
-                "x-note": secret["mail"],
-                "x-session-id": secret["name"],
+                "x-custom-token": secret["header key"],
+                "x-note": secret["header mail"],
+                "x-session-id": secret["header session"],
+                "cookie": secret["cookie"],
             }
             recording = world.serve(
                 client,
                 f"{upstream}/m",
                 (200, cut(body, number * 2 + round_)),
-                text="\n".join(secret.values()),
-                cookie=secret["key"],
+                text=joined_plants(secret, "prompt"),
+                query=f"alt=sse&key={secret['url query']}",
                 **headers,
             )
             kept = file.encode(recording).decode()
-            assert secret["mail"] in kept, "the secrets were there"
+            missing = {
+                name
+                for name, value in secret.items()
+                if not any(each in kept for each in spellings(value)) and not joined_bytes(recording, value)
+            }
+            assert missing == {"header key", "cookie", "url query"}, "credentials by their place, which enter no recording"
             assert difference(recording, replay(recording)).differences == []
             clean = redacted(recording, KEY)
             text = file.encode(clean).decode()
-            for kind, value in secret.items():
-                for part in [value, json.dumps(value)[1:-1], *value.replace("\n", " ").split()]:
-                    if len(part) >= 6 and part not in ("PRIVATE", "KEY-----", "-----BEGIN", "-----END"):
-                        assert part not in text, (kind, part)
-                        planted += 1
+            for name, value in secret.items():
+                assert not any(each in text for each in spellings(value)), (name, value)
+                assert not joined_bytes(clean, value), (name, value)
+                for part in value.split():
+                    if len(part) >= 6 and part not in ("PRIVATE", "KEY-----", "-----BEGIN", "-----END", "Bearer"):
+                        assert part not in text, (name, part)
+            planted.update(secret.values())
             assert clean.header.redacted
             assert still_reproduces(clean), clean.header.notes
             assert shape(replay(clean).events, ["get_weather"]) == shape(replay(recording).events, ["get_weather"])
             assert difference(clean, replay(clean)).differences == []
             sizes = [len(line.body.data) for line in recording.happened if isinstance(line, lines.Read)]
             assert [len(line.body.data) for line in clean.happened if isinstance(line, lines.Read)] == sizes
-    assert planted >= 500
+    assert len(planted) >= 500
+
+
+def spellings(value: str) -> tuple[str, ...]:
+    """A secret as it may stand in a file: plain, in a JSON string, and in a JSON string inside of one."""
+    once = json.dumps(value, ensure_ascii=False)[1:-1]
+    return value, once, json.dumps(once, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]
+
+
+def joined_bytes(recording: lines.Recording, value: str) -> bool:
+    """Does it stand in what came or left, however that was cut? Arguments are strings inside of strings."""
+    whole = (recording.request.body.data + recording.upstream_bytes + recording.client_bytes).decode("utf-8", "replace")
+    return any(each in whole for each in spellings(value))
 
 
 def stream_of(dialect: str, said: str, thought: str, arguments: str) -> bytes:
@@ -476,3 +524,117 @@ def test_a_body_comes_back_from_its_delta(parts: list[str], dice: random.Random)
     told = delta(base, body)
     if told is not None:
         assert restored(base, told) == body
+
+
+# -- taps that fail ----------------------------------------------------------------------------------------------------------
+
+
+TAP_METHODS = [name for name, value in vars(Tap).items() if callable(value) and not name.startswith("_")]
+
+
+class Failing:
+    """A watcher whose taps raise in these methods."""
+
+    def __init__(self, *methods: str) -> None:
+        self.called: list[str] = []
+
+        def method(name: str) -> Callable[..., Any]:
+            def called(tap: Tap, *arguments: Any) -> Any:
+                self.called.append(name)
+                if name in methods:
+                    raise RuntimeError(f"a fault in {name}")
+                return arguments[0] if name == "options" else None
+
+            return called
+
+        self._tap = type("Raising", (Tap,), {"sees_bytes": True, **{name: method(name) for name in TAP_METHODS}})
+
+    def wants_bodies(self) -> bool:
+        return True
+
+    def watch(self, record: Record, request: Any, key: str | None) -> Tap:
+        tap: Tap = self._tap()
+        return tap
+
+
+def failing_world(*watchers: Any) -> tuple[Recorded, list[str]]:
+    """A house that is watched by these first, and by the recorder after them; and what it says of their faults."""
+    world, faults = Recorded(), list[str]()
+    world.house.shared.watchers = (*watchers, world.keeper)
+    world.house.shared.tap_failed = lambda request_id, error: faults.append(f"{request_id}: {error}")
+    return world, faults
+
+
+def served_to_the_end(world: Recorded) -> list[lines.Recording]:
+    """Requests that see every method of a tap called."""
+    (_, stream, whole), *_ = answers("openai_chat")
+    recordings = [
+        world.serve("anthropic_messages", "openai_chat/m", (503, [b"{}"]), (200, cut(stream, 1))),
+        world.serve("gemini", "openai_chat/m", (200, [whole]), stream=False),
+    ]
+    serving = world.begin("anthropic_messages", "openai_chat/m")
+    next_send(serving)
+    serving.sending(1000.5)
+    serving.head(200, {"content-type": "text/event-stream"}, 1000.75)
+    serving.data(stream[: len(stream) // 2], 1001.0)
+    serving.keep_alive(1009.0)
+    serving.stop("shutdown", 1010.0)
+    serving.close(1010.5)
+    return [*recordings, world.keeper.taps[-1].made(())]
+
+
+def test_a_tap_that_raises_touches_no_answer_and_no_other_tap() -> None:
+    usual = served_to_the_end(Recorded())
+    seen = Failing()
+    world, faults = failing_world(seen)
+    assert served_to_the_end(world) == usual
+    assert set(seen.called) == {*TAP_METHODS} - {"dropped"}, "every method was called"
+    assert not faults
+    for name in set(TAP_METHODS) - {"dropped"}:
+        failing = Failing(name, "dropped")
+        world, faults = failing_world(failing)
+        assert served_to_the_end(world) == usual, name
+        hit = [fault.partition(":")[0] for fault in faults if fault.endswith(f"a fault in {name}")]
+        assert hit, name
+        assert len(hit) == len(set(hit)), "once for each request"
+        assert failing.called.count("dropped") == len(hit), name
+        assert len(faults) == 2 * len(hit), "what is raised while it is dropped is told, too"
+
+
+def test_a_watcher_that_raises_touches_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = served_to_the_end(Recorded())
+    failing = Failing()
+    monkeypatch.setattr(failing, "watch", lambda record, request, key: {}[record.request_id])
+    world, faults = failing_world(failing)
+    assert served_to_the_end(world) == usual
+    assert len(faults) == 3
+
+
+@pytest.mark.parametrize("name", ["asked", "upstream_bytes", "client_head", "over"])
+def test_a_recording_that_fails_gives_its_room_back(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def fault(tap: RecordingTap, *arguments: Any) -> None:
+        raise MemoryError(name)
+
+    ends: list[str] = []
+    recorder = Recorder(RecordSettings(), "memory", Path("unused"), tuple, ends.append)
+    faults: list[Exception] = []
+    usual = b"".join(recording.client_bytes for recording in served_to_the_end(Recorded()))
+
+    async def serve() -> bytes:
+        told = b""
+        world = Recorded()
+        world.house.shared.watchers = (recorder, world.keeper)
+        world.house.shared.tap_failed = lambda request_id, error: faults.append(error)
+        with monkeypatch.context() as broken:
+            # The keeper's taps are whole: only those of the recorder fail.
+            broken.setattr("athena.shells.recorder.recorder.RecordingTap", type("Faulty", (RecordingTap,), {name: fault}))
+            for recording in served_to_the_end(world):
+                told += recording.client_bytes
+        return told
+
+    assert asyncio.run(serve()) == usual
+    assert [type(error) for error in faults] == [MemoryError] * 3
+    assert ends == ["dropped"] * 3
+    assert not recorder._live
+    assert recorder._room.taken == 0
+    recorder.close()

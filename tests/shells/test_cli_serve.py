@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shlex
 import signal
+import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ import athena
 from athena.asgi import create_app
 from athena.errors import ConfigError
 from athena.shells.config import Config
+from athena.shells.server.process import inspector_page
 from support.athena_process import COMMAND, Serving, environment, serving
+from support.gateway_process import load_config
 from support.patience import PATIENCE
 
 
@@ -73,6 +78,62 @@ def test_keys_are_not_in_the_process_listing(tmp_path: Path, form: tuple[str, ..
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         assert key not in server.log() + server.banner
+
+
+def test_on_a_terminal_a_request_is_linked_to_its_page(tmp_path: Path) -> None:
+    """The link is the page's own address of the exchange, and holds no token: a terminal's lines are copied into reports."""
+    terminal, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--demo"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=tmp_path,
+        env=environment(tmp_path, TERM="xterm-256color"),
+    )  # fmt: skip
+    os.close(theirs)
+    shown = ""
+
+    def read_until(pattern: str) -> re.Match[str]:
+        nonlocal shown
+        until = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, shown)):
+            assert time.monotonic() < until, shown
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 65536).decode("utf-8", "replace")
+        return found
+
+    try:
+        url = read_until(r"listens on (http://\S+:\d+)").group(1)
+        token = read_until(r"inspector: \S+\?token=([\w-]+)\s").group(1)
+        body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
+        post(f"{url}/v1/chat/completions", json.dumps(body))
+        link, name = read_until(r"\x1b\]8;;(\S+?)\x1b\\(req_\w+)\x1b\]8;;\x1b\\").groups()
+        assert link == f"{url}/inspect#/x/{name}"
+        request = urllib.request.Request(f"{url}/inspect/api/exchanges/{name}", headers={"authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            assert json.load(answer)["row"]["id"] == name
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(link, timeout=PATIENCE)
+        with refused.value as page:  # a tab that was opened with the token gives it to this one
+            assert page.headers["content-type"].startswith("text/html")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("settings", "alone", "has_page"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"record": True}, False, True),
+        ({"record": False}, True, False),
+        ({"record": {"inspector": False}}, True, False),
+    ],
+)
+def test_links_lead_only_where_a_page_is(tmp_path: Path, settings: dict[str, Any], alone: bool, has_page: bool) -> None:
+    config = load_config({"base_url": "http://127.0.0.1:9/v1", **settings}, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        page = inspector_page(config, config, [listener], alone=alone)
+        assert page == (f"http://127.0.0.1:{listener.getsockname()[1]}/inspect" if has_page else "")
 
 
 def test_demo_can_be_forced(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_failure_on_a_terminal_says_where_and_why() -> None:
 def test_ids_are_linked_to_the_inspector_where_there_is_one() -> None:
     form = TerminalLines(Redactor(), colours=True, inspector="http://127.0.0.1:12377/inspect", columns=lambda: 100)
     line = form.format(record("request", name="athena.request", fields=as_fields(Record("req_1", model="m"))))
-    assert "\x1b]8;;http://127.0.0.1:12377/inspect#/exchange/req_1\x1b\\req_1\x1b]8;;\x1b\\" in line
+    assert "\x1b]8;;http://127.0.0.1:12377/inspect#/x/req_1\x1b\\req_1\x1b]8;;\x1b\\" in line
 
 
 def test_ids_in_fields_are_not_taken_for_keys() -> None:

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from athena.errors import AthenaError
+from athena.recording.tap import RecordingTap, Room
+from athena.serving.record import Record
 from athena.shells import own_files
 from athena.shells.config import Config, Log
 from athena.shells.daemon import DaemonState, Home
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.gateway.recorder import StreamRecorder, check_recordings
 from athena.shells.logs import FileSink, configure, shut_down
 from athena.shells.own_files import UnsafePlace, check_directory, create_own, open_own, others_may_write, read_own, replace_own
+from athena.shells.recorder.frames import Frames, FrameWriter, check_sse_dir
 from athena.transport import Transport
 from support.athena_process import athena, serving
 
@@ -359,17 +361,20 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 def test_recordings_go_only_where_nobody_else_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "frames"
-    check_recordings("")
-    check_recordings(str(place))
+    check_sse_dir("")
+    check_sse_dir(str(place))
     assert mode(place) == 0o700
     place.chmod(0o777)
     with pytest.raises(AthenaError, match=r"log\.sse_dir cannot be used: others can write") as caught:
-        check_recordings(str(place))
+        check_sse_dir(str(place))
     assert caught.value.code == "sse_dir"
-    recorder = StreamRecorder(str(place), "r")
-    recorder.write(b"data: x\n\n")
-    recorder.close()
-    assert "cannot be recorded" in caplog.text
+    tap = RecordingTap(Record(request_id="r"), None, Room(1 << 20), lambda tap: None, version="test")
+    tap.upstream_head(200, {}, 0.0)
+    tap.upstream_bytes(b"data: x\n\n", 0.0)
+    writer = FrameWriter(1 << 20)
+    writer.put(Frames(str(place), tap, ()))
+    writer.close()
+    assert "request r is not in log.sse_dir: others can write" in caplog.text
     assert not list(place.iterdir())
     (tmp_path / "file").touch()
     result = athena(tmp_path, "serve", "--port", "0", "--demo", ATHENA_LOG__SSE_DIR=str(tmp_path / "file"))

@@ -7,16 +7,20 @@ import re
 import stat
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from athena.recording.tap import RecordingTap, Room
+from athena.serving.record import Record
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
-from athena.shells.gateway.recorder import StreamRecorder
+from athena.shells.gateway.taps import BodyLines
 from athena.shells.logs import log_body
+from athena.shells.recorder.frames import Frames, FrameWriter
 from athena.shells.stream_mask import StreamMask
 from support.echoing_upstream import EchoingUpstream
 from support.gateway_process import running_gateway
@@ -92,12 +96,20 @@ def test_cuts_change_nothing(secrets: list[str], pieces: list[bytes]) -> None:
 # -- where it is used ------------------------------------------------------------------------------------------------------
 
 
+def streamed(request_id: str, *pieces: bytes) -> RecordingTap:
+    """A request whose upstream answered with these pieces."""
+    tap = RecordingTap(Record(request_id=request_id), None, Room(1 << 20), lambda tap: None, version="test")
+    tap.upstream_head(200, {}, 0.0)
+    for piece in pieces:
+        tap.upstream_bytes(piece, 0.0)
+    return tap
+
+
 def test_a_recording_at_every_split(tmp_path: Path) -> None:
+    writer = FrameWriter(1 << 20)
     for at in range(len(FRAME) + 1):
-        recorder = StreamRecorder(str(tmp_path / "frames"), f"r{at}", (KEY,))
-        recorder.write(FRAME[:at])
-        recorder.write(FRAME[at:])
-        recorder.close()
+        writer.put(Frames(str(tmp_path / "frames"), streamed(f"r{at}", FRAME[:at], FRAME[at:]), (KEY,)))
+    writer.close()
     files = list((tmp_path / "frames").iterdir())
     assert len(files) == len(FRAME) + 1
     assert {file.read_bytes() for file in files} == {b'data: {"error": "no such key: *** sk-canar"}\n\n'}
@@ -112,10 +124,11 @@ def test_debug_lines_at_every_split(tmp_path: Path) -> None:
     logs.configure(config, threaded=False)
     try:
         for at in range(len(FRAME) + 1):
-            recorder = StreamRecorder("", "r", (KEY,))
-            recorder.write(FRAME[:at])
-            recorder.write(FRAME[at:])
-            recorder.close()
+            tap = BodyLines("r", (KEY,))
+            tap.upstream_head(200, {}, 0.0)
+            tap.upstream_bytes(FRAME[:at], 0.0)
+            tap.upstream_bytes(FRAME[at:], 0.0)
+            tap.answered()
     finally:
         logs.shut_down()
     bodies = "".join(json.loads(line)["body"] for line in file.read_text().splitlines())
@@ -134,8 +147,17 @@ def test_a_body_that_is_cut_inside_a_key(tmp_path: Path) -> None:
     assert not re.search("open s", file.read_text())
 
 
-@pytest.mark.parametrize("forwarded", [False, True])
-def test_an_upstream_that_repeats_its_key(tmp_path: Path, forwarded: bool) -> None:
+def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = FrameWriter(len(FRAME))
+    writer.put(Frames(str(tmp_path), streamed("large", FRAME, FRAME), ()))
+    writer.put(Frames(str(tmp_path), streamed("small", FRAME), ()))
+    writer.close()
+    assert [file.name.rpartition("_")[2] for file in tmp_path.iterdir()] == ["small.log"]
+    assert "request large is not in log.sse_dir: too many wait" in caplog.text
+
+
+@pytest.mark.parametrize(("forwarded", "record"), [(False, {}), (True, {"record": False}), (True, {"record": True})])
+def test_an_upstream_that_repeats_its_key(tmp_path: Path, forwarded: bool, record: dict[str, Any]) -> None:
     """Through a whole gateway, a byte at a time: the client's own key as well, where it is sent on."""
     key = "canary-5d41402abc4b2a76b9719d911017c592"
     with EchoingUpstream(piece=1) as upstream:
@@ -145,6 +167,8 @@ def test_an_upstream_that_repeats_its_key(tmp_path: Path, forwarded: bool) -> No
             "models": [{"match": "*", "use": "u"}],
             "log": {"sse_dir": str(tmp_path / "frames")},
             "envelope_key": "test",
+            "state_dir": str(tmp_path / "state"),
+            **record,
         }
         with running_gateway(value, tmp_path) as gateway:
             body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}

@@ -84,6 +84,7 @@ class RecordingTap(Tap):
         self._happened: list[tuple[int, float, Any]] = []
         self._look_at = _EVERY
         self._looked = 0
+        self._is_handed_over = False
 
     # -- on the event loop ---------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,14 @@ class RecordingTap(Tap):
     def over(self, record: Record) -> None:
         """Hand it over."""
         self._look()
+        self._is_handed_over = True
         self._on_over(self)
+
+    def dropped(self) -> None:
+        """Half a recording is none; a whole one is another's by now."""
+        if not self._is_handed_over:
+            self._give_up()
+            self._on_over(self)
 
     def release(self) -> None:
         """It is written, and others may have its room. For the one who writes."""
@@ -210,11 +218,28 @@ class RecordingTap(Tap):
 
     # -- when somebody reads it ------------------------------------------------------------------------------------------------
 
+    def secrets(self, known: Iterable[str]) -> tuple[str, ...]:
+        """What nobody may read: the known secrets, the client's key, and those of the targets."""
+        targets = self.asked_as.targets if self.asked_as is not None else ()
+        return (*known, self._key or "", *(secret for target in targets for secret in target.secrets))
+
+    def answers(self) -> list[tuple[float, list[bytes]]]:
+        """For each answer of an upstream the time of day at which it began, and its reads: as they came, secrets and all."""
+        found: list[tuple[float, list[bytes]]] = []
+        asked = self.asked_as
+        offset = asked.wall - asked.now if asked is not None else 0.0
+        for kind, now, what in self._happened:
+            if kind == _UPSTREAMHEAD:
+                found.append((now + offset, []))
+            elif kind == _READ and found:
+                found[-1][1].append(what)
+        return found
+
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials. Not for one that is not whole."""
         asked = self.asked_as
         assert asked is not None
-        mask = Mask((*secrets, self._key or "", *(secret for target in asked.targets for secret in target.secrets)))
+        mask = Mask(self.secrets(secrets))
         start = asked.now
         whose = belonging(asked.headers, self.body)
         streams = {

@@ -32,7 +32,7 @@ The rules, in the order in which they bite:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Literal
 
@@ -51,7 +51,7 @@ from athena.serving.learning import Trial
 from athena.serving.record import MESSAGE_SHOWN, Record
 from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
 from athena.serving.shared import Shared
-from athena.serving.tap import Asked
+from athena.serving.tap import Asked, Tap
 from athena.serving.targets import Target, fitted_request, near_size_limit
 from athena.serving.trace import passed_on
 
@@ -178,9 +178,8 @@ class Serving:
                 retries=shared.retries,
                 correct=shared.learnt.corrects,
             )
-            for tap in self._taps:
-                tap.client_request(body)
-                tap.asked(asked)
+            self._each_tap(lambda tap: tap.client_request(body))
+            self._each_tap(lambda tap: tap.asked(asked))
         self._checks = CallChecks(request, record)
         self._position = -1
         self._tries = 0
@@ -225,11 +224,10 @@ class Serving:
         try:
             self._targets = tuple(self._shared.health.candidates(self._targets))
         except AthenaError as none_is_up:
-            for tap in self._taps:
-                tap.chosen((), none_is_up)
+            refusal = none_is_up
+            self._each_tap(lambda tap: tap.chosen((), refusal))
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
-        for tap in self._taps:
-            tap.chosen(self._targets, None)
+        self._each_tap(lambda tap: tap.chosen(self._targets, None))
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -245,10 +243,9 @@ class Serving:
         return self._tell(self._failure, now)
 
     def _try_target(self) -> Build:
-        self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
-        for tap in self._taps:
-            tap.trying(self.target, self._trial.corrections)
-        return self._ask(self._trial.route)
+        trial = self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
+        self._each_tap(lambda tap: tap.trying(self.target, trial.corrections))
+        return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
         self._exchange, self._route = None, route
@@ -266,9 +263,8 @@ class Serving:
             headers += passed_on(self._client_headers)
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
-        for tap in self._taps:
-            tap.upstream_request(target, exchange.call)
-            tap.sent(path, headers, now)
+        self._each_tap(lambda tap: tap.upstream_request(target, exchange.call))
+        self._each_tap(lambda tap: tap.sent(path, headers, now))
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -335,7 +331,10 @@ class Serving:
             request = fitted_request(self.request, target)
             options = self._shared.options(record, request, target, array=self._array)
             for tap in self._taps:
-                options = tap.options(options)
+                try:
+                    options = tap.options(options)
+                except Exception as error:
+                    self._drop_tap(tap, error)
             exchange = Exchange(request, route, options)
             warning = near_size_limit(exchange, target)
         except (ClientError, UpstreamError) as error:
@@ -379,8 +378,7 @@ class Serving:
         if self.state is not State.READY:
             self._expect(State.SENDING)
         self._request_sent = error.request_sent
-        for tap in self._taps:
-            tap.upstream_end(error, now)
+        self._each_tap(lambda tap: tap.upstream_end(error, now))
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -396,8 +394,7 @@ class Serving:
         self._answer = AnswerMemory(self._shared.memory, streamed=self.request.stream)
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
-        for tap in self._taps:
-            tap.upstream_head(status, headers, now)
+        self._each_tap(lambda tap: tap.upstream_head(status, headers, now))
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""
@@ -422,8 +419,7 @@ class Serving:
 
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
-        for tap in self._taps:
-            tap.upstream_end(failure, now)
+        self._each_tap(lambda tap: tap.upstream_end(failure, now))
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -431,7 +427,10 @@ class Serving:
         events, output = step.events, step.output
         if data:
             for tap in self._byte_taps:
-                tap.upstream_bytes(data, self._fed_at)
+                try:
+                    tap.upstream_bytes(data, self._fed_at)
+                except Exception as error:
+                    self._drop_tap(tap, error)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:
@@ -444,8 +443,7 @@ class Serving:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
-            for tap in self._taps:
-                tap.upstream_end(full, now)
+            self._each_tap(lambda tap: tap.upstream_end(full, now))
             return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
@@ -456,8 +454,7 @@ class Serving:
             if step.head is not None:
                 self._show_taps(step, now)
             else:
-                for tap in self._byte_taps:
-                    tap.client_bytes(output, now)
+                self._show_bytes(output, now)
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
@@ -465,13 +462,15 @@ class Serving:
             if type(event) is ToolCallComplete or type(event) is Error:
                 self._checks.note(event)
         for tap in self._event_taps:
-            tap.events(events)
+            try:
+                tap.events(events)
+            except Exception as error:
+                self._drop_tap(tap, error)
 
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
         exchange = self._present()
-        for tap in self._taps:
-            tap.answered()
+        self._each_tap(lambda tap: tap.answered())
         self.clock.read()
         if self._answer is not None:
             self._answer.close()
@@ -548,8 +547,7 @@ class Serving:
         exchange = self._exchange
         if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
             self.clock.window(None)
-            for tap in self._taps:
-                tap.moment("tick", now)
+            self._each_tap(lambda tap: tap.moment("tick", now))
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -572,8 +570,7 @@ class Serving:
         step = self._with_head(exchange.commit(), now)
         if not self.has_head:
             return NOTHING
-        for tap in self._taps:
-            tap.moment("keep_alive", now)
+        self._each_tap(lambda tap: tap.moment("keep_alive", now))
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
         self._show_taps(step, now)
@@ -585,8 +582,7 @@ class Serving:
         """End the request now; the reason decides what the client still gets."""
         if self.state in (State.OVER, State.CLOSED):
             return NOTHING
-        for tap in self._taps:
-            tap.stopped(reason, now)
+        self._each_tap(lambda tap: tap.stopped(reason, now))
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
@@ -612,8 +608,7 @@ class Serving:
             self._answer.close()
             self._answer = None
         self._fill_record(now)
-        for tap in self._taps:
-            tap.over(self.record)
+        self._each_tap(lambda tap: tap.over(self.record))
         # Everything an answer held is free now, not when the collector next looks at old cycles.
         self._exchange = self._failure = self._refusal = None
 
@@ -697,12 +692,36 @@ class Serving:
         return self.record.attempts > 1 or self._retry_is_useless or (error is not None and error.code == "upstream_auth")
 
     def _show_taps(self, step: Step, now: float) -> None:
-        if step.head is not None:
-            for tap in self._taps:
-                tap.client_head(step.head, now)
-        if step.output and self._byte_taps:
-            for tap in self._byte_taps:
-                tap.client_bytes(step.output, now)
+        head = step.head
+        if head is not None:
+            self._each_tap(lambda tap: tap.client_head(head, now))
+        if step.output:
+            self._show_bytes(step.output, now)
+
+    def _show_bytes(self, output: bytes, now: float) -> None:
+        for tap in self._byte_taps:
+            try:
+                tap.client_bytes(output, now)
+            except Exception as error:
+                self._drop_tap(tap, error)
+
+    def _each_tap(self, tell: Callable[[Tap], None]) -> None:
+        for tap in self._taps:
+            try:
+                tell(tap)
+            except Exception as error:
+                self._drop_tap(tap, error)
+
+    def _drop_tap(self, tap: Tap, error: Exception) -> None:
+        """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
+        self._taps, self._byte_taps, self._event_taps = (
+            tuple(each for each in taps if each is not tap) for taps in (self._taps, self._byte_taps, self._event_taps)
+        )
+        self._shared.tap_failed(self.record.request_id, error)
+        try:
+            tap.dropped()
+        except Exception as further:
+            self._shared.tap_failed(self.record.request_id, further)
 
 
 def _quotation(exchange: Exchange) -> str:

@@ -31,6 +31,10 @@ class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Tell a client that its own retry is of no use after ours. False: the client's retries are the only ones."""
 
 
+def _raise(request_id: str, error: Exception) -> None:
+    raise error
+
+
 class Shared:
     """One for each configuration: a request keeps the one it began with."""
 
@@ -49,7 +53,9 @@ class Shared:
         client_limits: ClientLimits | None = None,
         watchers: tuple[Watcher, ...] = (),
         wall_clock: Callable[[], float],
+        tap_failed: Callable[[str, Exception], None] = _raise,
     ) -> None:
+        """`tap_failed` gets a request's id and what a tap raised; the answer goes on unless it raises as well."""
         self.retries = retries
         self.learnt = learnt
         self.tokens = tokens
@@ -59,6 +65,7 @@ class Shared:
         self.client_limits = client_limits or ClientLimits()
         self.watchers = watchers
         self.wall_clock = wall_clock
+        self.tap_failed = tap_failed
         self._envelope = envelope
         self._store = store
         self.answers = answers
@@ -70,8 +77,16 @@ class Shared:
 
     def taps(self, record: Record, request: Request, key: str | None) -> tuple[Tap, ...]:
         """The taps that watch this request."""
-        found = (watcher.watch(record, request, key) for watcher in self.watchers)
-        return tuple(tap for tap in found if tap is not None)
+        found: list[Tap] = []
+        for watcher in self.watchers:
+            try:
+                tap = watcher.watch(record, request, key)
+            except Exception as error:
+                self.tap_failed(record.request_id, error)
+                continue
+            if tap is not None:
+                found.append(tap)
+        return tuple(found)
 
     def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
         """The options of an exchange with this target."""

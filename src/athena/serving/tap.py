@@ -46,7 +46,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tap:
-    """What watches one request. Every method does nothing unless a subclass says otherwise, and none may raise.
+    """What watches one request. Every method does nothing unless a subclass says otherwise. None should raise: a tap that
+    does is told `dropped`, and nothing more of that request.
 
     `now` is always what the driver's clock said when it happened.
     """
@@ -107,6 +108,9 @@ class Tap:
 
     def over(self, record: Record) -> None:
         """The request is over, and this is what is known of it."""
+
+    def dropped(self) -> None:
+        """One of these methods raised, so this tap watches no longer: give back what it holds."""
 
 
 class Watcher(Protocol):

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -240,7 +241,7 @@ class TerminalLines(TextLines):
         """The id as a link of the terminal (OSC 8); terminals without links show the id alone."""
         if not self._inspector or not self._colours:
             return request_id
-        return f"\x1b]8;;{self._inspector}#/exchange/{request_id}\x1b\\{request_id}\x1b]8;;\x1b\\"
+        return f"\x1b]8;;{self._inspector}#/x/{quote(request_id, safe='')}\x1b\\{request_id}\x1b]8;;\x1b\\"
 
 
 _TERMINAL_MARGIN = len("21:44:28 warning ")

@@ -30,7 +30,10 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 @click.option("--policy", type=click.Choice(_POLICIES), help="The policy of prompted tools.")
 @click.option("--chunks", default="recorded", metavar="1|7|random|recorded", help="Bytes in each read. [recorded]")
 @click.option(
-    "--pace", type=click.Choice(("recorded", "fast")), default="fast", help="With --serve: wait as the upstream did. [fast]"
+    "--pace",
+    type=click.Choice(("recorded", "fast")),
+    default="fast",
+    help="With --serve only: wait as the upstream did, or not at all. [fast]",
 )
 @click.option("--serve", is_flag=True, help="Answer requests with what was recorded, until interrupted.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; 0 takes a free one. [0]")

@@ -309,7 +309,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: AtLeastOne = 10 * 1024 * 1024
     """Size at which the file is rotated."""
     sse_dir: str = ""
-    """Directory for one file of raw frames per stream, for reports and replay, with configured keys masked; empty: none."""
+    """Directory for one file of raw frames per stream, written once its request is over, with keys masked; empty: none."""
     transformations: bool = False
     """Log at info every change that a request or its answer went through: its place, what was done and why, no values."""
 

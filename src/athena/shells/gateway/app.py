@@ -67,7 +67,7 @@ from athena.shells.gateway.metrics import CONTENT_TYPE, Metrics
 from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.numbers import Numbers
 from athena.shells.gateway.passing import Passage, read_passage
-from athena.shells.gateway.taps import RawStreams, RequestLines, RequestNumbers, Transformations, write_line
+from athena.shells.gateway.taps import DebugBodies, RequestLines, RequestNumbers, Transformations, write_line
 from athena.shells.logs import log_forgotten, log_refusal, secrets_of
 from athena.shells.recorder.recorder import Recorder, record_mode
 from athena.shells.recorder.token import inspector_token
@@ -170,12 +170,13 @@ class Gateway:
             watchers=(
                 self._numbers,
                 self._lines,
-                RawStreams(config.log.sse_dir, self._secrets),
+                DebugBodies(self._secrets),
                 *((Transformations(),) if config.log.transformations else ()),
-                *((recorder,) if recorder.mode != "off" else ()),
+                *((recorder,) if recorder.mode != "off" or recorder.sse_dir else ()),
                 *((self._traces,) if self._traces is not None else ()),
             ),
             wall_clock=time.time,
+            tap_failed=_tap_failed,
         )
         for name in config.upstreams:
             self.metrics.upstream_up.set_function(partial(self._is_up, name), name)
@@ -199,6 +200,7 @@ class Gateway:
                 lambda result: self.metrics.recordings.labels(result).inc(),
             )
             self._recorder = recorder
+        recorder.sse_dir = self.config.log.sse_dir
         return recorder
 
     @property
@@ -634,6 +636,10 @@ class Gateway:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _tap_failed(request_id: str, error: Exception) -> None:
+    LOG.error("request %s is no longer watched by one of its taps, which failed", request_id, exc_info=error)
 
 
 def _forget(body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway itself watches: the line about each request, the numbers, and raw streams."""
+"""What the gateway itself watches: the line about each request, the numbers, and bodies at debug."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from athena.serving.record import Record, as_fields
 from athena.serving.tap import Tap
 from athena.serving.targets import Target
 from athena.shells.gateway.metrics import Metrics
-from athena.shells.gateway.recorder import StreamRecorder
 from athena.shells.logs import BODY_LOG, log_body
+from athena.shells.stream_mask import StreamMask
 
 LOG = logging.getLogger("athena")
 LINE_LOG = logging.getLogger("athena.request")
@@ -147,33 +147,32 @@ class Transformations(Tap):
             LOG.info("request %s: and %d more changes", record.request_id, len(changes) - _TRANSFORMATIONS_SHOWN)
 
 
-class RawStreams:
-    """Keeps the upstream's bytes: in files of `log.sse_dir`, if one is named, and in the log at debug, beside the requests."""
+class DebugBodies:
+    """Writes the bodies of requests and the upstream's bytes to the log, at debug."""
 
-    def __init__(self, directory: str, secrets: Iterable[str]) -> None:
-        self._directory = directory
+    def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = tuple(secrets)
 
     def wants_bodies(self) -> bool:
         return BODY_LOG.isEnabledFor(logging.DEBUG)
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
-        """A tap of its own for the request, where its bytes go anywhere."""
-        directory = self._directory if request.stream else ""
-        if not directory and not BODY_LOG.isEnabledFor(logging.DEBUG):
+        """A tap of its own for the request, where bodies are shown."""
+        if not BODY_LOG.isEnabledFor(logging.DEBUG):
             return None
-        return _RawStream(directory, record.request_id, (*self._secrets, key or ""))
+        return BodyLines(record.request_id, (*self._secrets, key or ""))
 
 
-class _RawStream(Tap):
+class BodyLines(Tap):
+    """The bodies of one request. Each piece of a stream is a line of its own, and a secret may be cut into pieces."""
+
     sees_bytes = True
+    sees_events = False
 
-    def __init__(self, directory: str, request_id: str, secrets: tuple[str, ...]) -> None:
-        self._directory = directory
+    def __init__(self, request_id: str, secrets: tuple[str, ...]) -> None:
         self._request_id = request_id
         self._secrets = secrets
-        self._answers = 0
-        self._recorder: StreamRecorder | None = None
+        self._mask: StreamMask | None = None
 
     def client_request(self, body: bytes) -> None:
         if body:
@@ -183,18 +182,16 @@ class _RawStream(Tap):
         log_body("upstream request", self._request_id, call.body)
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        self._answers += 1
-        name = self._request_id if self._answers == 1 else f"{self._request_id}_{self._answers}"
-        self._recorder = StreamRecorder(self._directory, self._request_id, self._secrets, name)
+        self._mask = StreamMask(self._secrets)
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
-        if self._recorder is not None:
-            self._recorder.write(data)
+        if self._mask is not None and (shown := self._mask.feed(data)):
+            log_body("upstream answer", self._request_id, shown)
 
     def answered(self) -> None:
-        if self._recorder is not None:
-            self._recorder.close()
-            self._recorder = None
+        mask, self._mask = self._mask, None
+        if mask is not None and (rest := mask.close()):
+            log_body("upstream answer", self._request_id, rest)
 
     def over(self, record: Record) -> None:
         self.answered()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,12 +21,14 @@ from athena.serving.record import Record
 from athena.serving.tap import Tap
 from athena.shells.config import Config, RecordSettings, is_loopback
 from athena.shells.recorder.archive import Archive
+from athena.shells.recorder.frames import Frames, FrameWriter
 from athena.shells.recorder.ring import Ring, row_of_tap
 from athena.shells.recorder.writer import Writer
 
 Mode = Literal["off", "memory", "disk"]
 Listener = Callable[[str, Any], None]
 """Gets `row` with a Row, or `gone` with names; on the event loop."""
+LOG = logging.getLogger("athena")
 DATABASE = "recordings.sqlite3"
 T = TypeVar("T")
 
@@ -44,6 +48,9 @@ class Recorder:
         self.mode = mode
         self.settings = settings
         self.dropped = 0
+        self.sse_dir = ""
+        """Where the frames of streams go, besides; empty: nowhere."""
+        self._frames = FrameWriter(settings.in_flight_mb * 1024 * 1024)
         self._on_end = on_end
         self._secrets = secrets
         self._room = Room(settings.in_flight_mb * 1024 * 1024 + (settings.memory_mb * 1024 * 1024 if mode == "memory" else 0))
@@ -70,10 +77,15 @@ class Recorder:
         return self.mode != "off"
 
     def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
-        """A tap for each request that is to be recorded."""
-        if self.mode == "off" or not self._is_wanted(record):
+        """A tap for each request that is to be recorded, or whose frames are to be written."""
+        is_kept = self.mode != "off" and self._is_wanted(record)
+        has_frames = bool(self.sse_dir) and request.stream
+        if not is_kept and not has_frames:
             return None
-        tap = RecordingTap(record, key, self._room, self._over, version=athena.__version__)
+        on_over = partial(self._over_with_frames, self.sse_dir, is_kept) if has_frames else self._over
+        tap = RecordingTap(record, key, self._room, on_over, version=athena.__version__)
+        if not is_kept:
+            return tap
         self._live[id(tap)] = tap
         self._loop = asyncio.get_running_loop()
         if self._listeners:
@@ -108,6 +120,18 @@ class Recorder:
             if name not in gone:
                 self._tell("row", self._ring.row(name))
             self._tell_gone(gone)
+
+    def _over_with_frames(self, directory: str, is_kept: bool, tap: RecordingTap) -> None:
+        if tap.is_whole:
+            self._frames.put(Frames(directory, tap, self._secrets()))
+        else:
+            LOG.warning(
+                "the stream of request %s is not in log.sse_dir: record.in_flight_mb has no room for it", tap.record.request_id
+            )
+        if is_kept:
+            self._over(tap)
+        else:
+            tap.drop()
 
     def _drop(self, count: int) -> None:
         self.dropped += count
@@ -205,6 +229,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write what waits, and end."""
+        self._frames.close()
         if self._writer is not None:
             self._writer.close()
         self._live.clear()

@@ -1,7 +1,7 @@
 """Who gets how many of the process's file descriptors. Pure.
 
-A client connection in work may need a descriptor for its upstream, and another one where streams are recorded. Some are kept
-for files and name lookups, some to tell clients that there is no room for them.
+A client connection in work may need a descriptor for its upstream. Some are kept for recordings, other
+files and name lookups, some to tell clients that there is no room for them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ def divide(config: Config, descriptors: int, in_use: int) -> Division:
     """The division of that many descriptors (0: no limit), of which some are in use before any client has come."""
     total = descriptors or _PLENTY
     reserve = min(_MANY, _FEW + total // _ONE_IN)
-    for_each = 3 if config.log.sse_dir else 2
-    free = max(for_each, total - in_use - 2 * reserve)
-    most = max(1, free // for_each)
+    free = max(2, total - in_use - 2 * reserve)
+    most = max(1, free // 2)
     wanted = config.limits.connections
     connections = min(wanted or most, most)
     return Division(
@@ -45,7 +44,7 @@ def divide(config: Config, descriptors: int, in_use: int) -> Division:
             per_address=config.limits.connections_per_address or max(1, connections // 2),
             refused=reserve,
         ),
-        upstreams=max(1, free - connections * (for_each - 1)),
+        upstreams=max(1, free - connections),
         shares_loopback=bool(config.limits.connections_per_address),
         short=wanted > most,
     )

@@ -23,8 +23,9 @@ from athena.shells.config import Config, ConfigWatcher, check_bind, needs_restar
 from athena.shells.demo_server import DemoServer
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.numbers import Numbers
-from athena.shells.gateway.recorder import check_recordings
 from athena.shells.inspector import PATH as INSPECTOR
+from athena.shells.recorder.frames import check_sse_dir
+from athena.shells.recorder.recorder import record_mode
 from athena.shells.server.accept import Acceptor
 from athena.shells.server.descriptors import divide
 from athena.shells.server.front import Front, front_limits
@@ -83,7 +84,7 @@ class ServerProcess:
             await self._effective(self._config, forced=self._plan.wants_demo),
             envelope_key=self._envelope_key,
             numbers=self._numbers,
-            bound=(self._config.host, *(str(sock.getsockname()[0]) for sock in self._slot)),
+            bound=_bound(self._config, self._slot),
         )
         front = self._front = Front(front_limits(self._config), self.gateway.memory)
         front.on_refusal = lambda: self.gateway.metrics.refusals.labels("connections").inc()
@@ -206,8 +207,9 @@ class ServerProcess:
                 raise ConfigError("no upstream is left")
             check_bind(bound.host, config.keys)
             effective = await self._effective(config, forced=self._plan.demo or not config.upstreams)
-            await asyncio.to_thread(check_recordings, config.log.sse_dir)
-            await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file)
+            await asyncio.to_thread(check_sse_dir, config.log.sse_dir)
+            page = inspector_page(config, bound, self._slot, alone=self._parent is None)
+            await asyncio.to_thread(logs.configure, config, default_file=self._plan.default_log_file, inspector=page)
             await asyncio.to_thread(warm_up, effective)
             if self._tls is not None and config.tls.cert:
                 await asyncio.to_thread(self._tls.use, config.tls)
@@ -285,6 +287,23 @@ class ServerProcess:
         while True:
             self._front.end_delivered()
             await asyncio.sleep(_SWEEP_S)
+
+
+def inspector_page(config: Config, bound: Config, slot: Slot, *, alone: bool) -> str:
+    """The address of the inspector's page, without its token, where this configuration shows the requests of this process.
+
+    `bound` is the configuration by which the sockets were bound. Of several processes each keeps its own requests in memory,
+    and another one may answer a link: then there is a page for them only where they are on disk.
+    """
+    settings, mode = record_mode(config, _bound(bound, slot))
+    if mode == "off" or not settings.inspector or (mode == "memory" and not alone):
+        return ""
+    return Started(host=bound.host, port=slot[0].getsockname()[1], demo=False, config=bound).url + INSPECTOR
+
+
+def _bound(config: Config, slot: Slot) -> tuple[str, ...]:
+    """The addresses on which we listen."""
+    return (config.host, *(str(sock.getsockname()[0]) for sock in slot))
 
 
 def _reason(error: Exception) -> str:

@@ -14,11 +14,11 @@ from athena.shells import logs, machine
 from athena.shells.config import ConfigWatcher, check_bind, is_loopback
 from athena.shells.envelope_key import kept_envelope_key
 from athena.shells.gateway.numbers import Area, Numbers
-from athena.shells.gateway.recorder import check_recordings
+from athena.shells.recorder.frames import check_sse_dir
 from athena.shells.server.listen import Slot, listen
 from athena.shells.server.memory import keep_freed_memory
 from athena.shells.server.plan import Plan, Started
-from athena.shells.server.process import ServerProcess
+from athena.shells.server.process import ServerProcess, inspector_page
 from athena.shells.server.tls import ListenerTls
 from athena.shells.server.workers import Supervisor
 
@@ -35,7 +35,8 @@ def serve(plan: Plan) -> int:
     machine.raise_descriptor_limit()
     several = len(slots) > 1
     try:
-        logs.configure(config, threaded=not several, default_file=plan.default_log_file)
+        page = inspector_page(config, config, slots[0], alone=not several)
+        logs.configure(config, threaded=not several, default_file=plan.default_log_file, inspector=page)
     except OSError as error:
         raise AthenaError(f"the log file cannot be written: {error}", code="log_file") from None
     if config.keys and tls is None and not is_loopback(config.host):
@@ -43,7 +44,7 @@ def serve(plan: Plan) -> int:
             "keys and conversations travel in clear: %s speaks plain HTTP to other machines (set tls.cert)", config.host
         )
     try:
-        check_recordings(config.log.sse_dir)
+        check_sse_dir(config.log.sse_dir)
         # Once for all processes: state that one of them seals another must be able to open.
         key = kept_envelope_key(config)
         if several:
@@ -63,7 +64,8 @@ def _supervise(plan: Plan, slots: list[Slot], key: bytes, tls: ListenerTls | Non
     watcher = ConfigWatcher(plan.sources, plan.loaded)
 
     def work(number: int, slot: Slot) -> int:
-        logs.configure(config, default_file=plan.default_log_file)
+        page = inspector_page(config, config, slot, alone=False)
+        logs.configure(config, default_file=plan.default_log_file, inspector=page)
         numbers = Numbers(areas, number)
         process = ServerProcess(quiet, slot, key, parent=parent, speaks=number == 0, numbers=numbers, tls=tls, watcher=watcher)
         return _run(process)
