@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx2 as httpx
@@ -14,6 +12,7 @@ import pytest
 
 from athena import StreamTranslator, translate_response
 from support.gateway_process import running_gateway
+from support.plain_upstream import PlainUpstream, Reply
 
 PNG = "aGk="
 
@@ -156,25 +155,13 @@ def test_unknown_and_progress_events_of_responses_go_on_at_home() -> None:
 
 @pytest.fixture
 def upstream() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            pass
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            streamed = "stream" in self.path
-            data = json.dumps(gemini(IMAGE)).encode()
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream" if streamed else "application/json")
-            self.end_headers()
-            self.wfile.write(b"data: " + data + b"\r\n\r\n" if streamed else data)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    data = json.dumps(gemini(IMAGE)).encode()
+    replies = {
+        "/v1beta/models/m:generateContent": Reply(data),
+        "/v1beta/models/m:streamGenerateContent": Reply(b"data: " + data + b"\r\n\r\n", kind="text/event-stream"),
+    }
+    with PlainUpstream(replies) as running:
+        yield running.url
 
 
 def test_the_gateway_tells_in_header_numbers_and_log(upstream: str, tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ DIALECT = get_dialect("anthropic_messages")
 HI = Turn(role="user", parts=(Text(text="Hi"),))
 BUDGET = Profile(family="anthropic", thinking_budget=True, thinking_adaptive=False, cache_marks="cache_control")
 ADAPTIVE = Profile(family="anthropic", thinking_budget=False, thinking_adaptive=True, thinking_off="effort")
-BOTH = Profile(family="anthropic", thinking_budget=True, thinking_adaptive=True)
 SIGNED = Opaque(family="anthropic", kind="signature", payload="sig")
 
 
@@ -130,43 +129,6 @@ def test_path_is_below_a_base_without_version() -> None:
 # -- thinking ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reasoning", "profile", "thinking", "effort", "max_tokens"),
-    [
-        (Reasoning(), BUDGET, None, None, 4000),
-        (Reasoning(effort="high"), BUDGET, {"type": "enabled", "budget_tokens": 2976}, None, 4000),
-        (Reasoning(effort="minimal"), BUDGET, {"type": "enabled", "budget_tokens": 1024}, None, 4000),
-        (Reasoning(mode="on", budget=3000), BUDGET, {"type": "enabled", "budget_tokens": 3000}, None, 4000),
-        (Reasoning(mode="on", budget=9000), BUDGET, {"type": "enabled", "budget_tokens": 3999}, None, 4000),
-        (Reasoning(mode="on", budget=100), BUDGET, {"type": "enabled", "budget_tokens": 1024}, None, 4000),
-        (Reasoning(mode="on", budget=-1), BUDGET, {"type": "enabled", "budget_tokens": 2976}, None, 4000),
-        (Reasoning(mode="off"), BUDGET, {"type": "disabled"}, None, 4000),
-        (Reasoning(effort="none"), BUDGET, {"type": "disabled"}, None, 4000),
-        (Reasoning(budget=0), BUDGET, {"type": "disabled"}, None, 4000),
-        (Reasoning(effort="high"), ADAPTIVE, {"type": "adaptive"}, "high", 4000),
-        (Reasoning(effort="minimal"), ADAPTIVE, {"type": "adaptive"}, "low", 4000),
-        (Reasoning(effort="max"), BOTH, {"type": "adaptive"}, "max", 4000),
-        (Reasoning(mode="on", budget=1500), ADAPTIVE, {"type": "adaptive"}, "low", 4000),
-        (Reasoning(mode="on", budget=9000), ADAPTIVE, {"type": "adaptive"}, "medium", 4000),
-        (Reasoning(mode="on", budget=31999), ADAPTIVE, {"type": "adaptive"}, "high", 4000),
-        (Reasoning(mode="on", budget=64000), ADAPTIVE, {"type": "adaptive"}, "xhigh", 4000),
-        (Reasoning(mode="on"), ADAPTIVE, {"type": "adaptive"}, None, 4000),
-        (Reasoning(mode="off"), ADAPTIVE, {"type": "adaptive"}, "low", 4000),
-        (Reasoning(mode="off"), Profile(thinking_off="between_tools"), {"type": "between_tools"}, None, 4000),
-        (Reasoning(mode="on"), Profile(thinking_budget=False), None, None, 4000),
-        (Reasoning(effort="low", summary="auto"), ADAPTIVE, {"type": "adaptive", "display": "summarized"}, "low", 4000),
-        (Reasoning(effort="low", visible=False), ADAPTIVE, {"type": "adaptive", "display": "omitted"}, "low", 4000),
-    ],
-)
-def test_thinking_from_other_dialects(
-    reasoning: Reasoning, profile: Profile, thinking: dict[str, Any] | None, effort: str | None, max_tokens: int
-) -> None:
-    body = sent(foreign(reasoning=reasoning, max_output=4000), profile)
-    assert body.get("thinking") == thinking
-    assert body.get("output_config", {}).get("effort") == effort
-    assert body["max_tokens"] == max_tokens
-
-
 def test_effort_words_of_the_profile() -> None:
     profile = msgspec.structs.replace(ADAPTIVE, effort_map={"xhigh": "max"})
     assert sent(foreign(reasoning=Reasoning(effort="xhigh")), profile)["output_config"] == {"effort": "max"}
@@ -180,28 +142,6 @@ def test_a_budget_raises_the_bound_it_does_not_fit() -> None:
     assert unbound["max_tokens"] == 8192 + 24576
     assert sent(foreign(), msgspec.structs.replace(BUDGET, max_tokens_default=64000))["max_tokens"] == 64000
     assert sent(foreign())["max_tokens"] == 8192
-
-
-@pytest.mark.parametrize(
-    ("fields", "profile", "wanted"),
-    [
-        ({"thinking": {"type": "enabled", "budget_tokens": 900}}, ADAPTIVE, {"type": "adaptive"}),
-        ({"thinking": {"type": "enabled", "budget_tokens": 900}}, BOTH, {"type": "enabled", "budget_tokens": 900}),
-        ({"thinking": {"type": "adaptive", "display": "omitted"}}, BOTH, {"type": "adaptive", "display": "omitted"}),
-        (
-            {"thinking": {"type": "adaptive", "display": "omitted"}, "max_tokens": 4000},
-            BUDGET,
-            {"type": "enabled", "budget_tokens": 2976, "display": "omitted"},
-        ),
-        ({"thinking": {"type": "disabled"}}, ADAPTIVE, {"type": "adaptive"}),
-        ({"thinking": {"type": "disabled"}}, BUDGET, {"type": "disabled"}),
-        ({"thinking": {"type": "between_tools"}}, BUDGET, {"type": "between_tools"}),
-    ],
-)
-def test_thinking_a_model_does_not_take_is_said_in_its_words(
-    fields: dict[str, Any], profile: Profile, wanted: dict[str, Any]
-) -> None:
-    assert sent(home(**fields), profile)["thinking"] == wanted
 
 
 def test_other_settings_of_output_config_survive_a_changed_effort() -> None:
@@ -444,25 +384,6 @@ def test_tool_definitions() -> None:
     assert refused(foreign(tools=tools), Profile(tools_limit=2)) == "tools"
 
 
-@pytest.mark.parametrize(
-    ("choice", "parallel", "wanted"),
-    [
-        (None, None, None),
-        (ToolChoice("auto"), None, {"type": "auto"}),
-        (ToolChoice("none"), False, {"type": "none"}),
-        (ToolChoice("required"), None, {"type": "any"}),
-        (ToolChoice("named", ("a",)), False, {"type": "tool", "name": "a", "disable_parallel_tool_use": True}),
-        (ToolChoice("allowed", ("a",), required=True), None, {"type": "any"}),
-        (None, False, {"type": "auto", "disable_parallel_tool_use": True}),
-        (None, True, None),
-    ],
-)
-def test_tool_choice(choice: ToolChoice | None, parallel: bool | None, wanted: dict[str, Any] | None) -> None:
-    request = foreign(tools=TOOLS, tool_choice=choice, parallel=parallel)
-    assert sent(request).get("tool_choice") == wanted
-    assert "tool_choice" not in sent(foreign(tool_choice=choice, parallel=parallel))
-
-
 def test_calls_of_a_history_without_tools_get_their_definitions() -> None:
     request = foreign(HI, assistant(CALL), user(RESULT), HI)
     body = sent(request)
@@ -601,34 +522,6 @@ def test_identity_and_tier() -> None:
     assert body["stream"] is True
     assert sent(foreign(tier="flex"))["service_tier"] == "auto"
     assert "service_tier" not in sent(foreign(tier="flex"), Profile(tier=False))
-
-
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"n": 2}, "n"),
-        ({"previous_id": "resp_1"}, "previous_response_id"),
-        ({"output": Output(modalities=("text", "audio"))}, "modalities"),
-        ({"server": {"conversation": "c"}}, "conversation"),
-        ({"server": {"container": "c"}}, "container"),
-    ],
-)
-def test_what_changes_the_meaning_is_refused(fields: dict[str, Any], path: str) -> None:
-    assert refused(foreign(**fields)) == path
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"seed": 1}, {"logprobs": 2}, {"logit_bias": {"1": 1}}, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0},
-        {"min_p": 0.1}, {"repetition_penalty": 1.1}, {"output": Output(verbosity="low")}, {"server": {"safety_settings": []}},
-    ],
-)  # fmt: skip
-def test_what_can_be_left_out_is_reported_and_refused_by_strict_targets(fields: dict[str, Any]) -> None:
-    (path, action), *rest = losses(foreign(**fields)).items()
-    assert not rest
-    assert action == "dropped"
-    assert refused(foreign(**fields), strict=True) == path
 
 
 def test_fields_of_no_meaning_elsewhere_are_dropped_even_by_strict_targets() -> None:

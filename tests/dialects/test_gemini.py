@@ -277,7 +277,7 @@ def test_models_and_counts(stage: Stage) -> None:
     ]
     stage.will_say(msgspec.json.encode(DIALECT.encode_count(42)), kind="application/json")
     assert stage.client.models.count_tokens(model="m", contents="Hi").total_tokens == 42
-    _, body = stage.requests[-1]
+    body = stage.bodies[-1]
     assert DIALECT.decode_count_request(body, model="m").turns[0].parts[0] == Text(text="Hi", raw={"text": "Hi"})
     inner = {"generateContentRequest": {"model": "models/x", "contents": [{"parts": [{"text": "Hi"}]}]}}
     assert DIALECT.decode_count_request(inner).model == "x"
@@ -306,7 +306,7 @@ def test_foreign_state_comes_back_through_the_sdk(stage: Stage, streamed: bool) 
     stage.will_say(encoded([TextDelta("Sunny"), Done(Finish())], stream=False), kind="application/json")
     answer = genai_types.Part.from_function_response(name="get_weather", response={"output": "sunny"})
     chat.send_message(answer)
-    _, body = stage.requests[-1]
+    body = stage.bodies[-1]
     turns = DIALECT.decode_request(body, model="m").turns
     thinking, made = turns[1].parts
     assert isinstance(thinking, Thinking)

@@ -60,7 +60,7 @@ def test_the_python_sdk_request(stage: Stage) -> None:
             automatic_function_calling=genai_types.AutomaticFunctionCallingConfig(disable=True),
         ),
     )
-    _, body = stage.requests[-1]
+    body = stage.bodies[-1]
     request = decode(body)
     image = request.turns[0].parts[0]
     assert isinstance(image, Image)
@@ -100,36 +100,6 @@ def test_settings() -> None:
     assert request.output == Output(kind="schema", schema={"type": "object"}, modalities=("text",))
     assert request.server == {"safetySettings": [{"category": "X"}], "cachedContent": "cachedContents/1", "imageConfig": {}}
     assert request.extras == {"alsoUnheardOf": 2, "generationConfig": {"unheardOf": 1}}
-
-
-@pytest.mark.parametrize(
-    ("config", "choice"),
-    [
-        ({"mode": "AUTO"}, ToolChoice("auto")),
-        ({"mode": "NONE"}, ToolChoice("none")),
-        ({"mode": "ANY"}, ToolChoice("required")),
-        ({"mode": "ANY", "allowedFunctionNames": ["a", "b"]}, ToolChoice("allowed", ("a", "b"), required=True)),
-        ({"mode": "VALIDATED"}, ToolChoice("auto")),
-        ({"mode": "VALIDATED", "allowedFunctionNames": ["a"]}, ToolChoice("allowed", ("a",))),
-        ({"mode": "MODE_UNSPECIFIED"}, None),
-        ({}, None),
-    ],
-)
-def test_tool_modes(config: dict[str, Any], choice: ToolChoice | None) -> None:
-    assert decode({**user({"text": "Hi"}), "toolConfig": {"functionCallingConfig": config}}).tool_choice == choice
-
-
-@pytest.mark.parametrize(
-    ("config", "reasoning"),
-    [
-        ({"thinkingBudget": 0}, Reasoning(mode="off")),
-        ({"thinkingBudget": -1, "includeThoughts": True}, Reasoning(mode="adaptive", visible=True)),
-        ({"thinking_level": "high"}, Reasoning(mode="on", effort="high")),
-        ({"thinkingLevel": "THINKING_LEVEL_UNSPECIFIED"}, Reasoning()),
-    ],
-)
-def test_thinking_settings(config: dict[str, Any], reasoning: Reasoning) -> None:
-    assert decode({**user({"text": "Hi"}), "generationConfig": {"thinkingConfig": config}}).reasoning == reasoning
 
 
 def test_schemas_become_json_schema() -> None:
@@ -483,49 +453,6 @@ def test_tools_for_upstreams() -> None:
     assert "parameters" in openapi["tools"][0]["functionDeclarations"][0]
     with pytest.raises(UnsupportedFeature):
         encode(request, strict=True)
-
-
-@pytest.mark.parametrize(
-    ("choice", "config"),
-    [
-        (ToolChoice("auto"), {"mode": "AUTO"}),
-        (ToolChoice("none"), {"mode": "NONE"}),
-        (ToolChoice("required"), {"mode": "ANY"}),
-        (ToolChoice("named", ("f",)), {"mode": "ANY", "allowedFunctionNames": ["f"]}),
-        (ToolChoice("allowed", ("f", "g")), {"mode": "VALIDATED", "allowedFunctionNames": ["f", "g"]}),
-        (ToolChoice("allowed", ("f", "g"), required=True), {"mode": "ANY", "allowedFunctionNames": ["f", "g"]}),
-    ],
-)
-def test_tool_choice_for_upstreams(choice: ToolChoice, config: dict[str, Any]) -> None:
-    body, _ = encode(foreign(said("user", Text(text="Hi")), tools=(Tool(name="f"),), tool_choice=choice))
-    assert body["toolConfig"] == {"functionCallingConfig": config}
-
-
-LEVELS = Profile(thinking_budget=False, efforts=("minimal", "low", "medium", "high"))
-BUDGETS = Profile(thinking_budget=True)
-
-
-@pytest.mark.parametrize(
-    ("reasoning", "levels", "budgets"),
-    [
-        (Reasoning(), None, None),
-        (Reasoning(mode="off"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 0}),
-        (Reasoning(mode="off", visible=True), {"thinkingLevel": "MINIMAL", "includeThoughts": True}, {"thinkingBudget": 0}),
-        (Reasoning(effort="minimal"), {"thinkingLevel": "MINIMAL"}, {"thinkingBudget": 512}),
-        (Reasoning(effort="low"), {"thinkingLevel": "LOW"}, {"thinkingBudget": 2048}),
-        (Reasoning(effort="medium"), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 8192}),
-        (Reasoning(effort="high"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": 24576}),
-        (Reasoning(effort="max"), {"thinkingLevel": "HIGH"}, {"thinkingBudget": -1}),
-        (Reasoning(mode="on", budget=5000), {"thinkingLevel": "MEDIUM"}, {"thinkingBudget": 5000}),
-        (Reasoning(mode="adaptive", visible=True), {"includeThoughts": True}, {"thinkingBudget": -1, "includeThoughts": True}),
-        (Reasoning(summary="auto"), {"includeThoughts": True}, {"includeThoughts": True}),
-    ],
-)
-def test_thinking_for_upstreams(reasoning: Reasoning, levels: Any, budgets: Any) -> None:
-    request = foreign(said("user", Text(text="Hi")), reasoning=reasoning)
-    for profile, expected in ((LEVELS, levels), (BUDGETS, budgets)):
-        assert encode(request, profile)[0].get("generationConfig", {}).get("thinkingConfig") == expected
-    assert "generationConfig" not in encode(request, Profile(reasoning_control="none"))[0]
 
 
 def test_thinking_that_cannot_be_switched_off() -> None:

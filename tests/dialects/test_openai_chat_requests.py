@@ -36,7 +36,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.profile import Profile
-from athena.model.request import Cache, Output, Reasoning, Tool, ToolChoice
+from athena.model.request import Cache, Output, Tool, ToolChoice
 from athena.translate import translate_request
 from support.chat_values import (
     CALL,
@@ -164,47 +164,6 @@ def test_signatures_of_calls_go_where_google_reads_them() -> None:
     calls = sent(two, Profile(signed_calls=True))["messages"][0]["tool_calls"]
     assert calls[0]["extra_content"]["google"]["thought_signature"] == "skip_thought_signature_validator"
     assert "extra_content" not in calls[1]
-
-
-@pytest.mark.parametrize(
-    ("reasoning", "profile", "expected"),
-    [
-        (Reasoning(effort="high"), {}, {"reasoning_effort": "high"}),
-        (Reasoning(effort="xhigh"), {"efforts": ("low", "high")}, {"reasoning_effort": "high"}),
-        (Reasoning(effort="medium"), {"effort_map": {"medium": "high"}}, {"reasoning_effort": "high"}),
-        (Reasoning(mode="on", budget=1024), {}, {"reasoning_effort": "low"}),
-        (Reasoning(mode="on", budget=8000), {"budget_field": "tokens"}, {"reasoning_effort": "medium", "tokens": 8000}),
-        (Reasoning(mode="off"), {}, {"reasoning_effort": "none"}),
-        (Reasoning(mode="off"), {"efforts": ("minimal", "low")}, {"reasoning_effort": "minimal"}),
-        (Reasoning(), {}, {}),
-        (Reasoning(mode="on", budget=2000), {"reasoning_control": "openrouter"}, {"reasoning": {"max_tokens": 2000}}),
-        (
-            Reasoning(effort="low", visible=False),
-            {"reasoning_control": "openrouter"},
-            {"reasoning": {"effort": "low", "exclude": True}},
-        ),
-        (Reasoning(mode="off"), {"reasoning_control": "openrouter"}, {"reasoning": {"effort": "none"}}),
-        (Reasoning(mode="adaptive"), {"reasoning_control": "openrouter"}, {"reasoning": {"enabled": True}}),
-        (Reasoning(mode="off"), {"reasoning_control": "thinking"}, {"thinking": {"type": "disabled"}}),
-        (Reasoning(effort="low"), {"reasoning_control": "thinking"}, {"thinking": {"type": "enabled"}}),
-        (
-            Reasoning(effort="max"),
-            {"reasoning_control": "thinking_and_effort"},
-            {"thinking": {"type": "enabled"}, "reasoning_effort": "max"},
-        ),
-        (Reasoning(mode="off"), {"reasoning_control": "thinking_and_effort"}, {"thinking": {"type": "disabled"}}),
-        (Reasoning(mode="on"), {"reasoning_control": "template"}, {"chat_template_kwargs": {"enable_thinking": True}}),
-        (
-            Reasoning(mode="off"),
-            {"reasoning_control": "template", "template_switch": "thinking"},
-            {"chat_template_kwargs": {"thinking": False}},
-        ),
-        (Reasoning(effort="high"), {"reasoning_control": "none"}, {}),
-    ],
-)  # fmt: skip
-def test_reasoning_controls(reasoning: Reasoning, profile: dict[str, Any], expected: dict[str, Any]) -> None:
-    body = sent(foreign(reasoning=reasoning), msgspec.convert(profile, Profile))
-    assert {key: value for key, value in body.items() if key not in ("model", "messages")} == expected
 
 
 def test_controls_in_the_upstreams_words() -> None:

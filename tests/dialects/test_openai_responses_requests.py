@@ -137,32 +137,6 @@ def test_hosted_tools_of_others() -> None:
         send(neutral(tools=(code,), tool_choice=ToolChoice("named", ("code",), "hosted")))
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        (ToolChoice("auto"), "auto"),
-        (ToolChoice("none"), "none"),
-        (ToolChoice("required"), "required"),
-        (ToolChoice("named", ("a",)), {"type": "function", "name": "a"}),
-        (ToolChoice("named", ("c",), "custom"), {"type": "custom", "name": "c"}),
-        (
-            ToolChoice("allowed", ("a", "c"), required=True),
-            {
-                "type": "allowed_tools",
-                "mode": "required",
-                "tools": [{"type": "function", "name": "a"}, {"type": "custom", "name": "c"}],
-            },
-        ),
-    ],
-)
-def test_tool_choice(choice: ToolChoice, expected: Any) -> None:
-    tools = (Tool(name="a"), Tool(name="c", kind="custom"))
-    body, _ = send(neutral(tools=tools, tool_choice=choice))
-    assert body["tool_choice"] == expected
-    assert DIALECT.decode_request({**body, "tools": body["tools"]}).tool_choice == choice
-    assert "tool_choice" not in send(neutral(tool_choice=choice))[0]
-
-
 def test_calls_results_and_reasoning() -> None:
     signed = Thinking(text="T", summary=True, signature=msgspec.structs.replace(STATE, item_id="rs_1"))
     assistant = Turn(
@@ -312,23 +286,6 @@ def test_what_is_dropped_is_reported_and_refused_when_strict() -> None:
     for field in ({"stop": ("X",)}, {"seed": 1}, {"server": {"container": "c"}}):
         with pytest.raises(UnsupportedFeature):
             DIALECT.encode_request(neutral(**field), Target("up", TARGET.profile, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("reasoning", "expected"),
-    [
-        (Reasoning(), None),
-        (Reasoning(effort="high"), {"effort": "high"}),
-        (Reasoning(mode="off"), {"effort": "none"}),
-        (Reasoning(mode="on", budget=1500), {"effort": "low", "summary": "auto"}),
-        (Reasoning(mode="on", budget=9000), {"effort": "medium", "summary": "auto"}),
-        (Reasoning(mode="on", budget=16000, visible=False), {"effort": "high"}),
-        (Reasoning(budget=64000), {"effort": "xhigh"}),
-        (Reasoning(visible=True, summary="detailed"), {"summary": "detailed"}),
-    ],
-)
-def test_reasoning_controls(reasoning: Reasoning, expected: Any) -> None:
-    assert send(neutral(reasoning=reasoning))[0].get("reasoning") == expected
 
 
 def test_reasoning_controls_of_smaller_models() -> None:

@@ -8,79 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from urllib.parse import unquote
 
 from support.fault_judge import Answer
 from support.gateway_process import DIALECTS, GatewayProcess, fault_config
 from support.patience import FOR_EVER
+from support.scripted_upstream import ScriptedUpstream
+from support.upstream_talk import Talk
 
 PATIENCE = 120.0
 """Seconds after which an exchange counts as stuck; far more than any machine needs."""
 AT_ONCE = 8
 
 
-class WrittenUpstream:
-    """Answers a model's name with the bytes that are written down for it. Use as a context manager."""
+class WrittenUpstream(ScriptedUpstream):
+    """Answers a model's name with the bytes that are written down for it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: dict[str, bytes] = {}
         """Whole HTTP responses by model; after one the connection is closed."""
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> WrittenUpstream:
-        self._thread.start()
-        assert self._ready.wait(PATIENCE)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, limit=64 * 1024 * 1024)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            length = re.search(r"(?i)\r\ncontent-length: *(\d+)", head)
-            body = await reader.readexactly(int(length[1]) if length else 0)
-            writer.write(self.answers.get(_model(head, body), _UNKNOWN))
-            await writer.drain()
-        writer.close()
-
-
-_UNKNOWN = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"
-
-
-def _model(head: str, body: bytes) -> str:
-    """The model a request is for, without the tag that tells one use of it from another."""
-    found = re.search(r"/models/(.+?):(?:stream)?[gG]enerateContent", head.partition("\r\n")[0])
-    if found:
-        return unquote(found[1])
-    value = json.loads(body)
-    return str(value.get("model", ""))
+    async def answer(self, talk: Talk) -> None:
+        if talk.model in self.answers:
+            await talk.raw(self.answers[talk.model])
+        else:
+            await self.answer_elsewhere(talk)
 
 
 @contextlib.contextmanager

@@ -6,71 +6,19 @@ bounded. The expectations are data: tests/cases/faults.toml.
 
 from __future__ import annotations
 
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from zlib import crc32
 
-import msgspec
 import pytest
 
-from support.canonical import Piece, Seen, merge
-from support.cases import CASES
+from support.canonical import Seen
+from support.fault_expectations import CATALOGUE, Fault, clients_of, upstreams_of, what_is_wrong
 from support.fault_judge import Verdict, ask_raw, judge
-from support.fault_scripts import EVIL, FAULTS, HUGE, MANY, MARKUP, QUOTED, REDOS
+from support.fault_scripts import FAULTS
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess
+from support.gateway_process import UPSTREAM_KEY, GatewayProcess
 from support.patience import PATIENCE
-from support.sdks import FINISH_WORDS, ask, is_sdk_error
+from support.sdks import ask
 
-
-class Fault(msgspec.Struct, forbid_unknown_fields=True):
-    """Faults of one row that all end the same way."""
-
-    row: int
-    expect: str
-    names: tuple[str, ...]
-    whole: str = ""
-    answer: str = "control"
-    whole_answer: str = ""
-    everywhere: bool = False
-    not_in: tuple[str, ...] = ()
-    short: str = ""
-    note: str = ""
-
-
-class Expected(msgspec.Struct):
-    """An answer in the vocabulary of the case files."""
-
-    finish: str
-    parts: list[dict[str, Any]]
-
-    def pieces(self) -> list[Piece]:
-        found: list[Piece] = []
-        for part in self.parts:
-            if "call" in part:
-                found.append(Piece("call", part["call"], part["input"]))
-            else:
-                kind = "thinking" if "thinking" in part else "text"
-                found.append(Piece(kind, part[kind]))
-        return merge(found)
-
-
-_FILE = tomllib.loads((CASES / "faults.toml").read_text(encoding="utf-8"))
-_FAULTS = [msgspec.convert(entry, Fault) for entry in _FILE["fault"]]
-_DEEP: Any = []
-for _ in range(99):
-    _DEEP = [_DEEP]
-ANSWERS: dict[str, Expected] = {name: msgspec.convert(value, Expected) for name, value in _FILE["answers"].items()} | {
-    "giant": Expected("stop", [{"text": "x" * 1024 * 1024}]),
-    "many": Expected("tool", [{"call": "a", "input": {"p": number}} for number in range(MANY)]),
-    "huge": Expected("tool", [{"call": "a", "input": {"city": HUGE}}]),
-    "deep": Expected("tool", [{"call": "a", "input": {"p": _DEEP}}]),
-    "evil": Expected("tool", [{"call": EVIL, "input": {"p": 1}}]),
-    "quoted": Expected("stop", [{"text": QUOTED}]),
-    "in_thinking": Expected("stop", [{"thinking": MARKUP}, {"text": "so"}]),
-    "redos": Expected("stop", [{"text": REDOS}]),
-}
 _TESTED_ELSEWHERE = {
     "flaky-midstream",
     "flaky-500",
@@ -83,40 +31,22 @@ _TESTED_ELSEWHERE = {
 }
 
 
-def _upstreams(fault: Fault) -> list[str]:
-    if not fault.everywhere:
-        return ["chat"]
-    names = [name for name in DIALECTS if name not in fault.not_in]
-    return [*names, *(f"{name}-clean" for name in names)]
-
-
-def _clients(upstream_name: str, fault: str) -> list[str]:
-    """All four for Chat. Others: their own, whose records may pass untouched, and one that takes turns with the fault."""
-    own = DIALECTS[upstream_name.removesuffix("-clean")]
-    if upstream_name == "chat":
-        return list(DIALECTS.values())
-    if upstream_name.endswith("-clean"):
-        return [own]
-    others = [dialect for dialect in DIALECTS.values() if dialect != own]
-    return [own, others[crc32(fault.encode()) % len(others)]]
-
-
 _CASES = [
     pytest.param(fault, name, upstream, id=f"{fault.row}-{name}-{upstream}")
-    for fault in _FAULTS
+    for fault in CATALOGUE
     for name in fault.names
-    for upstream in _upstreams(fault)
+    for upstream in upstreams_of(fault)
 ]
 
 
 def test_every_fault_has_a_row() -> None:
-    known = {name for fault in _FAULTS for name in fault.names}
+    known = {name for fault in CATALOGUE for name in fault.names}
     assert known | _TESTED_ELSEWHERE == set(FAULTS)
 
 
 @pytest.mark.parametrize(("fault", "name", "upstream_name"), _CASES)
 def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProcess, upstream: FaultyUpstream) -> None:
-    clients = _clients(upstream_name, name)
+    clients = clients_of(upstream_name, name)
     with ThreadPoolExecutor(8) as pool:
         waiting = {
             (client, stream, judged): pool.submit(_ask, judged, gateway, client, f"{upstream_name}/{name}", stream, fault.short)
@@ -127,7 +57,7 @@ def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProc
         seen = {key: future.result(2 * PATIENCE) for key, future in waiting.items()}
     problems = []
     for (client, stream, judged), result in seen.items():
-        wrong = _wrong(fault, client, stream, result)
+        wrong = what_is_wrong(fault, client, stream, result)
         if wrong:
             problems.append(f"{client} {'stream' if stream else 'whole'} {judged}: {wrong}")
     assert not problems, "\n".join(problems)
@@ -144,61 +74,3 @@ def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: 
         return ask(client, gateway.url, model, stream=stream)
     except Exception as error:
         return error
-
-
-def _wrong(fault: Fault, client: str, stream: bool, result: Verdict | Seen | Exception) -> str:
-    """Why the result is none of the expected ones; empty when it is."""
-    wanted = fault.expect if stream else fault.whole or fault.expect
-    answers = fault.answer if stream else fault.whole_answer or fault.answer
-    reasons = []
-    for one in wanted.split("|"):
-        code, _, status = one.strip().partition(" ")
-        reason = _mismatch(code, status, answers, client, stream, result)
-        if not reason:
-            return ""
-        reasons.append(reason)
-    return f"wanted {wanted}: " + "; ".join(reasons)
-
-
-def _mismatch(code: str, status: str, answers: str, client: str, stream: bool, result: Verdict | Seen | Exception) -> str:
-    if isinstance(result, Verdict) and result.lies:
-        return f"lies: {result.lies[:3]}"
-    failed = isinstance(result, Verdict) and result.outcome != "OK"
-    if isinstance(result, Exception):
-        if not is_sdk_error(client, result):
-            return f"raised {result!r}"
-        failed = True
-    if code == "NOCALL":
-        return f"a call: {result!r}"[:300] if isinstance(result, Seen) and result.calls() else ""
-    if code in ("SAME", "LEN"):
-        if failed and code == "LEN" and client == "openai_responses" and stream and isinstance(result, Exception):
-            # The SDK's helper raises on every stream that ends as incomplete.
-            return ""
-        if failed:
-            return f"failed: {result!r}"[:500]
-        return _difference(code, answers, client, result) if isinstance(result, Seen) else ""
-    if not failed:
-        return f"an answer: {result!r}"[:500]
-    if isinstance(result, Verdict):
-        outcomes = {"PRE": ("PRE",), "MID": ("MID",) if stream else ("PRE",), "FAIL": ("PRE", "MID")}[code]
-        if result.outcome not in outcomes:
-            return f"{result.outcome} {result.status}"
-        if result.status and not _fits(result.status, status):
-            return f"status {result.status}"
-    return ""
-
-
-def _fits(status: int, wanted: str) -> bool:
-    return str(status) == wanted or (wanted.endswith("xx") and str(status)[0] == wanted[0])
-
-
-def _difference(code: str, answers: str, client: str, seen: Seen) -> str:
-    if code == "LEN":
-        return "" if seen.finish in FINISH_WORDS[client]["length"] else f"finish {seen.finish}"
-    candidates = [ANSWERS[name.strip()] for name in answers.split("|")]
-    for expected in candidates:
-        if seen.pieces == expected.pieces() and seen.finish in FINISH_WORDS[client][expected.finish]:
-            if len(set(seen.ids)) != len(seen.ids):
-                return f"ids repeat: {seen.ids}"
-            return ""
-    return f"another answer: {str(seen.pieces)[:400]} {seen.finish}"

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from support.fault_judge import ask_raw, judge, read_answer, request_body, request_bytes, send
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayThread, fault_config, running_gateway
 from support.hand_clock import HandClock
+from support.upstream_talk import Talk
 
 CLIENTS = list(DIALECTS.values())
 KEEP_ALIVES = {"openai_chat": b": ", "openai_responses": b": ", "anthropic_messages": b"event: ping", "gemini": b"\r\n"}

@@ -15,10 +15,11 @@ import pytest
 from athena.serving.breaker import State
 from athena.serving.health import UpstreamHealth
 from support.fault_judge import Answer, ask_raw, judge, request_body, request_bytes, send
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import DIALECTS, GatewayThread, fault_config, read_number, running_gateway
 from support.patience import FOR_EVER, PATIENCE, until
 from support.raw_server import RawServer, Request
+from support.upstream_talk import Talk
 
 CLIENTS = list(DIALECTS.values())
 PATIENT = dict.fromkeys(("first_byte_s", "idle_s", "total_s", "connect_s"), FOR_EVER)

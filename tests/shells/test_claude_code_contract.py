@@ -57,7 +57,7 @@ def gateway(upstream: PlainUpstream, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(autouse=True)
 def _fresh(upstream: PlainUpstream) -> None:
     upstream.table.clear()
-    upstream.asked.clear()
+    upstream.forget()
     upstream.table["/v1/messages"] = Reply(WHOLE)
 
 
@@ -84,7 +84,7 @@ def test_the_body_reaches_the_upstream_unchanged(name: str, gateway: GatewayThre
 
 def test_headers_that_must_travel_with_the_body(gateway: GatewayThread, upstream: PlainUpstream) -> None:
     assert _ask(gateway, {**_recorded(TURNS[0]), "stream": False}).status == 200
-    (sent,) = upstream.asked
+    (sent,) = upstream.visits
     assert sent.headers["anthropic-beta"] == BETAS
     assert sent.headers["anthropic-version"] == "2023-06-01"
     assert sent.headers["x-api-key"] == KEY
@@ -94,7 +94,7 @@ def test_headers_that_must_travel_with_the_body(gateway: GatewayThread, upstream
 def test_fields_that_no_release_has_had_yet_travel_too(gateway: GatewayThread, upstream: PlainUpstream) -> None:
     body = {**_recorded(TURNS[0]), "stream": False, "a_field_of_next_year": {"mode": "on"}}
     assert _ask(gateway, body).status == 200
-    assert upstream.asked[0].body["a_field_of_next_year"] == {"mode": "on"}
+    assert upstream.visits[0].body["a_field_of_next_year"] == {"mode": "on"}
 
 
 @pytest.mark.parametrize("header", ["authorization: Bearer any", "x-api-key: any"])

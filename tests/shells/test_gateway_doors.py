@@ -59,7 +59,7 @@ def upstream() -> Iterator[PlainUpstream]:
 @pytest.fixture(autouse=True)
 def _fresh(upstream: PlainUpstream) -> None:
     upstream.table.clear()
-    upstream.asked.clear()
+    upstream.forget()
 
 
 def _config(upstream: PlainUpstream, **more: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_another_target_is_tried_and_one_without_the_endpoint_is_passed_over(
 ) -> None:
     upstream.table["/v1/embeddings"] = Reply(VECTOR)
     assert client.embeddings.create(model="safe", input="hi", encoding_format="float").data
-    assert [request.path for request in upstream.asked] == ["/v1/embeddings"]
+    assert [request.path for request in upstream.visits] == ["/v1/embeddings"]
 
 
 def test_no_upstream_answers(client: openai.OpenAI) -> None:
@@ -162,7 +162,7 @@ def test_no_upstream_answers(client: openai.OpenAI) -> None:
 def test_an_upstream_of_another_family_has_no_such_endpoint(client: openai.OpenAI, upstream: PlainUpstream) -> None:
     with pytest.raises(openai.BadRequestError, match="claude speaks anthropic_messages, which has no embeddings"):
         client.embeddings.create(model="claude-x", input="hi")
-    assert not upstream.asked
+    assert not upstream.visits
 
 
 def test_gemini_embeddings(gateway: GatewayThread, upstream: PlainUpstream) -> None:
@@ -172,7 +172,7 @@ def test_gemini_embeddings(gateway: GatewayThread, upstream: PlainUpstream) -> N
         answer = sdk.models.embed_content(model="embed-small", contents=["one"])
     assert answer.embeddings is not None
     assert answer.embeddings[0].values == [0.5]
-    (sent,) = upstream.asked
+    (sent,) = upstream.visits
     assert sent.body["requests"][0]["model"] == "models/gemini-embedding-001"
     assert sent.headers["x-goog-api-key"] == KEY
     single = path.replace("batchEmbedContents", "embedContent")
@@ -194,7 +194,7 @@ def test_a_name_of_a_model_can_not_lead_out_of_the_models(name: str, gateway: Ga
         assert b"model: the name of a model" in answer.body
     for dialect in ("openai_chat", "anthropic_messages", "openai_responses"):
         assert _post(gateway, *request_body(dialect, f"google/{name}", stream=True)).status == 400, dialect
-    assert not upstream.asked
+    assert not upstream.visits
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_whatever_else_a_name_holds_is_part_of_the_name(
 ) -> None:
     _post(gateway, *request_body("openai_chat", f"google/{name}", stream=False))
     _post(gateway, f"/v1beta/models/{quote(f'google/{name}', safe='')}:embedContent", {"content": {}})
-    assert [request.path for request in upstream.asked] == [
+    assert [request.path for request in upstream.visits] == [
         f"/v1beta/models/{sent}:generateContent",
         f"/v1beta/models/{sent}:embedContent",
     ]
@@ -226,7 +226,7 @@ def test_gateway_keys_hold_here_too(upstream: PlainUpstream, tmp_path: Path) -> 
     with running_gateway(_config(upstream, keys=keys), tmp_path) as running:
         body = {"model": "m", "input": "hi"}
         assert _post(running, "/v1/embeddings", body).status == 401
-        assert not upstream.asked
+        assert not upstream.visits
         shown = _post(running, "/v1/embeddings", body, f"x-api-key: {CLIENT_KEY}")
         # The client's own key is right: a 401 would send it looking in the wrong place.
         assert shown.status == 502

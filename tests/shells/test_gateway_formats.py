@@ -5,11 +5,8 @@ The scripted upstream answers over a real socket what a model of that format wri
 
 from __future__ import annotations
 
-import json
-import threading
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,10 @@ from learning.invented import INVENTED
 from support.canonical import Piece
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
+from support.scripted_upstream import ScriptedUpstream
 from support.sdks import FINISH_WORDS, anthropic_client, ask
+from support.upstream_speech import chat_stream, chat_whole
+from support.upstream_talk import Talk
 
 CALLS = (
     ToolCall(id="functions.get_weather:0", name="get_weather", arguments='{"city": "Tokyo"}'),
@@ -51,48 +51,25 @@ def learnt_rule(name: str, kind: str, directory: Path) -> dict[str, Any]:
     return {"match": f"text-{name}", "use": f"local/text-{name}", "format": {kind: str(file)}}
 
 
-class _Upstream(BaseHTTPRequestHandler):
+class _Upstream(ScriptedUpstream):
     """Answers in the format that the model's name says, in small pieces."""
 
-    protocol_version = "HTTP/1.1"
-    bodies: list[Any]
+    base_path = "/v1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.bodies.append(body)
-        place, _, format_id = body["model"].partition("-")
-        if body["messages"][-1]["role"] == "tool":
+    async def answer(self, talk: Talk) -> None:
+        place, _, format_id = talk.model.partition("-")
+        if talk.body["messages"][-1]["role"] == "tool":
             field, text = "content", "done"
         else:
             field, text = ("content" if place == "text" else "reasoning_content"), written(format_id)
-        pieces = [text[start : start + 5] for start in range(0, len(text), 5)]
-        head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-        deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({field: piece} for piece in pieces)]
-        records = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-        records.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        stream = "".join(f"data: {json.dumps(record)}\n\n" for record in records) + "data: [DONE]\n\n"
-        whole = {**head, "choices": [{"index": 0, "message": {"role": "assistant", field: text}, "finish_reason": "stop"}]}
-        data = (stream if body.get("stream") else json.dumps(whole)).encode()
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream" if body.get("stream") else "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        pieces = [{field: text[start : start + 5]} for start in range(0, len(text), 5)]
+        await talk.say(chat_stream(pieces, "stop"), chat_whole({field: text}, "stop"))
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayThread, list[Any]]]:
-    bodies: list[Any] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Upstream", (_Upstream,), {"bodies": bodies}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayThread, _Upstream]]:
     directory: Path = tmp_path_factory.mktemp("formats")
-    config = {
-        "upstreams": {"local": {"base_url": f"http://127.0.0.1:{server.server_address[1]}/v1"}},
+    config: dict[str, Any] = {
         "models": [
             {"match": f"{place}-{name}", "use": f"local/{place}-{name}", "format": name}
             for name in format_names()
@@ -101,11 +78,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayT
         + [learnt_rule(name, kind, directory) for name, kind in LEARNT.items()],
         "envelope_key": "test",
     }
-    with running_gateway(config, directory) as running:
-        yield running, bodies
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with _Upstream() as upstream:
+        config["upstreams"] = {"local": {"base_url": upstream.url}}
+        with running_gateway(config, directory) as running:
+            yield running, upstream
 
 
 def is_read_in_reasoning(known: Format) -> bool:
@@ -132,7 +108,7 @@ PLACES = [
     ],
 )
 def test_calls_written_as_text_arrive_as_native_ones(
-    place: str, name: str, client: str, gateway: tuple[GatewayThread, list[Any]]
+    place: str, name: str, client: str, gateway: tuple[GatewayThread, _Upstream]
 ) -> None:
     for stream in (True, False) if place == "text" else (True,):
         seen = ask(client, gateway[0].url, f"{place}-{name}", stream=stream)
@@ -142,7 +118,7 @@ def test_calls_written_as_text_arrive_as_native_ones(
         assert len(set(seen.ids)) == 2
 
 
-def test_calls_off_their_schema_and_of_unknown_tools_are_counted(gateway: tuple[GatewayThread, list[Any]]) -> None:
+def test_calls_off_their_schema_and_of_unknown_tools_are_counted(gateway: tuple[GatewayThread, _Upstream]) -> None:
     running, _ = gateway
     client = anthropic_client(running.url)
     wrong = {"type": "object", "properties": {"city": {"type": "integer"}}}
@@ -157,8 +133,8 @@ def test_calls_off_their_schema_and_of_unknown_tools_are_counted(gateway: tuple[
     assert "athena_held_bytes 0.0" in numbers
 
 
-def test_the_result_comes_back_under_the_calls_own_id(gateway: tuple[GatewayThread, list[Any]]) -> None:
-    running, bodies = gateway
+def test_the_result_comes_back_under_the_calls_own_id(gateway: tuple[GatewayThread, _Upstream]) -> None:
+    running, upstream = gateway
     client: anthropic.Anthropic = anthropic_client(running.url)
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     arguments: dict[str, Any] = {
@@ -173,7 +149,7 @@ def test_the_result_comes_back_under_the_calls_own_id(gateway: tuple[GatewayThre
     arguments["messages"] += [{"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
     second = client.messages.create(**arguments)
     assert [block.text for block in second.content if block.type == "text"] == ["done"]
-    sent = bodies[-1]["messages"]
+    sent = upstream.bodies[-1]["messages"]
     calls = sent[1]["tool_calls"]
     assert [message["tool_call_id"] for message in sent[2:]] == [call["id"] for call in calls] == [use.id for use in uses]
     assert [message["content"] for message in sent[2:]] == ["of get_weather", "of a"]

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,91 +18,66 @@ from google.genai import types as genai_types
 from athena.shells.demo import PROMPTED_MODEL, demo_answer, demo_refusal
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import FOR_EVER, PATIENCE, until
+from support.scripted_upstream import ScriptedUpstream
 from support.sdks import anthropic_client, genai_client, openai_client
+from support.upstream_speech import USAGE, chat_stream, chat_whole, encode
+from support.upstream_talk import Talk
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 QUESTION = "Please get the weather in Paris"
 CALL = [{"name": "get_weather", "parameters": {"city": "Paris"}}]
 
 
-class Upstream:
+class Upstream(ScriptedUpstream):
     """The scripted model without tools, and what it was sent."""
 
+    base_path = "/v1"
+
     def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
+        super().__init__()
         self.replies: list[str] = []
         """Answers to give instead of the script's, in turn."""
         self.hangs = False
         self.fails_on_broken_history = False
         """Takes tools, and answers a call in the history whose arguments are no JSON as a chat template does."""
         self.left = threading.Event()
-        upstream = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    async def answer(self, talk: Talk) -> None:
+        body = talk.body
+        refusal = demo_refusal(body)
+        if self.fails_on_broken_history:
+            if _has_broken_call(body):
+                failure = {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON"}}
+                await talk.whole(encode(failure), "500 X")
+                return
+            body = {key: value for key, value in body.items() if key != "tools"}
+            body["messages"] = [{"role": "user", "content": QUESTION}]
+        elif refusal is not None:
+            await talk.whole(encode(refusal), "400 X")
+            return
+        if self.replies:
+            text = self.replies.pop(0)
+            pieces = [chat_whole({"content": text}, "stop")]
+            if talk.stream:
+                pieces = list(chat_stream([{"content": text}], "stop"))
+        else:
+            pieces = demo_answer({**body, "model": PROMPTED_MODEL})
+        await talk.head()
+        if self.hangs:
+            await self._hang(talk, pieces[:-3])
+        await talk.send(*pieces)
+        await talk.end()
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                upstream.bodies.append(body)
-                refusal = demo_refusal(body)
-                if upstream.fails_on_broken_history:
-                    if _has_broken_call(body):
-                        failure = {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON"}}
-                        self._send(500, "application/json", [json.dumps(failure).encode()])
-                        return
-                    body = {key: value for key, value in body.items() if key != "tools"}
-                    body["messages"] = [{"role": "user", "content": QUESTION}]
-                elif refusal is not None:
-                    self._send(400, "application/json", [json.dumps(refusal).encode()])
-                    return
-                script = {**body, "model": PROMPTED_MODEL}
-                answer = upstream.scripted(script) if upstream.replies else demo_answer(script)
-                self._send(200, "text/event-stream" if body.get("stream") else "application/json", answer)
-
-            def _send(self, status: int, kind: str, pieces: list[bytes]) -> None:
-                self.send_response(status)
-                self.send_header("content-type", kind)
-                self.send_header("connection", "close")
-                self.end_headers()
-                for piece in pieces[:-3] if upstream.hangs else pieces:
-                    self.wfile.write(piece)
-                self.wfile.flush()
-                self.close_connection = True
-                while upstream.hangs:
-                    time.sleep(0.01)
-                    try:
-                        self.wfile.write(b": wait\n\n")
-                    except OSError:
-                        upstream.left.set()
-                        return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
-
-    def scripted(self, body: dict[str, Any]) -> list[bytes]:
-        text = self.replies.pop(0)
-        usage = {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}
-        head: dict[str, Any] = {"id": "x", "created": 1, "model": "m"}
-        if not body.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            return [json.dumps({**head, "object": "chat.completion", "choices": [choice], "usage": usage}).encode()]
-        chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}]
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        chunks.append({"choices": [], "usage": usage})
-        frames = [f"data: {json.dumps({**head, 'object': 'chat.completion.chunk', **one})}\n\n".encode() for one in chunks]
-        return [*frames, b"data: [DONE]\n\n"]
-
-    def close(self) -> None:
-        self.hangs = False
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    async def _hang(self, talk: Talk, pieces: list[bytes]) -> None:
+        """All but the end, and then nothing more until the client leaves."""
+        await talk.send(*pieces)
+        try:
+            while True:
+                await talk.send(b": wait\n\n")
+                await talk.sleep(0.01)
+        except ConnectionError:
+            self.left.set()
+            raise
 
 
 def _has_broken_call(body: dict[str, Any]) -> bool:
@@ -119,9 +92,8 @@ def _has_broken_call(body: dict[str, Any]) -> bool:
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
+    with Upstream() as running:
+        yield running
 
 
 def _config(upstream: Upstream, window_ms: int) -> dict[str, Any]:
@@ -316,7 +288,7 @@ def test_a_bad_call_is_asked_for_again(stream: bool, upstream: Upstream, gateway
     assert len(upstream.bodies) == 2
     assert "could not be used" in upstream.bodies[1]["messages"][-1]["content"]
     if not stream:
-        assert answer.json()["usage"]["prompt_tokens"] == 100
+        assert answer.json()["usage"]["prompt_tokens"] == 2 * USAGE["prompt_tokens"], "both are paid for"
 
 
 def test_the_window_ends_an_answer_and_leaves_the_upstream(upstream: Upstream, tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +15,33 @@ import pytest
 from athena.shells.config import hash_key
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE, until
+from support.scripted_upstream import ScriptedUpstream
 from support.sdks import anthropic_client, openai_client
+from support.upstream_speech import chat_stream, chat_whole, encode
+from support.upstream_talk import Talk
 
 STRICT = "System message must be at the beginning."
 BLIND = "this model does not support image input"
 KEYS = {"alice": "alices-key-0123456789", "mallory": "mallorys-key-0123456789"}
 
 
-class Upstream:
+class Upstream(ScriptedUpstream):
     """A Chat server that refuses what it is told to refuse, and answers everything else."""
 
+    base_path = "/v1"
+
     def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
+        super().__init__()
         self.refuses: set[str] = set()
         self.last_word: tuple[int, str] | None = None
         """What to answer to a request in which nothing is left to refuse, instead of an answer."""
-        upstream = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                upstream.bodies.append(body)
-                refusal = upstream.refusal(body)
-                if refusal is not None:
-                    self._send(refusal[0], {"error": {"message": refusal[1], "type": "BadRequestError"}})
-                elif body.get("stream"):
-                    chunks = [{"index": 0, "delta": {"content": "Hello"}}, {"index": 0, "delta": {}, "finish_reason": "stop"}]
-                    frames = "".join(f"data: {json.dumps({'id': 'x', 'choices': [choice]})}\n\n" for choice in chunks)
-                    self._send(200, frames + "data: [DONE]\n\n", "text/event-stream")
-                else:
-                    message = {"role": "assistant", "content": "Hello"}
-                    self._send(200, {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
-
-            def _send(self, status: int, body: dict[str, Any] | str, kind: str = "application/json") -> None:
-                data = (body if isinstance(body, str) else json.dumps(body)).encode()
-                self.send_response(status)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
+    async def answer(self, talk: Talk) -> None:
+        refusal = self.refusal(talk.body)
+        if refusal is not None:
+            await talk.whole(encode({"error": {"message": refusal[1], "type": "BadRequestError"}}), f"{refusal[0]} X")
+        else:
+            await talk.say(chat_stream([{"content": "Hello"}], "stop"), chat_whole({"content": "Hello"}, "stop"))
 
     def refusal(self, body: dict[str, Any]) -> tuple[int, str] | None:
         roles = [message["role"] for message in body["messages"]]
@@ -78,17 +53,11 @@ class Upstream:
             return 400, f"Unrecognized request argument supplied: {name}"
         return self.last_word
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
+    with Upstream() as running:
+        yield running
 
 
 @pytest.fixture

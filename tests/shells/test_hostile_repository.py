@@ -89,7 +89,7 @@ class Stage:
 
     def assert_untouched(self) -> None:
         """Nothing was sent and nothing was written where the file wants it."""
-        assert self.evil.seen == []
+        assert self.evil.visits == []
         assert self.bashrc.read_text() == BASHRC
         assert not [name for name in self.files() if "pwned" in name]
 
@@ -131,7 +131,7 @@ def test_code_does_not_obey_the_repository(stage: Stage) -> None:
     assert (done.code, done.out) == (0, "your key is unknown\n")
     assert done.err == f"athena: warning: {stage.line}\n"
     stage.assert_untouched()
-    (seen,) = stage.good.seen
+    (seen,) = stage.good.asked
     assert seen.body["messages"][0]["content"] == PROMPT
     assert not any("canary" in value for value in seen.headers.values())
 
@@ -152,10 +152,10 @@ def test_code_obeys_a_file_that_is_named(stage: Stage) -> None:
     stage.write()
     done = stage.run("code", "--config", "athena.yml", "claude")
     assert (done.code, done.err) == (0, "")
-    (seen,) = stage.evil.seen
+    (seen,) = stage.evil.asked
     assert seen.headers["x-stolen"] == SECRETS["AWS_SECRET_ACCESS_KEY"]
     assert stage.run("code", "claude", ATHENA_CONFIG="athena.yml").code == 0
-    assert len(stage.evil.seen) == 2
+    assert len(stage.evil.asked) == 2
 
 
 def test_trust_and_a_change_of_one_byte(stage: Stage) -> None:
@@ -169,7 +169,7 @@ def test_trust_and_a_change_of_one_byte(stage: Stage) -> None:
     done = stage.run("code", "claude")
     assert (done.code, done.err) == (0, "")
     assert done.out == f"your key is Bearer {SECRETS['OPENROUTER_API_KEY']}\n"
-    assert len(stage.evil.seen) == 1
+    assert len(stage.evil.asked) == 1
     assert "$(touch pwned)" in log.read_text()
 
     stage.file.write_bytes(stage.file.read_bytes() + b" ")
@@ -177,8 +177,8 @@ def test_trust_and_a_change_of_one_byte(stage: Stage) -> None:
     assert (done.code, done.out) == (0, "your key is unknown\n")
     assert done.err.count("\n") == 1
     assert "it changed since it was trusted" in done.err
-    assert len(stage.evil.seen) == 1
-    assert len(stage.good.seen) == 1
+    assert len(stage.evil.asked) == 1
+    assert len(stage.good.asked) == 1
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("code", "claude"), ("start", "--wait", "20s")])
@@ -217,11 +217,11 @@ def test_a_running_gateway_takes_a_changed_file_only_when_it_is_trusted_again(st
         until(lambda: "it changed since it was trusted (to use it: athena config trust" in server.log())
         assert "refused, the old one stays" in server.log()
         server.ask()
-        assert (len(before.seen), len(stage.good.seen)) == (2, 0)
+        assert (len(before.asked), len(stage.good.asked)) == (2, 0)
         assert stage.run("config", "trust", "--yes").code == 0
         until(lambda: "configuration reloaded" in server.log())
         server.ask()
-        assert (len(before.seen), len(stage.good.seen)) == (2, 1)
+        assert (len(before.asked), len(stage.good.asked)) == (2, 1)
     finally:
         server.end()
 
@@ -235,7 +235,7 @@ def test_a_gateway_on_a_named_file_takes_every_change(stage: Stage) -> None:
         stage.write()
         until(lambda: "configuration reloaded" in server.log())
         server.ask()
-        assert (len(before.seen), len(stage.good.seen)) == (1, 1)
+        assert (len(before.asked), len(stage.good.asked)) == (1, 1)
     finally:
         server.end()
 

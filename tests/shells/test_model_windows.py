@@ -108,7 +108,7 @@ def test_an_upstream_alone_lists_its_own_models(upstream: PlainUpstream, tmp_pat
         first, second = _get(running, "/v1/models"), _get(running, "/v1/models")
     assert _ids(first) == _ids(second) == ["Qwen/Qwen3-Coder-30B"]
     assert first.headers["x-athena-upstreams"] == "local=ok"
-    (asked,) = upstream.asked
+    (asked,) = upstream.visits
     assert asked.headers["authorization"] == "Bearer sk-upstream-12345678"
 
 
@@ -171,7 +171,7 @@ def test_an_upstream_that_is_not_to_be_asked(upstream: PlainUpstream, tmp_path: 
         answer = _get(running, "/v1/models")
     assert _ids(answer) == ["mine", "x"]
     assert answer.headers["x-athena-upstreams"] == "local=not_asked"
-    assert not upstream.asked
+    assert not upstream.visits
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_a_clients_own_key_asks_for_its_own_list(upstream: PlainUpstream, tmp_pa
     with running_gateway(config, tmp_path) as running:
         for key in ("one", "two", "one"):
             assert _get(running, "/v1/models", f"authorization: Bearer {key}").status == 200
-    assert [request.headers["authorization"] for request in upstream.asked] == ["Bearer one", "Bearer two"]
+    assert [request.headers["authorization"] for request in upstream.visits] == ["Bearer one", "Bearer two"]

@@ -67,7 +67,7 @@ def test_the_prompt_that_teaches_tools_is_bounded(tmp_path: Path) -> None:
             status, body = ask(gateway, tools=[TOOL, OTHER_TOOL])
         assert status == 400
         assert b"at most 2000 are allowed" in body
-        assert len(upstream.asked) == 1
+        assert len(upstream.visits) == 1
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -153,7 +153,7 @@ def test_an_upstream_that_repeats_its_key(tmp_path: Path, forwarded: bool) -> No
             )
             assert answer.status_code == 200
         (file,) = (tmp_path / "frames").iterdir()
-        assert upstream.seen[0].headers["authorization"] == f"Bearer {key}"
+        assert upstream.visits[0].headers["authorization"] == f"Bearer {key}"
     recorded = file.read_bytes()
     assert b"your key is Bearer ***" in recorded
     assert recorded.endswith(b"data: [DONE]\n\n")

@@ -128,10 +128,10 @@ def test_a_request_and_its_attempts_are_spans(collector: Collector, upstream: Pl
     assert told["url.path"] == "/v1/messages"
     assert _told(good)["url.full"] == f"{upstream.url}/good/v1/chat/completions"
     # Each upstream was told of the span of its own attempt.
-    for span, asked in zip((bad, good), upstream.asked[:2], strict=True):
+    for span, asked in zip((bad, good), upstream.visits[:2], strict=True):
         assert asked.headers["traceparent"] == f"00-{TRACE}-{span.span_id.hex()}-01"
         assert asked.headers["tracestate"] == "a=1"
-    assert upstream.asked[2].headers["traceparent"].endswith("-00")
+    assert upstream.visits[2].headers["traceparent"].endswith("-00")
 
 
 def test_without_a_collector_the_clients_trace_is_passed_on(upstream: PlainUpstream, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_without_a_collector_the_clients_trace_is_passed_on(upstream: PlainUpstr
         parent = f"00-{TRACE}-{CALLER}-01"
         ask_raw(running.port, "openai_chat", "asked", f"traceparent: {parent}", stream=False)
         ask_raw(running.port, "openai_chat", "asked", "traceparent: nonsense", stream=False)
-    first, *_, last = upstream.asked
+    first, *_, last = upstream.visits
     assert first.headers["traceparent"] == parent
     assert "traceparent" not in last.headers
 

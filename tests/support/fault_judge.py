@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from support.answer_reader import read_stream, read_whole
+from support.canonical import Seen
 from support.patience import PATIENCE
 
 Outcome = Literal["OK", "PRE", "MID"]
@@ -43,6 +45,8 @@ class Verdict(msgspec.Struct):
     lies: list[str] = []
     begun: int = 0
     """Calls begun and never closed."""
+    seen: Seen | None = None
+    """What the answer says; None for an error, and where it cannot be read."""
 
 
 def request_body(dialect: str, model: str, *, stream: bool, tools: bool = True) -> tuple[str, dict[str, Any]]:
@@ -160,10 +164,15 @@ def judge(dialect: str, answer: Answer, *, stream: bool) -> Verdict:
         value = json.loads(text)
         if value.get("error"):
             lies.append("an error in a 200")
-        return Verdict("OK", 200, lies)
+        verdict = Verdict("OK", 200, lies)
+        if not lies:
+            verdict.seen = read_whole(dialect, value)
+        return verdict
     records = _records(text, lies)
     verdict = _JUDGES[dialect](records)
     verdict.lies[:0] = lies
+    if verdict.outcome == "OK" and not verdict.lies:
+        verdict.seen = read_stream(dialect, records)
     return verdict
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import random
@@ -12,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from typing import Any
 
-from support.faulty_upstream import Talk
 from support.upstream_speech import (
     ARGUMENTS,
     DONE,
@@ -27,6 +25,7 @@ from support.upstream_speech import (
     error_value,
     frame,
 )
+from support.upstream_talk import Talk
 
 SHORT_IDLE = 0.3
 """The shortest idle limit of the tests, in seconds."""
@@ -95,7 +94,7 @@ async def _stall_first_byte(talk: Talk) -> None:
 async def _think_long(talk: Talk) -> None:
     """Longer than the idle limit of such models, and not longer than their limit for the first byte."""
     await talk.head() if talk.stream else None
-    await asyncio.sleep(3 * SHORT_IDLE)
+    await talk.sleep(3 * SHORT_IDLE)
     if talk.stream:
         await talk.at_once(*talk.speech.frames, head=False, end=True)
     else:
@@ -109,7 +108,7 @@ async def _slowloris_body(talk: Talk) -> None:
     step = len(data) // 12 + 1
     for start in range(0, len(data), step):
         await talk.send(data[start : start + step])
-        await asyncio.sleep(0.06)
+        await talk.sleep(0.06)
     await talk.end()
 
 
@@ -118,7 +117,7 @@ async def _slow_headers(talk: Talk) -> None:
     head = f"HTTP/1.1 200 OK\r\ncontent-type: {talk.kind}\r\nconnection: close\r\n\r\n".encode()
     for start in range(0, len(head), 16):
         await talk.raw(head[start : start + 16])
-        await asyncio.sleep(0.03)
+        await talk.sleep(0.03)
     await talk.raw(b"".join(talk.speech.frames) if talk.stream else talk.speech.whole)
 
 
@@ -141,7 +140,7 @@ async def _stall_midtool(talk: Talk) -> None:
 
 @fault("stall-with-pings", "stall-with-pings-midtool")
 async def _stall_with_pings(talk: Talk) -> None:
-    await _begin(talk, talk.speech.in_call if talk.visit.model.startswith("stall-with-pings-midtool") else talk.speech.in_text)
+    await _begin(talk, talk.speech.in_call if talk.model.startswith("stall-with-pings-midtool") else talk.speech.in_text)
     ping = frame({"type": "ping"}, "ping") if talk.dialect == "anthropic_messages" else b": ping\n\n"
     talk.wait_for_test()
     if not talk.stream:
@@ -149,7 +148,7 @@ async def _stall_with_pings(talk: Talk) -> None:
     while talk.stream:
         # Until the connection is gone: then this raises.
         await talk.send(ping)
-        await asyncio.sleep(0.05)
+        await talk.sleep(0.05)
 
 
 @fault("pings-then-answer")
@@ -158,21 +157,21 @@ async def _pings_then_answer(talk: Talk) -> None:
     await talk.head()
     for _ in range(20 if talk.stream else 0):
         await talk.send(b": PROCESSING\n\n")
-        await asyncio.sleep(3 * SHORT_IDLE / 20)
+        await talk.sleep(3 * SHORT_IDLE / 20)
     await talk.at_once(*(talk.speech.frames if talk.stream else [talk.speech.whole]), head=False, end=True)
 
 
 @fault("reset-midstream")
 async def _reset_midstream(talk: Talk) -> None:
     await _begin(talk, talk.speech.in_text)
-    await asyncio.sleep(0.02)
+    await talk.sleep(0.02)
     talk.reset()
 
 
 @fault("reset-midtool")
 async def _reset_midtool(talk: Talk) -> None:
     await _begin(talk, talk.speech.in_call)
-    await asyncio.sleep(0.02)
+    await talk.sleep(0.02)
     talk.reset()
 
 
@@ -325,7 +324,7 @@ async def _error_midstream(talk: Talk) -> None:
         await talk.whole(encode(error_value(talk.dialect, 500, "it broke")), "500 X")
         return
     broken = error_frame(talk.dialect, 500, "it broke")
-    if talk.visit.model.startswith("error-event") and talk.dialect == "openai_chat":
+    if talk.model.startswith("error-event") and talk.dialect == "openai_chat":
         broken = frame({"message": "it broke"}, "error")
     await talk.say([*talk.speech.frames[: talk.speech.in_call], broken], b"")
 
@@ -495,7 +494,7 @@ async def _endless_stream(talk: Talk) -> None:
     talk.wait_for_test()
     while True:
         await talk.send(talk.speech.frames[talk.speech.in_text - 1] if talk.stream else b" ")
-        await asyncio.sleep(0.01)
+        await talk.sleep(0.01)
 
 
 def _squeezed(name: str, squeeze: Callable[[bytes], bytes], label: str) -> None:
@@ -717,8 +716,8 @@ _refusing("500-cookie", "500 Internal", "set-cookie: session=SECRET-COOKIE", "co
 @fault("401-echo-key")
 async def _echo_key(talk: Talk) -> None:
     """The upstream repeats the key it was sent, everywhere it can."""
-    key = talk.visit.headers.get("authorization", "").removeprefix("Bearer ") or talk.visit.headers.get(
-        "x-api-key", talk.visit.headers.get("x-goog-api-key", "")
+    key = talk.headers.get("authorization", "").removeprefix("Bearer ") or talk.headers.get(
+        "x-api-key", talk.headers.get("x-goog-api-key", "")
     )
     value = error_value(talk.dialect, 401, f"Incorrect API key provided: {key}. Try another than {key}!")
     value["error"]["param"] = key
@@ -730,7 +729,7 @@ async def _echo_key(talk: Talk) -> None:
 @fault("200-echo-key")
 async def _echo_key_later(talk: Talk) -> None:
     """The same as an error in a 200, after the answer began."""
-    key = talk.visit.headers.get("authorization", "").removeprefix("Bearer ")
+    key = talk.headers.get("authorization", "").removeprefix("Bearer ")
     value = {"error": {"message": f"key {key} is out of credit", "code": 402, "type": key}}
     await talk.say([*talk.speech.frames[:3], frame(value)], encode(value))
 
@@ -745,7 +744,7 @@ async def _flaky_midstream(talk: Talk) -> None:
     """Breaks after the first bytes; a second attempt would succeed and must not be made."""
     if talk.number == 0 and talk.stream:
         await _begin(talk, talk.speech.in_text)
-        await asyncio.sleep(0.02)
+        await talk.sleep(0.02)
         talk.reset()
     else:
         await talk.control()
@@ -939,7 +938,7 @@ async def _flood(talk: Talk) -> None:
 @fault("echo")
 async def _echo(talk: Talk) -> None:
     """No fault: the answer names the request's own tag, so that another's answer is known for what it is."""
-    text = f"echo-of-{talk.visit.model.partition('.')[2]}."
+    text = f"echo-of-{talk.model.partition('.')[2]}."
     await talk.say(chat_stream([{"content": text}], "stop"), chat_whole({"content": text}, "stop"))
 
 
@@ -948,5 +947,5 @@ async def _echo_slowly(talk: Talk) -> None:
     """The same, word by word, so that there is time to leave; its client always does."""
     await talk.head()
     for _ in range(2000):
-        await talk.send(chunk({"content": f"echo-of-{talk.visit.model.partition('.')[2]}. "}) if talk.stream else b" ")
-        await asyncio.sleep(0.005)
+        await talk.send(chunk({"content": f"echo-of-{talk.model.partition('.')[2]}. "}) if talk.stream else b" ")
+        await talk.sleep(0.005)

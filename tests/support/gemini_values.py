@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -21,16 +19,20 @@ from athena.model.parts import (
     Part,
 )
 from athena.model.request import Request, Turn
+from support.scripted_upstream import ScriptedUpstream
+from support.upstream_talk import Talk
 
 
-class Stage:
+class Stage(ScriptedUpstream):
     """One scripted answer after another; the requests are kept."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
+        super().__init__()
         self.answers: list[tuple[int, str, bytes]] = []
-        self.requests: list[tuple[str, dict[str, Any]]] = []
-        self.client = genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=url))
+
+    @cached_property
+    def client(self) -> genai.Client:
+        return genai.Client(api_key="test", http_options=genai_types.HttpOptions(base_url=self.url))
 
     def will_say(self, body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> None:
         self.answers.append((status, kind, body))
@@ -38,47 +40,23 @@ class Stage:
     def stream(self) -> list[genai_types.GenerateContentResponse]:
         return list(self.client.models.generate_content_stream(model="m", contents="Hi"))
 
+    async def answer(self, talk: Talk) -> None:
+        status, kind, body = self.answers.pop(0)
+        await talk.whole(body, f"{status} X", kind=kind)
+
+    answer_elsewhere = answer
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Stage]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            pass
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            scene.requests.append((self.path, body))
-            self._answer()
-
-        def do_GET(self) -> None:
-            scene.requests.append((self.path, {}))
-            self._answer()
-
-        def _answer(self) -> None:
-            status, kind, body = scene.answers.pop(0)
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    scene = Stage(f"http://127.0.0.1:{server.server_address[1]}")
-    yield scene
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with Stage() as running:
+        yield running
 
 
 @pytest.fixture
 def stage(served: Stage) -> Stage:
     served.answers.clear()
-    served.requests.clear()
+    served.forget()
     return served
 
 

@@ -7,20 +7,19 @@ pieces, cut without regard to tokens. The texts are spelled out here, not render
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+from support.scripted_upstream import ScriptedUpstream
+from support.upstream_speech import chat_stream, chat_whole
+from support.upstream_talk import Talk
 
 CITY = "Tokyo"
 ANSWER = "The tool says: "
 _SAID = "I will look. "
 _PIECE = 7
-_HEAD = {"id": "chatcmpl-leaking", "created": 1_700_000_000}
-_USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "total_tokens": 150}
 
 FORMS: Mapping[str, str] = {
     "kimi-content": "moonshotai/kimi-k2-0905",
@@ -45,77 +44,22 @@ class Turn(msgspec.Struct, frozen=True):
     """(id, text) of the results in the history."""
 
 
-class LeakingUpstream:
-    """Use as a context manager; `url` is its base address with /v1."""
+class LeakingUpstream(ScriptedUpstream):
+    """One model for all clients of a test."""
+
+    base_path = "/v1"
 
     def __init__(self) -> None:
+        super().__init__()
         self.turns: list[Turn] = []
-        upstream = self
 
-        class Handler(_Handler):
-            turns = upstream.turns
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    def __enter__(self) -> LeakingUpstream:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    turns: list[Turn]
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        turn = _turn(body)
+    async def answer(self, talk: Talk) -> None:
+        turn = _turn(talk.body)
         self.turns.append(turn)
         field, text = _answer(turn)
-        if not turn.stream:
-            message = {"role": "assistant", "content": None, field: text}
-            choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-            whole = {**_HEAD, "object": "chat.completion", "model": turn.model, "choices": choices, "usage": _USAGE}
-            data = json.dumps(whole).encode()
-            self._head("application/json", "content-length", str(len(data)))
-            self.wfile.write(data)
-            return
-        self._head("text/event-stream", "transfer-encoding", "chunked")
-        for record in _records(turn.model, field, text):
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(record), record))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _head(self, content_type: str, framing: str, value: str) -> None:
-        self.send_response(200)
-        self.send_header("content-type", content_type)
-        self.send_header(framing, value)
-        self.end_headers()
-
-
-def _records(model: str, field: str, text: str) -> Iterator[bytes]:
-    head = {**_HEAD, "object": "chat.completion.chunk", "model": model}
-    deltas = [{"role": "assistant", "content": ""}]
-    deltas += [{field: text[start : start + _PIECE]} for start in range(0, len(text), _PIECE)]
-    for delta in deltas:
-        yield _record({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield _record({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    yield _record({**head, "choices": [], "usage": _USAGE})
-    yield b"data: [DONE]\n\n"
-
-
-def _record(value: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+        pieces = [{field: text[start : start + _PIECE]} for start in range(0, len(text), _PIECE)]
+        named = {"model": turn.model}
+        await talk.say(chat_stream(pieces, "stop", **named), chat_whole({"content": None, field: text}, "stop", **named))
 
 
 # -- the model -------------------------------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from typing import Any
+
+from support.scripted_upstream import ScriptedUpstream
+from support.upstream_speech import chat_stream, chat_whole, encode
+from support.upstream_talk import Talk
 
 FORMS: Mapping[str, str] = {
     "native": "vendor/native-model",
@@ -32,8 +34,6 @@ _PATH = re.compile(r"/[\w/.-]*secret\.txt")
 _READERS = ("read", "read_file", "view_file", "cat", "read_files")
 _SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "exec")
 _PIECE = 7
-_HEAD = {"id": "chatcmpl-scripted", "created": 1_700_000_000}
-_USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "total_tokens": 150}
 _REFUSAL = {
     "error": {
         "message": f"{FORMS['prompted']} does not support tools",
@@ -44,95 +44,37 @@ _REFUSAL = {
 }
 
 
-class ScriptedAgentUpstream:
-    """Use as a context manager; `url` is its base address with /v1."""
+class ScriptedAgentUpstream(ScriptedUpstream):
+    """One model for all clients of a test."""
+
+    base_path = "/v1"
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[dict[str, Any]] = []
         self.cut: set[str] = set()
         """The files whose reading was cut off once."""
-        upstream = self
 
-        class Handler(_Handler):
-            seen = upstream.requests
-            cut = upstream.cut
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    def __enter__(self) -> ScriptedAgentUpstream:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    seen: list[dict[str, Any]]
-    cut: set[str]
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.seen.append(body)
+    async def answer(self, talk: Talk) -> None:
+        body = talk.body
+        self.requests.append(body)
         if is_refused(body):
-            self._write_whole(400, _REFUSAL)
+            await talk.whole(encode(_REFUSAL), "400 X")
             return
         deltas, finish = answer(body)
         path = _asked_path(body["messages"])
         if body["model"].endswith(":cut") and offered_tools(body) and path and path not in self.cut:
             self.cut.add(path)
             deltas, finish = deltas[: len(deltas) * 3 // 4], ""
-        if not body.get("stream"):
-            self._write_whole(200, _whole(body["model"], deltas, finish))
-            return
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
-        try:
-            for record in _stream(body["model"], deltas, finish):
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(record), record))
-            self.wfile.write(b"0\r\n\r\n")
-        except ConnectionError:
-            self.close_connection = True  # the gateway has all the calls it wants and reads no further
-
-    def _write_whole(self, status: int, body: Mapping[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        frames = chat_stream(deltas, finish, model=body["model"])
+        if not finish:
+            frames = frames[:-3]  # cut off: the connection ends well, the answer does not
+        await talk.say(frames, chat_whole(_message(deltas), finish, model=body["model"]))
 
 
-def _stream(model: str, deltas: list[dict[str, Any]], finish: str) -> Iterator[bytes]:
-    head = {**_HEAD, "object": "chat.completion.chunk", "model": model}
-
-    def record(fields: dict[str, Any]) -> bytes:
-        return b"data: " + json.dumps({**head, **fields}).encode() + b"\n\n"
-
-    for position, delta in enumerate(deltas):
-        fields = {"role": "assistant", **delta} if position == 0 else delta
-        yield record({"choices": [{"index": 0, "delta": fields, "finish_reason": None}]})
-    if not finish:
-        return  # cut off: the connection ends well, the answer does not
-    yield record({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
-    yield record({"choices": [], "usage": _USAGE})
-    yield b"data: [DONE]\n\n"
-
-
-def _whole(model: str, deltas: list[dict[str, Any]], finish: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None}
+def _message(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the deltas add up to."""
+    message: dict[str, Any] = {"content": None}
     for delta in deltas:
         for name, value in delta.items():
             if name == "tool_calls":
@@ -148,8 +90,7 @@ def _whole(model: str, deltas: list[dict[str, Any]], finish: str) -> dict[str, A
                     call[part] += text
             else:
                 message[name] = (message.get(name) or "") + value
-    choices = [{"index": 0, "message": message, "finish_reason": finish}]
-    return {**_HEAD, "object": "chat.completion", "model": model, "choices": choices, "usage": _USAGE}
+    return message
 
 
 # -- the model -------------------------------------------------------------------------------------------------------------

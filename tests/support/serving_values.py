@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from athena.dialects import get_dialect
+from athena.model.request import Request
 from athena.opaque import Envelope
 from athena.serving.budget import Budget
 from athena.serving.clock import ClientLimits
+from athena.serving.endpoints import find_door
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
@@ -48,18 +50,29 @@ class House:
             wall_clock=lambda: 1_700_000_000.0,
         )
 
+    def enter(self, path: str, body: dict[str, Any], memory: RequestMemory) -> Serving:
+        """A client's request to one of the doors; whoever made its memory gives it back."""
+        bare, _, query = path.partition("?")
+        door = find_door(bare, query, {})
+        assert door is not None
+        asked = get_dialect(door.dialect).decode_request(body, model=door.model, stream=door.stream, version=None)
+        return self._serving(asked, memory, array=door.array)
+
     def serve(self, body: dict[str, Any], *, dialect: str = "openai_chat", now: float | None = None) -> Serving:
-        """A client's request."""
+        """A client's request, for the path of its dialect that says nothing else."""
         request = get_dialect(dialect).decode_request(body, model=None, stream=None, version=None)
+        return self._serving(request, RequestMemory(self.memory), now=now)
+
+    def _serving(self, request: Request, memory: RequestMemory, *, array: bool = False, now: float | None = None) -> Serving:
         return Serving(
             self.shared,
             request,
             self.targets.of(request.model),
-            Record(request_id="req_1", dialect=dialect, model=request.model, stream=request.stream),
-            RequestMemory(self.memory),
+            Record(request_id="req_1", dialect=request.dialect, model=request.model, stream=request.stream),
+            memory,
             headers={},
             key=None,
-            array=False,
+            array=array,
             now=self.now if now is None else now,
         )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from support.scripted_agent_upstream import WORD, fitting_arguments, reading_tool
+from support.scripted_upstream import ScriptedUpstream
 from support.tool_loops import Entry, history, spoken_answer
+from support.upstream_speech import encode
+from support.upstream_talk import Talk
 
 DIALECTS = {
     "openai_chat": "/chat/completions",
@@ -36,10 +37,11 @@ Kept = dict[str, dict[str, Any]]
 """Requests with all that was said, by the id of the last answer: some clients leave their conversations with the provider."""
 
 
-class SessionUpstream:
-    """Use as a context manager; `url` is its address without a path."""
+class SessionUpstream(ScriptedUpstream):
+    """One model for all sessions of a test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """Dialect and body of every request that was answered."""
         self.raw: list[bytes] = []
@@ -48,68 +50,35 @@ class SessionUpstream:
         self.late: list[dict[str, Any]] = []
         """Requests that were refused for a system message behind the first."""
         self.kept: Kept = {}
-        upstream = self
 
-        class Handler(_Handler):
-            shared = upstream
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    def __enter__(self) -> SessionUpstream:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    shared: SessionUpstream
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers["content-length"]))
-        body = json.loads(raw)
-        path = self.path.partition("?")[0].lower()
+    async def answer(self, talk: Talk) -> None:
+        body = talk.body
+        path = talk.path.partition("?")[0].lower()
         dialect = next((name for name, end in DIALECTS.items() if path.endswith(end)), "")
         if not dialect:
-            self._write(404, b'{"error": {"message": "no such path"}}')
+            await talk.whole(b'{"error": {"message": "no such path"}}', "404 X")
             return
         if dialect == "openai_chat" and any(message["role"] == "system" for message in body["messages"][1:]):
-            self.shared.late.append(body)
-            self._write(400, json.dumps({"error": {"message": _LATE, "type": "BadRequestError", "code": 400}}).encode())
+            self.late.append(body)
+            await talk.whole(encode({"error": {"message": _LATE, "type": "BadRequestError", "code": 400}}), "400 X")
             return
-        said = _conversation(dialect, body, self.shared.kept)
+        said = _conversation(dialect, body, self.kept)
         if said is None:
-            self._write(404, b'{"error": {"message": "no such conversation", "type": "not_found_error"}}')
+            await talk.whole(b'{"error": {"message": "no such conversation", "type": "not_found_error"}}', "404 X")
             return
         faults = faults_of(dialect, said)
         if faults:
-            self.shared.faults += faults
-            self._write(400, json.dumps({"error": {"message": "; ".join(faults), "type": "invalid_request_error"}}).encode())
+            self.faults += faults
+            await talk.whole(encode({"error": {"message": "; ".join(faults), "type": "invalid_request_error"}}), "400 X")
             return
-        self.shared.requests.append((dialect, body))
-        self.shared.raw.append(raw)
+        self.requests.append((dialect, body))
+        self.raw.append(talk.raw_body)
         stream = "stream" in path if dialect == "gemini" else bool(body.get("stream"))
-        number = len(self.shared.requests)
-        _keep(dialect, said, json.loads(answer(dialect, said, False, number)), self.shared.kept)
-        self._write(200, answer(dialect, said, stream, number), "text/event-stream" if stream else "application/json")
+        number = len(self.requests)
+        _keep(dialect, said, json.loads(answer(dialect, said, False, number)), self.kept)
+        await talk.whole(answer(dialect, said, stream, number), kind="text/event-stream" if stream else "application/json")
 
-    def _write(self, status: int, data: bytes, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+    answer_elsewhere = answer  # clients may ask below any prefix
 
 
 # -- conversations that the provider keeps -------------------------------------------------------------------------------------

@@ -52,10 +52,10 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 DONE = b"data: [DONE]\n\n"
 
 
-def chat_stream(deltas: list[dict[str, Any]], finish: str = "tool_calls") -> tuple[bytes, ...]:
-    """A Chat stream of these deltas."""
-    begin = chunk({"role": "assistant", "content": ""})
-    return (begin, *map(chunk, deltas), chunk({}, finish), chunk(None, usage=USAGE), DONE)
+def chat_stream(deltas: list[dict[str, Any]], finish: str = "tool_calls", **fields: Any) -> tuple[bytes, ...]:
+    """A Chat stream of these deltas; `fields` are those of every record."""
+    said = [chunk(delta, **fields) for delta in ({"role": "assistant", "content": ""}, *deltas)]
+    return (*said, chunk({}, finish, **fields), chunk(None, **{"usage": USAGE, **fields}), DONE)
 
 
 def chat_whole(message: dict[str, Any], finish: str = "tool_calls", **fields: Any) -> bytes:

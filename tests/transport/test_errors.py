@@ -16,10 +16,11 @@ from google.genai import errors as genai_errors
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import ask_async
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.sdks import Clients, ask, clients_at, is_sdk_error
 from support.transport_clients import UPSTREAM_KEY, async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import TEXT, encode, error_value
+from support.upstream_talk import Talk
 
 PAIRS = [(client, upstream) for client in dialect_names() for upstream in dialect_names()]
 each_pair = pytest.mark.parametrize(("client", "dialect"), PAIRS, ids=[f"{client}-over-{dialect}" for client, dialect in PAIRS])

@@ -16,11 +16,13 @@ import trio
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import AsyncClients
-from support.faulty_upstream import FaultyUpstream, Talk, Visit
+from support.faulty_upstream import FaultyUpstream
+from support.scripted_upstream import Visit
 from support.sdk_streams import open_async_stream, open_stream, text_in
 from support.sdks import Clients
 from support.transport_clients import async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import TEXT
+from support.upstream_talk import Talk
 
 PAIRS = [(client, upstream) for client in dialect_names() for upstream in dialect_names()]
 each_pair = pytest.mark.parametrize(("client", "dialect"), PAIRS, ids=[f"{client}-over-{dialect}" for client, dialect in PAIRS])

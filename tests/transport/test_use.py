@@ -21,11 +21,12 @@ from athena.dialects import dialect_names
 from athena.errors import ConfigError
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import ask_async
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.patience import PATIENCE
 from support.sdks import SCHEMA, ask
 from support.transport_clients import UPSTREAM_KEY, async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import TEXT, chat_stream, chat_whole, encode, error_value
+from support.upstream_talk import Talk
 
 BOTH = pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
 HELLO = "".join(TEXT)
@@ -200,7 +201,7 @@ def test_the_last_failure_is_told_when_all_fail(upstream: FaultyUpstream) -> Non
 
 async def refuses_tools(talk: Talk) -> None:
     """Takes no tools; taught them in its prompt, it calls one."""
-    if talk.visit.body.get("tools"):
+    if talk.body.get("tools"):
         await talk.whole(encode(error_value(talk.dialect, 400, "this model does not support tools")), "400 Bad")
         return
     call = '[{"name": "get_weather", "parameters": {"city": "Oslo"}}]'
@@ -221,7 +222,7 @@ def test_an_upstream_that_refuses_tools_is_taught_them(client: str, upstream: Fa
 
 async def strict_template(talk: Talk) -> None:
     """Takes system messages at the beginning only."""
-    roles = [message["role"] for message in talk.visit.body["messages"]]
+    roles = [message["role"] for message in talk.body["messages"]]
     if "system" in roles[1:]:
         await talk.whole(encode(error_value(talk.dialect, 400, "System message must be at the beginning.")), "400 Bad")
         return

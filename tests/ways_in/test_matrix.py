@@ -17,9 +17,10 @@ from support.async_sdks import AsyncClients, ask_async
 from support.canonical import Seen
 from support.case_judge import check_case
 from support.cases import Mode, answer_modes, case_bytes
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.sdks import Clients, ask
 from support.transport_clients import async_sdk_clients, settings_for
+from support.upstream_talk import Talk
 from ways_in.conftest import Way
 
 CASES = [

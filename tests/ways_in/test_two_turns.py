@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from athena.dialects import dialect_names
-from support.faulty_upstream import FaultyUpstream, Talk
+from support.faulty_upstream import FaultyUpstream
 from support.sdks import Clients
 from support.tool_loops import calling_answer, converse, final_answer, history
 from support.transport_clients import settings_for
 from support.turn_judge import UPSTREAMS, check_state_came_home, check_state_stayed_home, check_turn, run_loop
+from support.upstream_talk import Talk
 from ways_in.conftest import Way
 
 PAIRS = [(client, upstream) for client in dialect_names() for upstream in dialect_names()]
