@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sysconfig
 from pathlib import Path
@@ -13,10 +12,11 @@ from athena.formats.machine.engine import TextParser
 from athena.formats.machine.recognizer import recognizer
 from athena.model.events import TextDelta, ThinkingDelta, ToolCallStart
 from athena.model.request import Tool
+from support.examples import IS_DEEP
 
 _ENDINGS = (".md", ".rst", ".txt", ".py")
 _PER_FILE = 200_000
-_MOST = 25_000_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else 1_000_000
+_MOST = 25_000_000 if IS_DEEP else 1_000_000
 _OURS = ("athena", "athena_gateway")
 """Athena's own sources and case files are full of real calls."""
 _SCHEMA = {"type": "object", "properties": {"needle": {"type": "string"}}, "required": ["needle"]}
