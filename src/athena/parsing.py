@@ -243,13 +243,18 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str |
     """The `calls` of one turn, as a model of that `format` writes them; `parse` reads them back.
 
     Calls are values of `parse`, or mappings with `name` and `arguments` (JSON text or a value). Raises `UsageError` for an
-    unknown format or a call without a name.
+    unknown format, a call without a name, and a call that the format cannot write so that it is read back the same.
 
     Examples:
         >>> render_calls([{"name": "get_time", "arguments": {"tz": "UTC"}}], format="mistral_args")
         '[TOOL_CALLS]get_time[ARGS]{"tz":"UTC"}'
     """
-    return _known(format).render_calls([call if isinstance(call, ToolCall) else _call(call) for call in calls])
+    known = _known(format)
+    several = [call if isinstance(call, ToolCall) else _call(call) for call in calls]
+    for call in several:
+        if (trouble := known.inexpressible(call)) is not None:
+            raise UsageError(f"{known.id} cannot write this call of {call.name}: {trouble}")
+    return known.render_calls(several)
 
 
 def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # noqa: A002

@@ -56,6 +56,8 @@ def test_meaning(dialect: str, case: AnswerCase, mode: Mode) -> None:
         assert terminal.kind == case.error.kind
         if case.error.code is not None:
             assert terminal.code == case.error.code
+        if case.error.message is not None:
+            assert terminal.message == case.error.message
     else:
         assert isinstance(terminal, Done), f"expected an end, got {terminal}"
         assert terminal.finish.kind == case.finish

@@ -748,3 +748,29 @@ def test_penalties_reach_a_chat_upstream() -> None:
     sent_body = translate_request(body, source="openai_responses", target="openai_chat")
     assert (sent_body.body["presence_penalty"], sent_body.body["frequency_penalty"]) == (0.5, 0.25)
     assert sent_body.warnings == ()
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(
+    ("told", "limit", "spent", "finish"),
+    [(True, 12, 12, "length"), (True, 12, 11, "stop"), (True, None, 12, "stop"), (False, 12, 12, "stop")],
+    ids=["as many as allowed", "fewer than allowed", "no limit", "a server that tells"],
+)
+def test_the_number_of_tokens_tells_that_an_answer_was_cut(
+    told: bool, limit: int | None, spent: int, finish: str, stream: bool
+) -> None:
+    """llama.cpp says `completed` of an answer that it cut at its limit."""
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "status": "completed",
+        "model": "m",
+        "output": [{"id": "msg_0", "type": "message", "content": [{"type": "output_text", "text": "Once upon"}]}],
+        "usage": {"input_tokens": 36, "output_tokens": spent, "total_tokens": 36 + spent},
+    }
+    body = json.dumps({"type": "response.completed", "response": response} if stream else response)
+    context = DecodeContext(profile=Profile(cut_by_usage=told), max_output=limit)
+    decoder = DIALECT.decoder(context, stream=stream)
+    last = (decoder.feed(f"data: {body}\n\n".encode() if stream else body.encode()) + decoder.close())[-1]
+    assert isinstance(last, Done)
+    assert last.finish.kind == finish

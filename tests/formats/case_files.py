@@ -58,6 +58,8 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class CaseFile(msgspec.Struct, forbid_unknown_fields=True):
     case: list[Case]
     tools: list[CaseTool] = []
+    more_tools: list[CaseTool] = []
+    """Declared besides those of every case."""
 
 
 def tool(name: str, properties: dict[str, Any], required: Sequence[str] = ()) -> Tool:
@@ -95,11 +97,11 @@ def case_files() -> list[Path]:
 
 
 def declared(file: CaseFile) -> tuple[Tool, ...]:
-    own = tuple(
-        Tool(name=one.name, description=one.description or None, schema=msgspec.json.decode(one.parameters))
-        for one in file.tools
-    )
-    return own or TOOLS
+    return (*(map(_tool, file.tools) if file.tools else TOOLS), *map(_tool, file.more_tools))
+
+
+def _tool(one: CaseTool) -> Tool:
+    return Tool(name=one.name, description=one.description or None, schema=msgspec.json.decode(one.parameters))
 
 
 def parse(case: Case, format_id: str, tools: tuple[Tool, ...], chunks: Iterable[str]) -> tuple[list[Event], TextParser]:

@@ -53,6 +53,7 @@ def test_families(model: str, family: str) -> None:
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B", "qwen_xml"),
         ("z-ai/glm-4.6", "glm_xml"),
         ("openai/gpt-oss-120b", "harmony"),
+        ("beam-1", "beam"),
         ("mistralai/Devstral-Small-2507", "mistral_args"),
         ("internlm/internlm2_5-7b-chat", "internlm"),
         ("internlm/internlm3-8b-instruct", "internlm"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import athena
 from athena.errors import UsageError
 from athena.formats import all_formats, format_names, get_format
 from athena.formats.machine.engine import TextParser
@@ -20,6 +21,9 @@ from formats.strategies import fragments, prose, tools_and_calls
 from support.examples import examples
 
 NAMES = (*format_names(), "auto")
+_MARKERS = {marker for known in all_formats() for marker in (*known.closers, *(opener.marker for opener in known.openers))}
+MARKUP = tuple(sorted(_MARKERS - {""}))
+"""What begins and ends calls, of all formats."""
 
 
 def events_of(
@@ -91,6 +95,30 @@ def test_rendered_calls_come_back(
     assert not [item for item in folded(events) if "text" in item and item["text"].strip()]
     if auto and any(opener.auto and text.startswith(opener.marker) for opener in known.openers):
         assert calls_of(events_of("auto", chunked(text, size), tools)) == wanted
+
+
+@pytest.mark.parametrize("format_id", format_names())
+@examples(8)
+@given(sample=tools_and_calls(), markup=st.sampled_from(MARKUP), place=st.integers(0, 2))
+def test_a_call_is_written_right_or_refused(
+    format_id: str, sample: tuple[tuple[Tool, ...], tuple[ToolCall, ...]], markup: str, place: int
+) -> None:
+    """Also where a value holds the markup of a format, its own or another's."""
+    tools, calls = sample
+    changed = [_with_markup(call, markup) if number == place else call for number, call in enumerate(calls)]
+    try:
+        text = athena.render_calls(changed, format=format_id)
+    except UsageError:
+        return
+    wanted = [(call.name, msgspec.json.decode(call.arguments)) for call in changed]
+    assert calls_of(events_of(format_id, [text], tools)) == wanted, text
+
+
+def _with_markup(call: ToolCall, markup: str) -> ToolCall:
+    arguments = msgspec.json.decode(call.arguments)
+    strings = [key for key, value in arguments.items() if isinstance(value, str)]
+    fresh = arguments | dict.fromkeys(strings[:1], f"a {markup} b")
+    return msgspec.structs.replace(call, arguments=msgspec.json.encode(fresh).decode())
 
 
 @pytest.mark.parametrize("format_id", format_names())

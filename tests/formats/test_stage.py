@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from athena.formats.declared.description import Call, FormatDescription
 from athena.formats.machine.policies import Policies
 from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import (
@@ -255,3 +256,17 @@ def test_a_large_text_is_searched_in_pieces_and_calls_across_their_edges_are_fou
         texts = [one.text for one in out if isinstance(one, TextDelta)]
         assert "".join(texts) == prose + prose[:before] + prose
         assert max(map(len, texts)) <= 64 * 1024
+
+
+@pytest.mark.parametrize("declared", [False, True], ids=["by the rule", "by the format file"])
+def test_reasoning_that_the_prompt_opened(declared: bool) -> None:
+    """Raw text that begins inside reasoning has only its closing delimiter."""
+    described = FormatDescription(id="acme", call=Call(body="json", begin="<call>", end="</call>"), starts_in_thinking=True)
+    options = FormatOptions(declared=described) if declared else FormatOptions("hermes", starts_in_thinking=True)
+    text = TextDelta("Let me see.\n</think>\n\nHere it is.")
+    events = run([text, done()], options=options)
+    assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)).strip() == "Let me see."
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Here it is."
+    # A server that tells reasoning and text apart has closed it itself.
+    events = run([ThinkingDelta("Let me see."), TextDelta("Here it is."), done()], options=options)
+    assert [type(event) for event in events] == [ThinkingDelta, TextDelta, Done]

@@ -458,6 +458,7 @@ def test_how_the_text_is_read() -> None:
         ModelRule(match="clean*", use="clean"),
         ModelRule(match="off", use="plain/moonshotai/kimi-k2", format="standard"),
         ModelRule(match="held", use="plain/x", format="qwen", argument_streaming=False, malformed="drop", repair="schema"),
+        ModelRule(match="raw", use="plain/qwen3", starts_in_thinking=True),
         ModelRule(match="*", use="plain"),
     )
     formats = {"kimi": FormatSettings(tokens={"call_end": "<|stop|>"}, section_limit_kb=2, context_limit_kb=7)}
@@ -468,6 +469,9 @@ def test_how_the_text_is_read() -> None:
     assert held.format_options == FormatOptions(
         "hermes", policies=Policies(arguments="hold", malformed="drop", repair="schema"), tokens={}
     )
+    raw = router.resolve("raw")[0].format_options
+    assert raw is not None
+    assert raw.starts_in_thinking
     kimi = router.resolve("moonshotai/kimi-k2-0905")[0]
     assert kimi.format_options == FormatOptions("kimi_k2", tokens={"call_end": "<|stop|>"})
     assert (kimi.limits.section_chars, kimi.context_limit_kb) == (2048, 7)

@@ -59,6 +59,7 @@ class ExpectedPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 class ExpectedError(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
     code: str | None = None
+    message: str | None = None
 
 
 class AnswerCase(msgspec.Struct, forbid_unknown_fields=True):

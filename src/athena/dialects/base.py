@@ -590,6 +590,8 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     kind = kind_of_status(status)
     if kind == "invalid" and is_context_overflow(message, code):
         kind = "context_length"
+    elif kind == "upstream" and refuses_images(message):
+        kind = "invalid"
     return Error(
         message=message,
         kind=kind,
@@ -631,6 +633,19 @@ def is_context_overflow(message: str, code: str) -> bool:
         return code != "request_too_large"
     lowered = message.lower()
     return any(words in lowered for words in _OVERFLOWS)
+
+
+_IMAGES_REFUSED = (
+    "image input is not supported", "provide the mmproj", "support image", "images are not supported", "at most 0 image",
+    "not a multimodal model", "multimodal inputs are not supported", "support vision", "unknown variant `image_url`",
+)  # fmt: skip
+"""How llama.cpp, Ollama, vLLM, SGLang, OpenRouter and DeepSeek say that a model reads text only, some with status 500."""
+
+
+def refuses_images(message: str) -> bool:
+    """Did a server refuse the request's images? That is no failure of the server: asked again, it would say the same."""
+    lowered = message.lower()
+    return any(words in lowered for words in _IMAGES_REFUSED)
 
 
 def overflow_message(error: Error, own_words: str, looked_for: Sequence[str] = _OVERFLOWS_OF_AGENTS) -> str:

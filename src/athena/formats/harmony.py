@@ -5,7 +5,7 @@
 `analysis` without a recipient is reasoning, `commentary` without one is a visible preamble, `final` is the answer. Headers
 come damaged in many ways, so the reader looks for the first legal channel word and the first recipient, wherever they stand. An
 answer may begin with its recipient, because the prompt ends with `<|start|>assistant`. Beam sends the same messages with
-arguments in tags (`<rfl:parameter name="k">`), which are read here too.
+arguments in tags (`<rfl:parameter name="k">`), which are read here too; `beam` writes them.
 Origin: openai/harmony docs/format.md and its tests, the gpt-oss template.
 """  # noqa: E501 - the sample is one line for the model
 

@@ -24,7 +24,7 @@ from athena.serving.targets import Target
 
 TOOLS = "tools"
 _PARAMETER = "parameter"
-_STATUSES = frozenset((400, 404, 405, 422, 500, 501))
+_STATUSES = frozenset((400, 404, 405, 422, 500, 501, 502))
 _OTHER_KINDS = frozenset(("context_length", "content_policy", "auth", "permission", "rate_limit", "billing", "too_large"))
 _MESSAGE_CHARS = 4000
 _FIELDS_AT_ONCE = 8

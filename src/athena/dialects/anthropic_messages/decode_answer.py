@@ -311,8 +311,8 @@ class MessagesStreamDecoder(StreamDecoder):
             self._message_delta(record, payload, out)
         elif kind == "message_stop":
             self._stop(out)
-        elif kind == "error" or record.error is not None:
-            # llama.cpp writes the error's fields into the record itself.
+        elif "error" in (kind, name) or record.error is not None:
+            # llama.cpp writes the error's fields into the record itself, so that `type` is the error's and not the event's.
             told = record.error if record.error is not None else _read_any(payload)
             self.fail(out, error_of_object(told, raw=payload[:2000].decode("utf-8", "replace")))
         elif self.context.keep_extras and is_event_name(kind):

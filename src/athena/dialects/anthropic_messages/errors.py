@@ -18,6 +18,7 @@ from athena.dialects.base import (
     kind_of_status,
     loose_error,
     overflow_message,
+    refuses_images,
     retry_after,
     whole_seconds,
 )
@@ -87,6 +88,8 @@ def error_of_object(inner: object, *, status: int | None = None, wait: float | N
         kind = kind_of_status(status)
     if kind == "invalid" and is_context_overflow(text, name):
         kind = "context_length"
+    elif kind == "upstream" and refuses_images(text):
+        kind = "invalid"
     details = fields.get("details")
     return Error(
         message=text,

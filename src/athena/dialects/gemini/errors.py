@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message, whole_seconds
+from athena.dialects.base import (
+    STATUS_OF,
+    HttpError,
+    is_context_overflow,
+    loose_error,
+    overflow_message,
+    refuses_images,
+    whole_seconds,
+)
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -58,7 +66,7 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     """An upstream's error body, whatever its shape. A body inside a stream has status 200 and says its own."""
     error = loose_error(status, headers, body)
     kind = _KINDS.get(error.code, error.kind)
-    if error.status in (402, 413):
+    if error.status in (402, 413) or (kind == "upstream" and refuses_images(error.message)):
         kind = error.kind
     if kind == "invalid" and is_context_overflow(error.message, ""):
         kind = "context_length"

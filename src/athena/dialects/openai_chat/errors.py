@@ -83,4 +83,7 @@ def encode_error_value(error: Error) -> dict[str, Any]:
 def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as a whole HTTP answer."""
     status = error.status if error.status is not None and error.status >= 400 else STATUS_OF[error.kind]
+    if status >= 500 > STATUS_OF[error.kind]:
+        # The server called a fault of the request its own, so that clients would ask again.
+        status = STATUS_OF[error.kind]
     return http_error(status, error, encode_error_value(error))

@@ -20,6 +20,7 @@ from athena.dialects.base import (
     is_context_overflow,
     kind_of_status,
     loose_error,
+    refuses_images,
     retry_after,
     told_status,
 )
@@ -57,6 +58,8 @@ def error_of(value: object, payload: bytes = b"", status: int | None = None) -> 
         kind = "context_length"
     if kind is None:
         kind = kind_of_status(status) if status is not None else "upstream"
+    if kind == "upstream" and refuses_images(text):
+        kind = "invalid"
     param = error.get("param")
     return Error(
         message=text,

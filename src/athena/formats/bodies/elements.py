@@ -185,7 +185,7 @@ class _Members:
         if not self._values:
             return
         types = self._calls.book.types(self._calls.name)
-        schema = types.part(types.part(types.root).get("properties")).get(self._key)
+        schema = types.member(types.root, self._key)
         value = repeated_json(self._values, schema, types, self._prefix)
         if value is not None:
             self._write_key(self._key)
@@ -208,7 +208,7 @@ def repeated_json(values: list[str], schema: Any, known: SchemaTypes, prefix: st
     types = known.of(schema).types
     if types is not None and "array" not in types:
         return element_json(values[-1], schema, known, prefix, depth)
-    items = known.part(schema).get("items")
+    items = known.items(schema)
     return "[" + ",".join(element_json(value, items, known, prefix, depth) or '""' for value in values) + "]"
 
 
@@ -232,7 +232,6 @@ def element_json(text: str, schema: Any, known: SchemaTypes, prefix: str, depth:
 def _from_children(
     children: list[tuple[str, str]], words: str, schema: Any, known: SchemaTypes, prefix: str, depth: int
 ) -> str:
-    fields = known.part(schema)
     types = known.of(schema).types
     names = {name for name, _ in children}
     is_list = types is not None and "object" not in types
@@ -241,13 +240,12 @@ def _from_children(
         loose = not prefix and (all(map(_NUMBERED.fullmatch, names)) or (len(names) == 1 and len(children) > 1))
         is_list = names == {"item"} or loose
     if is_list:
-        items = fields.get("items")
+        items = known.items(schema)
         return "[" + ",".join(element_json(inner, items, known, prefix, depth) or '""' for _, inner in children) + "]"
-    properties = known.part(fields.get("properties"))
     grouped: dict[str, list[str]] = {}
     for name, inner in children:
         grouped.setdefault(name, []).append(inner)
-    members = {name: repeated_json(inner, properties.get(name), known, prefix, depth) for name, inner in grouped.items()}
+    members = {name: repeated_json(inner, known.member(schema, name), known, prefix, depth) for name, inner in grouped.items()}
     if words.strip():
         members["$text"] = quoted(words.strip())
     return "{" + ",".join(f"{quoted(name)}:{value}" for name, value in members.items() if value is not None) + "}"

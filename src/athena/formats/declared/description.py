@@ -134,6 +134,8 @@ class FormatDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """nine: the template takes only ids of nine letters and digits, so calls without an id get such ones."""
     thinking: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
     """Delimiters of reasoning inside visible text."""
+    starts_in_thinking: bool = False
+    """The prompt opens the reasoning, so that an answer begins inside it and has only the closing delimiter."""
     answer: tuple[tuple[str, str], ...] = ()
     """Delimiters around the visible answer; they are left out."""
     turn_ends: tuple[str, ...] = ()

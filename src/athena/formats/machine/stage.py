@@ -55,11 +55,16 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """Besides the named format look for all with unmistakable markers: routers answer with other models than asked."""
     policies: Policies = Policies()
     starts_in_thinking: bool = False
-    """The prompt ends inside an opened reasoning block."""
+    """The prompt ends inside an opened reasoning block. Text behind reasoning that came apart does not begin there."""
     tokens: Mapping[str, str] = {}
     """Other markers for the named format, by the names of its `tokens`."""
     declared: FormatDescription | None = None
     """A format from a file or a chat template, in the place of the named one."""
+
+    @property
+    def begins_in_thinking(self) -> bool:
+        """Does an answer begin inside reasoning, by these options or by the declared format?"""
+        return self.starts_in_thinking or (self.declared is not None and self.declared.starts_in_thinking)
 
     def recognizer(self) -> Recognizer:
         """What to look for."""
@@ -245,7 +250,7 @@ class FormatStage:
             self._recognizer,
             tools=self._book,
             channel=channel,
-            starts_in_thinking=self._options.starts_in_thinking,
+            starts_in_thinking=self._options.begins_in_thinking and "reasoning" not in choice.parsers,
             policies=self._options.policies,
             limits=self._limits,
             seed=f"{self._seed}/{index}/{channel}",

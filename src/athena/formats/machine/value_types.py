@@ -37,6 +37,8 @@ _MOST_PARTS = 10_000
 """Of one schema, read for all questions of one answer."""
 _VALUES_AS_PART = 16
 """Listed values that count as one more part."""
+_MOST_OPTIONS = 32
+"""Of one part of a schema, asked for what they say about a key."""
 _LONGEST_TYPE = 64
 _PREFIXES = ("functions.", "tools.")
 _OPEN_NAME_LIMIT = 128
@@ -66,11 +68,14 @@ class SchemaTypes:
     parts are read at all: behind that, and behind references that lead in circles, a value may be anything.
     """
 
-    __slots__ = ("_known", "_left", "root")
+    __slots__ = ("_known", "_left", "_objects", "_unions", "root")
 
     def __init__(self, root: Any) -> None:
         self.root: Any = root
         self._left = _MOST_PARTS
+        self._objects: dict[int, tuple[Any, tuple[dict[str, Any], ...]]] = {}
+        """What a part and the parts that it is made of say, by the part's identity."""
+        self._unions: dict[tuple[int, ...], dict[str, Any]] = {}
         self._known: dict[int, tuple[Any, ValueType]] = {}
         """By identity. The part is kept beside its type, so that no other object can take its place."""
 
@@ -83,6 +88,44 @@ class SchemaTypes:
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             schema = local_target(self.root, schema["$ref"])
         return schema if isinstance(schema, dict) else {}
+
+    def member(self, schema: Any, key: str) -> Any:
+        """The part of the schema that is about this key of an object, in whichever option of it; None when none is.
+
+        A declared property wins over a pattern that fits the key, and that over what is said about all other keys.
+        """
+        objects = self._made_of(schema)
+        named = [one["properties"][key] for one in objects if _is_map(one, "properties") and key in one["properties"]]
+        if not named:
+            patterns = [one["patternProperties"] for one in objects if _is_map(one, "patternProperties")]
+            named = [part for one in patterns for pattern, part in one.items() if _may_fit(pattern, key)]
+        return self._union(named or [one["additionalProperties"] for one in objects if _is_map(one, "additionalProperties")])
+
+    def items(self, schema: Any) -> Any:
+        """The part of the schema that is about the items of a list, in whichever option of it."""
+        return self._union([one["items"] for one in self._made_of(schema) if _is_map(one, "items")])
+
+    def _union(self, parts: list[Any]) -> Any:
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        key = tuple(map(id, parts))
+        return self._unions.setdefault(key, {"anyOf": parts})
+
+    def _made_of(self, schema: Any) -> tuple[dict[str, Any], ...]:
+        """A part of the schema, its options and what it is composed of, through references."""
+        known = self._objects.get(id(schema))
+        if known is not None:
+            return known[1]
+        found: list[dict[str, Any]] = []
+        waiting = [schema]
+        while waiting and len(found) < _MOST_OPTIONS:
+            part = self.part(waiting.pop())
+            if not part or any(part is one for one in found):
+                continue
+            found.append(part)
+            waiting += [option for word in ("oneOf", "anyOf", "allOf") for option in _sequence(part.get(word))[:_MOST_OPTIONS]]
+        self._objects[id(schema)] = (schema, tuple(found))
+        return tuple(found)
 
     def _type(self, schema: Any, depth: int) -> ValueType:
         if not isinstance(schema, dict):
@@ -193,7 +236,8 @@ class ToolBook:
         if name not in self._tools:
             return ANYTHING
         read = self._read(name)
-        return read.types.of(read.properties.get(parameter))
+        declared = read.properties.get(parameter)
+        return read.types.of(read.types.member(read.types.root, parameter) if declared is None else declared)
 
     def types(self, name: str) -> SchemaTypes:
         """What types the parts of a tool's schema allow."""
@@ -238,6 +282,24 @@ def _properties(schema: dict[str, Any] | None) -> dict[str, Any]:
         if isinstance(properties, dict):
             found.update(properties)
     return found
+
+
+def _is_map(part: dict[str, Any], word: str) -> bool:
+    return isinstance(part.get(word), dict)
+
+
+_SIMPLE_PATTERN = re.compile(r"[^(|*+?{\\]{0,200}(?:\\[dwsDWS.\-][^(|*+?{\\]{0,200})?[*+]?\$?")
+"""One repetition at the most, and no group: searched in time that grows with the key."""
+
+
+def _may_fit(pattern: Any, key: str) -> bool:
+    """Does a key of `patternProperties` fit? A pattern that a client could have made slow is not searched: it may."""
+    if not isinstance(pattern, str) or _SIMPLE_PATTERN.fullmatch(pattern) is None:
+        return True
+    try:
+        return re.search(pattern, key) is not None
+    except re.error:
+        return True
 
 
 def _has_properties(part: Any) -> bool:

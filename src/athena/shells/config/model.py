@@ -177,6 +177,9 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """A call in the model's text that it quotes from the request; left out: as in the top-level echo."""
     policy: Policy | None = None
     """Prompted tools: when to stop reading; left out: as in tool_adapter."""
+    starts_in_thinking: bool = False
+    """The prompt opens the reasoning of these models, so that an answer in raw text begins inside it and has only the closing
+    delimiter, as </think>. Not for servers that send reasoning apart from the text, nor for models whose thinking is off."""
     argument_streaming: bool = True
     """Pass arguments on as they come; false holds each call until it is complete."""
     timeouts: TimeoutOverrides = TimeoutOverrides()

@@ -302,7 +302,13 @@ def _format_options(
         repair=rule.repair,
         echo=echo,
     )
-    return FormatOptions(format_id, policies=policies, tokens=settings.tokens, declared=declared)
+    return FormatOptions(
+        format_id,
+        policies=policies,
+        starts_in_thinking=rule.starts_in_thinking,
+        tokens=settings.tokens,
+        declared=declared,
+    )
 
 
 def _wanted_format(wanted: str, override: str | None) -> str:
