@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats import harmony
-from athena.formats.harmony import CHANNEL, CONSTRAIN, ENDS, MESSAGE, OPENERS, PARAMETERS, START, render_results
+from athena.formats.bodies.harmony_messages import CHANNEL, CONSTRAIN, ENDS, MESSAGE, OPENERS, PARAMETERS, START, render_results
 from athena.formats.machine.base import Format
-from athena.formats.machine.render import arguments_of, plain_value, spaced_json, tagged_trouble, tool_json
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import arguments_of, plain_value, spaced_json, tool_json
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
 
@@ -43,11 +43,6 @@ def render_tools(tools: Sequence[Tool]) -> str:
     )
 
 
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare in a header, and values have no escapes."""
-    return harmony.inexpressible(call) or tagged_trouble(call, (_BEGIN, _END, *ENDS, START, CHANNEL))
-
-
 FORMAT = Format(
     id="beam",
     models=("beam*",),
@@ -60,5 +55,9 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=inexpressible,
+    inexpressible=NameRule(
+        reason="the name does not fit into a header",
+        characters=" \n\t<{=",
+        markers=(_BEGIN, _END, *ENDS, START, CHANNEL),
+    ),
 )
