@@ -19,7 +19,7 @@ from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
 from athena.formats.machine.stage import FormatOptions
 from athena.serving.holding import WHOLE
-from athena.shells.gateway.incoming import measure, read_json
+from athena.shells.gateway.incoming import measure, shaped
 
 SIZE = 4_000_000
 TEXTS = {
@@ -73,7 +73,7 @@ def body_peaks(dialect: str, value: dict[str, Any]) -> tuple[int, int, int, int]
     gc.collect()
     tracemalloc.start()
     try:
-        values, reading = peak_of(lambda: [read_json(body, 128, 100_000)])
+        values, reading = peak_of(lambda: [shaped(body, 128, 100_000)])
         begun, converting = peak_of(
             lambda: get_dialect(dialect).decode_request(values.pop(), model="m", stream=True, version=None)
         )

@@ -33,6 +33,7 @@ from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
 from athena.restore import is_meaningful
+from athena.wire.sse import Beginning, beginning_of
 
 __all__ = [
     "NOTHING",
@@ -76,7 +77,6 @@ class Step(msgspec.Struct, frozen=True):
 
 
 NOTHING = Step()
-_BOM = b"\xef\xbb\xbf"
 _SNIFF_LIMIT = 64 * 1024
 _WARNINGS_LIMIT = 4096
 _PATHS_SHOWN = 3
@@ -148,14 +148,9 @@ class Exchange:
             return NOTHING
         return NOTHING
 
-    def _open(self) -> AnswerPath:
-        """Whole or streamed, as the first byte says: some servers answer in the other form, some label it wrongly."""
-        streamed = self.request.stream
-        start = bytes(self._first[:64]).removeprefix(_BOM).lstrip()[:1]
-        if start == b"{":
-            streamed = False
-        elif start and start in b"de:ir":
-            streamed = True
+    def _open(self, beginning: Beginning) -> AnswerPath:
+        """Whole or streamed, as the body's beginning says; where that says neither, as was asked for."""
+        streamed = beginning == "events" if beginning in ("object", "events") else self.request.stream
         self._path = AnswerPath(
             self.request,
             self.route,
@@ -180,9 +175,10 @@ class Exchange:
             if not self._headed:
                 raise UsageError("upstream_data() before upstream_head()")
             self._first += data
-            if len(self._first) < _SNIFF_LIMIT and not self._first.removeprefix(_BOM).strip():
+            beginning = beginning_of(self._first)
+            if beginning == "nothing" and len(self._first) < _SNIFF_LIMIT:
                 return NOTHING
-            path, data = self._open(), bytes(self._first)
+            path, data = self._open(beginning), bytes(self._first)
             self._first.clear()
         try:
             events, output = path.feed(data, now)
@@ -372,7 +368,7 @@ class Exchange:
         """An error before anything was shown: an HTTP error in the client's dialect, or a frame where the head is gone."""
         self.done, self.outcome, self.error = True, "error", error
         if self._head_sent and self.request.stream:
-            path = self._path or self._open()
+            path = self._path or self._open(beginning_of(self._first))
             return Step(output=path.broken(error), done=True, events=tuple(events or (error,)))
         self._held.clear()
         self._head_sent = True

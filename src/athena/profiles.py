@@ -22,7 +22,7 @@ import msgspec
 from athena.errors import ConfigError
 from athena.model.profile import Profile
 
-__all__ = ["ModelPattern", "ProfileTable", "default_profiles", "parse_profiles"]
+__all__ = ["ModelPattern", "ProfileTable", "default_profiles", "parse_profiles", "profile_for"]
 
 
 class ModelPattern:
@@ -140,6 +140,14 @@ def parse_profiles(text: str) -> ProfileTable:
 def default_profiles() -> ProfileTable:
     """The profiles that ship with the package."""
     return parse_profiles(resources.files("athena").joinpath("profiles.toml").read_text("utf-8"))
+
+
+def profile_for(profile: str | Profile | None, dialect: str, model: str = "") -> Profile:
+    """The profile that a caller gave, by value or by name, or else the one of the dialect as its vendor serves it."""
+    if isinstance(profile, Profile):
+        return profile
+    table = default_profiles()
+    return table.get(profile, model) if profile else table.for_dialect(dialect, model)
 
 
 class _Source:

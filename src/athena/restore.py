@@ -9,7 +9,7 @@ does not know are matched here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -19,12 +19,16 @@ from athena.model.events import (
     Done,
     Error,
     Event,
+    Extra,
     Finish,
+    KeepAlive,
+    Start,
     TextDelta,
     ThinkingDelta,
     ToolCallComplete,
     ToolCallDelta,
     ToolCallStart,
+    WholePart,
 )
 from athena.model.parts import Opaque, Thinking, ToolCall
 from athena.model.profile import IdStyle
@@ -103,7 +107,7 @@ class Restore:
                 break
             if self._unsigned and type(event) is not ThinkingDelta:
                 self._sign(out)
-            step = steps.get(type(event))
+            step = steps[type(event)]
             if step is None:
                 out.append(event)
             else:
@@ -264,15 +268,23 @@ class Restore:
         out.append(event)
 
 
-# By function, not by bound method: an object that holds its own methods is left to the collector.
-_STEPS: dict[type, Callable[[Restore, Any, list[Event]], None]] = {
+_Step: TypeAlias = Callable[[Restore, Any, list[Event]], None]
+_STEPS: dict[type, _Step | None] = {
+    Start: None,
+    TextDelta: None,
     ThinkingDelta: Restore._thinking,
     ToolCallStart: Restore._start,
     ToolCallDelta: Restore._delta,
     ToolCallComplete: Restore._complete,
     Done: Restore._done,
+    Error: None,
+    WholePart: None,
+    Extra: None,
+    KeepAlive: None,
 }
-_STEPS_WITH_STOPS: dict[type, Callable[[Restore, Any, list[Event]], None]] = {**_STEPS, TextDelta: Restore._text}
+"""What is done with each event; None: it passes as it is. A table, because `match` is slower here (docs/decisions.md), and of
+functions, not of bound methods: an object that holds its own methods is left to the collector."""
+_STEPS_WITH_STOPS: dict[type, _Step | None] = {**_STEPS, TextDelta: Restore._text}
 
 
 def _free_text(arguments: str) -> str:

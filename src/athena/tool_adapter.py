@@ -12,7 +12,7 @@ and nothing else: it is immutable and may be shared between threads and tasks. A
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
 from athena.parsing import text_guard
 from athena.prepare import Prepared, prepare
-from athena.profiles import default_profiles
+from athena.profiles import profile_for
 from athena.prompted.errors import (
     ToolConfigurationError,
     ToolNetworkError,
@@ -41,11 +41,10 @@ from athena.prompted.options import PromptedOptions, checked_options
 from athena.prompted.presets import Preset, preset
 from athena.prompted.render import PromptPlan, correction_turns, merged_turns, taught_style, tool_text
 from athena.prompted.stage import Correction, PromptedStage
-from athena.wire.fields import decode_json_object
+from athena.wire.fields import Body, as_bytes, as_object
 
 __all__ = ["AdaptedRequest", "ExtractedCalls", "ToolAdapter"]
 
-Body = Mapping[str, Any] | bytes | str
 Clock = Callable[[], float]
 Cancelled = Callable[[], bool]
 
@@ -131,7 +130,7 @@ class ToolAdapter:
             problems.append(ConfigProblem(error.message, key="dialect"))
         if isinstance(profile, str):
             try:
-                default_profiles().get(profile)
+                profile_for(profile, dialect)
             except AthenaError as error:
                 problems.append(ConfigProblem(error.message, key="profile"))
         try:
@@ -170,7 +169,7 @@ class ToolAdapter:
         """
         began = self._now()
         try:
-            value = decode_json_object(_as_bytes(body)) if isinstance(body, bytes | str) else body
+            value = as_object(body)
             request = get_dialect(self._dialect).decode_request(value, model=model if self._dialect == "gemini" else None)
             return self._adapted(request, dict(value), began)
         except ToolValidationError:
@@ -196,10 +195,7 @@ class ToolAdapter:
         return AdaptedRequest(encoded.body, prepared.losses + encoded.losses, request, prepared, changed=True)
 
     def _profile_of(self, model: str) -> Profile:
-        if isinstance(self._profile, Profile):
-            return self._profile
-        table = default_profiles()
-        return table.get(self._profile, model) if self._profile else table.for_dialect(self._dialect, model)
+        return profile_for(self._profile, self._dialect, model)
 
     def prompt(self, tools: Sequence[Tool], *, model: str = "") -> str:
         """Only the instructions for `tools`, for callers who build their own prompts; `model` matters with `style="auto"`."""
@@ -228,7 +224,7 @@ class ToolAdapter:
     def _whole(
         self, body: Body, adapted: AdaptedRequest, seed: str, correction: Correction | None
     ) -> tuple[dict[str, Any] | None, Correction | None]:
-        data = _as_bytes(body)
+        data = as_bytes(body)
         path = self._path(adapted, seed, stream=False, correction=correction)
         if path is None:
             return msgspec.json.decode(data, type=dict[str, Any]), None
@@ -446,12 +442,6 @@ class ToolAdapter:
             performance=Performance(self._now() - began, stage.most_held, dict(stage.seconds)),
         )
         report(self._sink, event, self._on_sink_error)
-
-
-def _as_bytes(body: Body) -> bytes:
-    if isinstance(body, bytes):
-        return body
-    return body.encode() if isinstance(body, str) else msgspec.json.encode(body)
 
 
 def _ended(events: list[Event]) -> bool:

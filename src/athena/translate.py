@@ -6,7 +6,7 @@ the client's. All of them take and return plain JSON values or bytes and do no I
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -24,11 +24,9 @@ from athena.model.profile import Profile
 from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
 from athena.prepare import Prepared, prepare
-from athena.profiles import default_profiles
+from athena.profiles import profile_for
 from athena.restore import Restore
-from athena.wire.fields import decode_json_object
-
-Body = Mapping[str, Any] | bytes | str
+from athena.wire.fields import Body, as_bytes, as_object
 
 
 class Translated(msgspec.Struct, frozen=True):
@@ -131,7 +129,7 @@ def translate_response(
         'end_turn'
     """
     path = _answer_path(source, target, request, profile, format, envelope_key, seed, created, echo, stream=False)
-    events, output = path.feed(_as_bytes(body))
+    events, output = path.feed(as_bytes(body))
     more, rest = path.close()
     for event in (*events, *more):
         if is_failure(event):
@@ -319,14 +317,13 @@ def encode_answer(
 
 
 def _decoded(body: Body, source: str, model: str | None, stream: bool | None) -> Request:
-    value = decode_json_object(_as_bytes(body)) if isinstance(body, bytes | str) else body
-    return get_dialect(source).decode_request(value, model=model if source == "gemini" else None, stream=stream)
+    return get_dialect(source).decode_request(as_object(body), model=model if source == "gemini" else None, stream=stream)
 
 
 def _encoded(
     request: Request, target: str, model: str, profile: str | Profile | None, strict: bool, envelope_key: bytes | None
 ) -> tuple[Prepared, Encoded]:
-    where = Target(model, _profile(profile, target, model), strict)
+    where = Target(model, profile_for(profile, target, model), strict)
     upstream_dialect = get_dialect(target)
     prepared = prepare(
         request,
@@ -365,7 +362,7 @@ def _answer_path(
     route = Route(
         dialect=source,
         model=client.model,
-        profile=_profile(profile, source, client.model),
+        profile=profile_for(profile, source, client.model),
         format=FormatOptions(format_id, policies=Policies(echo=echo)) if format_id else None,
     )
     options = Options(seed=seed, created=created, envelope=Envelope(envelope_key) if envelope_key else None, passthrough=False)
@@ -397,16 +394,3 @@ def _writer(
 
 def _status_error(event: Error) -> UpstreamStatus:
     return UpstreamStatus(event.message, kind=event.kind, code=event.code, status=event.status, raw=event.raw)
-
-
-def _profile(profile: str | Profile | None, dialect: str, model: str) -> Profile:
-    if isinstance(profile, Profile):
-        return profile
-    table = default_profiles()
-    return table.get(profile, model) if profile else table.for_dialect(dialect, model)
-
-
-def _as_bytes(body: Body) -> bytes:
-    if isinstance(body, bytes):
-        return body
-    return body.encode() if isinstance(body, str) else msgspec.json.encode(body)

@@ -8,7 +8,7 @@ import pytest
 
 from athena.formats.bodies.json_text import strict_json
 from athena.formats.bodies.python_literals import python_to_json
-from athena.formats.machine.value_types import ToolBook, resolve_type, typed_json
+from athena.formats.machine.value_types import SchemaTypes, ToolBook, typed_json
 from athena.model.request import Tool
 
 INTEGER_OR_NULL = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
@@ -67,7 +67,7 @@ INTEGER_OR_NULL = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 )
 def test_typed_values(schema: Any, text: str, value: str | None) -> None:
     root = {"$defs": {"n": {"type": "integer"}}}
-    assert typed_json(text, resolve_type(schema, root)) == value
+    assert typed_json(text, SchemaTypes(root).of(schema)) == value
 
 
 @pytest.mark.parametrize(

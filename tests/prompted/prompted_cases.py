@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,18 @@ TOOLS = (
 )
 
 
+def parsed_lines(text: str) -> list[Any]:
+    """The JSON values that stand on lines of their own: what was rendered, read back."""
+    values: list[Any] = []
+    for line in text.split("\n"):
+        if line.startswith(("{", "[")):
+            try:
+                values.append(json.loads(line))
+            except ValueError:
+                continue
+    return values
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a client sees of an answer."""
 
@@ -37,6 +50,7 @@ class Outcome(msgspec.Struct, frozen=True):
     order: tuple[str, ...]
     notes: tuple[str, ...]
     stopped: bool
+    """The policy ended the answer before the upstream did."""
 
 
 def load_cases() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -58,12 +72,13 @@ def outcome(
     events: list[Event] = []
     for piece in pieces:
         events += stage.feed([TextDelta(piece)])
+    stopped = any(isinstance(event, Done) for event in events)
     events += stage.feed([Done(Finish(finish), usage=Usage(10, 5))])
     check_grammar(events)
-    return folded(events, stage)
+    return folded(events, stage, stopped)
 
 
-def folded(events: list[Event], stage: PromptedStage) -> Outcome:
+def folded(events: list[Event], stage: PromptedStage, stopped: bool) -> Outcome:
     last = events[-1]
     kinds = ["text" if isinstance(e, TextDelta) else "call" for e in events if isinstance(e, TextDelta | ToolCallComplete)]
     order = [kind for index, kind in enumerate(kinds) if kind == "call" or index == 0 or kinds[index - 1] != "text"]
@@ -74,7 +89,7 @@ def folded(events: list[Event], stage: PromptedStage) -> Outcome:
         error=last.code if isinstance(last, Error) else "",
         order=tuple(order),
         notes=tuple(note.code for note in stage.notes),
-        stopped=stage.stopped_early,
+        stopped=stopped,
     )
 
 

@@ -17,8 +17,7 @@ from athena.exchange import Exchange, Options, Route
 from athena.model.parts import Text, ToolCall, ToolResult
 from athena.model.request import Request, Tool, Turn
 from athena.prompted import PromptedOptions, render_request
-from athena.prompted.render import parsed_lines
-from prompted.prompted_cases import CASES
+from prompted.prompted_cases import CASES, parsed_lines
 
 _DATA = tomllib.loads((CASES / "breakouts.toml").read_text(encoding="utf-8"))
 CORPUS = sorted(

@@ -17,9 +17,8 @@ from athena.model.events import Done, Event, Finish, FinishKind, TextDelta, Tool
 from athena.model.parts import Text
 from athena.model.request import Request, Tool, Turn
 from athena.prompted import POLICIES, PromptedOptions, PromptedStage, PromptPlan, render_request
-from athena.prompted.render import parsed_lines
 from athena.prompted.scanner import JsonReader
-from prompted.prompted_cases import TOOLS, cuts, outcome
+from prompted.prompted_cases import TOOLS, cuts, outcome, parsed_lines
 from support.examples import examples
 from support.grammar import check_grammar
 

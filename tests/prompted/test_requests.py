@@ -20,8 +20,9 @@ from athena.model.request import Request, Role, Tool, ToolChoice, Turn
 from athena.prompted import PromptedOptions, render_request
 from athena.prompted.errors import ToolConfigurationError, ToolValidationError, http_status
 from athena.prompted.options import checked_options
-from athena.prompted.render import Rendered, parsed_lines
+from athena.prompted.render import Rendered
 from athena.prompted.templates import JSON_TEMPLATE, PLACEHOLDER, template_problem
+from prompted.prompted_cases import parsed_lines
 
 WEATHER = Tool(
     name="get_weather",

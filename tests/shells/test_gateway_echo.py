@@ -132,7 +132,7 @@ def test_the_operator_is_told(gateway: GatewayThread) -> None:
     assert 'athena_echoes_total{model="prose-kimi_k2",policy="text",upstream="local"} 1.0' in numbers
     assert 'athena_echoes_total{model="alone-prompted",policy="error",upstream="local"} 1.0' in numbers
     assert 'athena_format_errors_total{code="quoted_call"' in numbers
-    told = [line for line in gateway.logs.lines if "WARNING" in line and "quoted from the request" in line]
+    told = [line for line in gateway.logs.lines if line.startswith("athena WARNING") and "quoted from the request" in line]
     assert len(told) == 3
     assert [line.rpartition("echo: ")[2].split(";")[0] for line in told] == ["text", "text", "error"]
     fields = [line for line in gateway.logs.lines if line.startswith("athena.request")]

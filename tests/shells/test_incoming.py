@@ -11,7 +11,6 @@ from hypothesis import strategies as some
 
 from athena.errors import InvalidRequest
 from athena.shells.gateway import incoming
-from athena.shells.gateway.incoming import read_json
 
 TEXTS = some.text(some.sampled_from('ab,[{"\\\n:'), max_size=30)
 VALUES = some.recursive(
@@ -44,10 +43,12 @@ def test_values_are_counted_outside_of_strings_however_the_body_is_cut(value: li
 def test_millions_of_values_are_refused_before_they_are_decoded(unit: bytes) -> None:
     body = b'{"messages":[' + unit * (4 * 1024 * 1024 // len(unit)) + b"1]}"
     with pytest.raises(InvalidRequest) as refused:
-        read_json(body, 128, 100_000)
+        incoming.measure(body, 100_000)
     assert refused.value.code == "too_many_values"
 
 
 def test_a_large_text_is_no_matter_of_values() -> None:
     text = '[{"a": [1, 2, 3], "b\\": {}}, ' * 100_000
-    assert read_json(msgspec.json.encode({"text": text}), 128, 100) == {"text": text}
+    body = msgspec.json.encode({"text": text})
+    assert incoming.measure(body, 100)[1] == 1
+    assert incoming.shaped(body, 128, 100) == {"text": text}

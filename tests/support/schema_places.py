@@ -27,7 +27,7 @@ from athena.model.parts import Text
 from athena.model.request import Output, Request, Tool, Turn
 from athena.prompted.options import PromptedOptions
 from athena.prompted.validation import ArgumentCheck
-from athena.serving.tokens import measured_tokens
+from athena.serving.tokens import TokenCounter
 from athena.translate import translate_request
 
 Place = Callable[[Tool, str], object]
@@ -67,7 +67,7 @@ def more_places() -> dict[str, Place]:
         found[f"exchange to {name}"] = _exchange(name)
         found[f"request for {name}"] = _translated(name)
     found["prompted"] = _prompted
-    found["tokens"] = lambda tool, call: measured_tokens(_request(tool))
+    found["tokens"] = lambda tool, call: TokenCounter().count(_request(tool), "m")
     return found
 
 

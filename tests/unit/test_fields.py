@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import InvalidRequest
-from athena.wire.fields import Fields, decode_json_object
+from athena.wire.fields import Fields, as_bytes, as_object, decode_json_object
 
 _GETTERS = ("text", "integer", "number", "flag", "mapping", "sequence", "child")
 
@@ -142,3 +142,9 @@ def test_bodies_that_are_no_objects(body: bytes) -> None:
 
 def test_body() -> None:
     assert decode_json_object(b' {"a": [1, {"b": null}]} ') == {"a": [1, {"b": None}]}
+
+
+@pytest.mark.parametrize("body", [{"a": "é"}, '{"a":"é"}', '{"a":"é"}'.encode()])
+def test_a_body_in_any_of_its_forms(body: Any) -> None:
+    assert as_bytes(body) == '{"a":"é"}'.encode()
+    assert as_object(body) == {"a": "é"}

@@ -18,7 +18,7 @@ from athena.model.profile import Profile
 from athena.model.request import Effort, Loss, Reasoning, Request, Tool, ToolChoice
 from athena.prepare.controls import fit_controls
 from athena.prepare.tools import fit_choice
-from athena.profiles import ModelPattern, default_profiles, parse_profiles
+from athena.profiles import ModelPattern, default_profiles, parse_profiles, profile_for
 
 _DATA = tomllib.loads((Path(__file__).parent.parent / "cases" / "profiles.toml").read_text("utf-8"))
 _CLEAN = {"openai", "openai_responses", "azure", "anthropic", "gemini"}
@@ -266,6 +266,16 @@ def test_brackets_and_dots_are_plain_characters() -> None:
 def test_hostile_pattern_stays_fast() -> None:
     """A backtracking matcher needs astronomically many steps here; this one searches each piece once."""
     assert not ModelPattern("*a" * 40 + "*b").matches("a" * 20_000 + "c")
+
+
+def test_a_profile_by_value_by_name_or_by_dialect() -> None:
+    table = default_profiles()
+    own = Profile(dialect="openai_chat", name="own")
+    assert profile_for(own, "gemini", "m") is own
+    assert profile_for("vllm", "openai_chat", "m") == table.get("vllm", "m")
+    assert profile_for(None, "gemini", "m") == profile_for("", "gemini", "m") == table.for_dialect("gemini", "m")
+    with pytest.raises(ConfigError, match="unknown profile"):
+        profile_for("nonsense", "gemini")
 
 
 def _shipped() -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import LimitExceeded, UsageError
-from athena.wire.sse import Record, SseDecoder, encode_comment, encode_event
+from athena.wire.sse import Record, SseDecoder, beginning_of, encode_comment, encode_event
 
 
 def decode(*pieces: bytes, limit: int = 1 << 20) -> list[Record]:
@@ -179,3 +179,24 @@ def test_work_is_linear_in_the_bytes() -> None:
         decoder.feed(b"xy")
     assert decoder.feed(b"\n\n") == [("", b"xy" * 5000)]
     assert counting.looked_at <= 3 * 5001 + 10
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n\n", b" \r\n" * 100])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"", "nothing"),
+        (b'{"a":1}', "object"),
+        (b"[{", "array"),
+        (b"data: {}", "events"),
+        (b"event: x", "events"),
+        (b": comment", "events"),
+        (b"id: 1", "events"),
+        (b"retry: 5", "events"),
+        (b"<html>", "other"),
+        (b"\xff", "other"),
+    ],
+)
+def test_what_a_body_begins_with(start: bytes, kind: str, mark: bytes, blank: bytes) -> None:
+    assert beginning_of(mark + blank + start) == beginning_of(bytearray(mark + blank + start)) == kind

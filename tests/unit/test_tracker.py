@@ -72,13 +72,13 @@ def test_unknown_ids() -> None:
 def test_length_and_emptiness() -> None:
     tracker = ToolCallTracker()
     assert tracker.is_empty()
-    assert (len(tracker), tracker.len(), tracker.open_calls) == (0, 0, 0)
+    assert (len(tracker), tracker.len()) == (0, 0)
     tracker.start_call("a", "f", provider_id=0)
     tracker.start_call("b", "g", provider_id=1)
     assert not tracker.is_empty()
-    assert (len(tracker), tracker.len(), tracker.open_calls) == (2, 2, 2)
+    assert (len(tracker), tracker.len(), len(tracker.into_calls())) == (2, 2, 0)
     tracker.complete_call(0)
-    assert (len(tracker), tracker.open_calls) == (2, 1)
+    assert (len(tracker), len(tracker.into_calls())) == (2, 1)
 
 
 def test_parallel_calls_in_any_order_keep_the_order_of_appearance() -> None:
@@ -290,7 +290,9 @@ def test_arguments_that_are_no_object_never_complete(arguments: str) -> None:
     assert (failure.code, failure.fatal, failure.call, failure.raw) == ("malformed_call", True, 0, arguments)
     assert tracker.complete_call("a") is None
     assert tracker.into_calls() == []
-    assert tracker.open_calls == 0
+    closing: list[Event] = []
+    tracker.close_all(closing, cut=False)
+    assert closing == [], "the call has ended"
 
 
 @pytest.mark.parametrize("arguments", [[], [""], [" "], ["null"], ["{}"], ["\n{", "} "]])

@@ -41,7 +41,6 @@ class NameRule(msgspec.Struct, frozen=True):
 OPENAI_NAMES = NameRule("[a-zA-Z0-9_-]", 64)
 ANTHROPIC_NAMES = NameRule("[a-zA-Z0-9_-]", 128)
 GEMINI_NAMES = NameRule("[a-zA-Z0-9_.:-]", 128, first="[a-zA-Z_]")
-ANY_NAMES = NameRule(r"[\s\S]", 1 << 20)
 
 
 class NameMap:

@@ -312,11 +312,6 @@ class ToolCallTracker:
             self.open(out, self._begin(call))
         self._write_end(out, call)
 
-    @property
-    def open_calls(self) -> int:
-        """How many calls have begun and not ended."""
-        return sum(1 for call in self._calls if not call.complete)
-
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _find(self, call_id: str | None, provider_id: Hashable) -> _Call | None:

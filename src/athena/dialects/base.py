@@ -6,6 +6,7 @@ neutral model, nothing else: no other dialect, no text format, no vendor's name 
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -515,8 +516,6 @@ def closed_error() -> Error:
     return Error("the upstream ended the answer before it was finished", kind="upstream", code="upstream_closed")
 
 
-PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint"))
-"""Codes of errors about a path: what is not found then is no model."""
 STATUS_OF: dict[ErrorKind, int] = {
     "invalid": 400,
     "context_length": 400,
@@ -639,6 +638,11 @@ def overflow_message(error: Error, own_words: str, looked_for: Sequence[str] = _
     if error.kind != "context_length" or any(words in message.lower() for words in looked_for):
         return message
     return f"{own_words}: {message}"
+
+
+def whole_seconds(wait: float) -> int:
+    """A wait as `retry-after` says it. Rounded up: a client that comes back too soon is refused again."""
+    return max(0, math.ceil(wait))
 
 
 def retry_after(headers: Mapping[str, str], body: Any = None, message: str = "") -> float | None:

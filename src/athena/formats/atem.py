@@ -21,11 +21,11 @@ from athena.formats.bodies.invoke import Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
 NAMESPACE = "atem:"
@@ -133,22 +133,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    form = (
-        f'<{NAMESPACE}invoke name="NAME">\n<{NAMESPACE}parameter name="KEY">VALUE</{NAMESPACE}parameter>\n</{NAMESPACE}invoke>'
-    )
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        f"To call one, send it a message of this form, one message per call:\n{SECTION}\n{form}\n{SECTION_END}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes, names stand in a header."""
-    if not call.name or set(call.name) & set(' \t\r\n"<>') or call.name in ("self", "user"):
-        return "the name does not fit into a header"
-    return tagged_trouble(call, (*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, SECTION_END))
+_FORM = f'<{NAMESPACE}invoke name="NAME">\n<{NAMESPACE}parameter name="KEY">VALUE</{NAMESPACE}parameter>\n</{NAMESPACE}invoke>'
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n{TOOLS}\n\n"
+    f"To call one, send it a message of this form, one message per call:\n{SECTION}\n{_FORM}\n{SECTION_END}"
+)
 
 
 FORMAT = Format(
@@ -167,6 +156,11 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(
+        reason="the name does not fit into a header",
+        characters=' \t\r\n"<>',
+        taken=("self", "user"),
+        markers=(*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, SECTION_END),
+    ),
 )

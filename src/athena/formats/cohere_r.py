@@ -22,9 +22,8 @@ from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.named import Fields
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_blocks, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN = "Action:"
 FIELDS = Fields(nothing=("directly-answer", "directly_answer"))
@@ -45,15 +44,14 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "<results>\n" + "\n\n".join(result_text(result) for result in results) + "</results>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The part of the system turn that declares tools, and the form of a call."""
-    declared = "\n\n".join(spaced_json(tool_json(tool)["function"]) for tool in tools)
-    return (
-        f"## Available Tools\nThese tools can be called:\n\n{declared}\n\n"
-        f"To call tools, write '{BEGIN}' and a JSON list in a code fence, or directly-answer in it where no tool is needed:\n"
-        "```json\n"
-        '[\n    {\n        "tool_name": "NAME",\n        "parameters": {"KEY": "VALUE"}\n    }\n]```'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"## Available Tools\nThese tools can be called:\n\n{TOOLS}\n\n"
+    f"To call tools, write '{BEGIN}' and a JSON list in a code fence, or directly-answer in it where no tool is needed:\n"
+    "```json\n"
+    '[\n    {\n        "tool_name": "NAME",\n        "parameters": {"KEY": "VALUE"}\n    }\n]```',
+    function_blocks,
+)
+"""The part of the system turn that declares tools, and the form of a call."""
 
 
 FORMAT = Format(
@@ -63,5 +61,5 @@ FORMAT = Format(
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

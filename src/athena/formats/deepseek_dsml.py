@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKEN = "｜DSML｜"
 _SPELLINGS = tuple(f"{spelling}{gap}" for spelling in (TOKEN, "|DSML|", "｜｜DSML｜｜", "｜GCML｜") for gap in ("", " "))
@@ -61,21 +61,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n\n".join(f"<tool_result>{result_text(result)}</tool_result>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"## Tools\n\nThese functions can be called:\n{tool_lines(tools)}\n\n"
-        "A call is written exactly so; string is true for text, false for a value in JSON:\n"
-        f'<{TOKEN}tool_calls>\n<{TOKEN}invoke name="NAME">\n'
-        f'<{TOKEN}parameter name="KEY" string="true|false">VALUE</{TOKEN}parameter>\n</{TOKEN}invoke>\n</{TOKEN}tool_calls>'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    if '"' in call.name or "\n" in call.name or ">" in call.name:
-        return "the name does not fit into an attribute"
-    return tagged_trouble(call, (*SHAPE.parameter_end, *SHAPE.call_end, *SHAPE.section_end, *SHAPE.parameter, *SHAPE.call))
+TOOL_PROMPT = ToolPrompt(
+    f"## Tools\n\nThese functions can be called:\n{TOOLS}\n\n"
+    "A call is written exactly so; string is true for text, false for a value in JSON:\n"
+    f'<{TOKEN}tool_calls>\n<{TOKEN}invoke name="NAME">\n'
+    f'<{TOKEN}parameter name="KEY" string="true|false">VALUE</{TOKEN}parameter>\n</{TOKEN}invoke>\n</{TOKEN}tool_calls>'
+)
 
 
 FORMAT = Format(
@@ -92,6 +83,11 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(
+        reason="the name does not fit into an attribute",
+        characters='"\n>',
+        empty=True,
+        markers=(*SHAPE.parameter_end, *SHAPE.call_end, *SHAPE.section_end, *SHAPE.parameter, *SHAPE.call),
+    ),
 )

@@ -22,9 +22,9 @@ from athena.formats.bodies.deepseek_tokens import (
     TURN_END,
 )
 from athena.formats.machine.base import Format
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -42,17 +42,10 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return f"<｜tool▁outputs▁begin｜>{outputs}<｜tool▁outputs▁end｜>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"## Tools\n\nThese functions can be called:\n{tool_lines(tools)}\n\nA call is written exactly so:\n"
-        f"{CALLS_BEGIN[0]}{CALL_BEGIN[0]}function{SEPARATOR[0]}NAME\n```json\nARGUMENTS\n```{CALL_END[0]}{CALLS_END[0]}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare between tokens."""
-    return "the name does not fit into a head" if set(call.name) & set(" \n{`<") or not call.name else None
+TOOL_PROMPT = ToolPrompt(
+    f"## Tools\n\nThese functions can be called:\n{TOOLS}\n\nA call is written exactly so:\n"
+    f"{CALLS_BEGIN[0]}{CALL_BEGIN[0]}function{SEPARATOR[0]}NAME\n```json\nARGUMENTS\n```{CALL_END[0]}{CALLS_END[0]}"
+)
 
 
 FORMAT = Format(
@@ -65,6 +58,6 @@ FORMAT = Format(
     turn_ends=TURN_END,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(reason="the name does not fit into a head", characters=" \n{`<"),
 )

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
-from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
+from athena.formats.bodies.invoke_text import invoke_calls, invoke_rule
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<dots_function_call>", "</dots_function_call>"
 SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
@@ -38,18 +37,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "To call functions, write one block with an invoke for each call:\n"
-        f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    return invoke_trouble(call, (END,))
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "To call functions, write one block with an invoke for each call:\n"
+    f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}'
+)
 
 
 FORMAT = Format(
@@ -64,6 +56,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=invoke_rule(END),
 )

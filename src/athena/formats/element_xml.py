@@ -18,12 +18,11 @@ from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.yaml_text import YAML_LINE, yaml_values
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text, tagged_trouble
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.value_types import typed_json
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 _TAG_END = Lexer((">",))
 _WORD = re.compile(r"[\w.\-]+")
@@ -99,13 +98,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese tools can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "To call a tool, write an element with its name and one child per argument, lists and objects as JSON:\n"
-        "<TOOL>\n<KEY>VALUE</KEY>\n</TOOL>"
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese tools can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "To call a tool, write an element with its name and one child per argument, lists and objects as JSON:\n"
+    "<TOOL>\n<KEY>VALUE</KEY>\n</TOOL>"
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -127,6 +124,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

@@ -13,7 +13,7 @@ vLLM's ernie45_tool_parser and its tests; how the template writes results is not
 
 from __future__ import annotations
 
-from athena.formats.bodies.hermes_text import render_calls, render_results, render_tools
+from athena.formats.bodies.hermes_text import TOOL_PROMPT, render_calls, render_results
 from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tool_call_blocks import BEGIN, END, read_json_block
 from athena.formats.machine.base import Format, Opener
@@ -41,5 +41,5 @@ FORMAT = Format(
     turn_ends=(LINE_BREAK, "</s>"),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -20,11 +20,11 @@ from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.near_misses import at_once, unlike
 from athena.formats.bodies.raw_text import drop_rest, read_code, read_raw
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 FROM, RECIPIENT, CONTENT, STOP = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>"
 START = f"{FROM}assistant"
@@ -107,20 +107,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"\n{FROM}{result.name or 'tool'}\n{RECIPIENT}{USER}\n{CONTENT}{result_text(result)}" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system message that declares tools and the form of an answer."""
-    return (
-        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "Write an answer as messages, each with its recipient: all is the user, anything else a function.\n"
-        f'{START}\n{RECIPIENT}NAME\n{CONTENT}{{"KEY": "VALUE"}}{STOP}'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """The name is written bare in a header."""
-    if not call.name or call.name == USER or "<|" in call.name or call.name != call.name.strip() or len(call.name.split()) > 1:
-        return "the name does not fit into a header"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called, one per line:\n{TOOLS}\n\n"
+    "Write an answer as messages, each with its recipient: all is the user, anything else a function.\n"
+    f'{START}\n{RECIPIENT}NAME\n{CONTENT}{{"KEY": "VALUE"}}{STOP}'
+)
+"""The system message that declares tools and the form of an answer."""
 
 
 FORMAT = Format(
@@ -138,6 +130,6 @@ FORMAT = Format(
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(reason="the name does not fit into a header", pieces=("<|",), taken=(USER,), blanks="nowhere"),
 )

@@ -17,11 +17,10 @@ from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.raw_text import read_code, read_raw
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 SEPARATOR, USER = ">>>", "all"
 TURN_ENDS = ("<|eot_id|>", "<|eom_id|>")
@@ -90,13 +89,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|start_header_id|>tool<|end_header_id|>\n\n{result_text(result)}{TURN_ENDS[0]}" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of an answer."""
-    return (
-        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "Write an answer as segments, each headed by its recipient: all is the user, anything else a function.\n"
-        f'{SEPARATOR}{USER}\nTEXT{SEPARATOR}NAME\n{{"KEY": "VALUE"}}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called, one per line:\n{TOOLS}\n\n"
+    "Write an answer as segments, each headed by its recipient: all is the user, anything else a function.\n"
+    f'{SEPARATOR}{USER}\nTEXT{SEPARATOR}NAME\n{{"KEY": "VALUE"}}'
+)
+"""The system text that declares tools and the form of an answer."""
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -117,6 +115,6 @@ FORMAT = Format(
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

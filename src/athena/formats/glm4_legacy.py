@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.name_rules import NameRule
 from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -75,13 +76,6 @@ def render_tools(tools: Sequence[Tool]) -> str:
     return f"# 可用工具{declared}"
 
 
-def inexpressible(call: ToolCall) -> str | None:
-    """The name is a line of its own."""
-    if not call.name or call.name != call.name.strip() or len(call.name.split()) > 1 or "<|" in call.name:
-        return "the name does not fit into a line"
-    return None
-
-
 FORMAT = Format(
     id="glm4_legacy",
     models=("glm-4-9b*", "glm-4-32b*", "glm4-9b*"),
@@ -91,5 +85,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=inexpressible,
+    inexpressible=NameRule(reason="the name does not fit into a line", pieces=("<|",), blanks="nowhere"),
 )

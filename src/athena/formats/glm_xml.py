@@ -25,9 +25,9 @@ from athena.formats.bodies.tool_call_blocks import (
     read_keyed_body,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def _keyed(call: str, call_end: str) -> KeyedCalls:
@@ -63,18 +63,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "<|observation|>" + "".join(f"<tool_response>{result_text(result)}</tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "A call names the function and gives each argument as a key and a value:\n"
-        f"{BEGIN}NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>{END}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    return tagged_trouble(call, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", BEGIN, END))
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "A call names the function and gives each argument as a key and a value:\n"
+    f"{BEGIN}NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>{END}"
+)
 
 
 def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
@@ -105,6 +98,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(empty=True, markers=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", BEGIN, END)),
 )  # fmt: skip

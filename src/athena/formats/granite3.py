@@ -15,9 +15,8 @@ from athena.formats.bodies.bare_json import read_bare_array
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import NO_OBJECTS, no_json
 from athena.formats.machine.base import THINK, Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text, tool_array
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKEN, WORD = "<|tool_call|>", "<tool_call>"
 CLOSERS = ("</tool_call>", "<|/tool_call|>")
@@ -35,9 +34,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|start_of_role|>tool_response<|end_of_role|>{result_text(result)}{TURN_END}\n" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The turn that declares tools; the models were trained on it."""
-    return f"<|start_of_role|>available_tools<|end_of_role|>{spaced_json([tool_json(tool) for tool in tools])}{TURN_END}\n"
+TOOL_PROMPT = ToolPrompt(
+    f"<|start_of_role|>available_tools<|end_of_role|>{TOOLS}{TURN_END}\n",
+    tool_array,
+)
+"""The turn that declares tools; the models were trained on it."""
 
 
 FORMAT = Format(
@@ -59,5 +60,5 @@ FORMAT = Format(
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

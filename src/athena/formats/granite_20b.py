@@ -13,9 +13,8 @@ from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.named import Fields
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<function_call>", "</function_call>"
 TURN_END = "<|endoftext|>"
@@ -32,13 +31,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<function_response> {result_text(result)}" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        f'To call functions, write for each: {BEGIN} {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n'
-        f'Where none fits: {BEGIN} {{"name": "no_function", "arguments": {{}}}}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called, one per line:\n{TOOLS}\n\n"
+    f'To call functions, write for each: {BEGIN} {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n'
+    f'Where none fits: {BEGIN} {{"name": "no_function", "arguments": {{}}}}'
+)
 
 
 FORMAT = Format(
@@ -49,5 +46,5 @@ FORMAT = Format(
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -21,6 +21,7 @@ from athena.formats.bodies.invoke import named_parameter
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TaggedArguments, Tags
 from athena.formats.machine.base import Format, Opener
+from athena.formats.machine.name_rules import NameRule
 from athena.formats.machine.render import result_text, spaced_json
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -248,11 +249,6 @@ _DEPTH = 16
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "object": "object", "null": "null"}
 
 
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare in a header."""
-    return "the name does not fit into a header" if set(call.name) & set(" \n\t<{=") or not call.name else None
-
-
 OPENERS = (
     Opener(CHANNEL, read_messages),
     Opener(START, read_messages),
@@ -270,5 +266,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=inexpressible,
+    inexpressible=NameRule(reason="the name does not fit into a header", characters=" \n\t<{="),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.formats.bodies.hermes_text import render_calls, render_results, render_tools
+from athena.formats.bodies.hermes_text import TOOL_PROMPT, render_calls, render_results
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.tool_call_blocks import (
     END,
@@ -74,5 +74,5 @@ FORMAT = Format(
     turn_ends=("<|im_end|>",),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -18,11 +18,11 @@ from functools import lru_cache
 
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 _TAG_END = Lexer((">",))
 _LONGEST_SUFFIX = LOOK_AHEAD // 2
@@ -97,22 +97,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return f"<tool_responses>\n{inner}</tool_responses>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "A call names the function and gives each argument as a key and a value:\n"
-        f"{PLAIN.section}\n{PLAIN.call}NAME{PLAIN.separator}\n{PLAIN.key}KEY{PLAIN.key_end}\n"
-        f"{PLAIN.value}VALUE{PLAIN.value_end}\n{PLAIN.call_end}\n{PLAIN.section_end}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    if not call.name or set(call.name) & set(" \t\r\n<>{}[]\"'=|"):
-        return "the name does not fit before a tag"
-    tags = (PLAIN.call, PLAIN.call_end, PLAIN.key, PLAIN.key_end, PLAIN.value, PLAIN.value_end, PLAIN.section_end)
-    return tagged_trouble(call, tags)
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "A call names the function and gives each argument as a key and a value:\n"
+    f"{PLAIN.section}\n{PLAIN.call}NAME{PLAIN.separator}\n{PLAIN.key}KEY{PLAIN.key_end}\n"
+    f"{PLAIN.value}VALUE{PLAIN.value_end}\n{PLAIN.call_end}\n{PLAIN.section_end}"
+)
 
 
 FORMAT = Format(
@@ -129,6 +119,10 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(
+        reason="the name does not fit before a tag",
+        characters=" \t\r\n<>{}[]\"'=|",
+        markers=(PLAIN.call, PLAIN.call_end, PLAIN.key, PLAIN.key_end, PLAIN.value, PLAIN.value_end, PLAIN.section_end),
+    ),
 )

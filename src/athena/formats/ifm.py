@@ -15,11 +15,10 @@ from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.bodies.near_misses import SPACE, unlike
 from athena.formats.bodies.tagged import TEXT, Parameter
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.formats.machine.scanner import Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 KEY_END, TYPE, TYPE_END = "</ifm|arg_key>", "<ifm|arg_type>", "</ifm|arg_type>"
 
@@ -86,13 +85,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<ifm|tool_response>{result_text(result)}</ifm|tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "To call functions, write one JSON object per call with its name and arguments between these tags:\n"
-        f'{SHAPE.section}{SHAPE.call}{{"name": <function-name>, "arguments": <object>}}{SHAPE.call_end}{SHAPE.section_end}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n{TOOLS}\n\n"
+    "To call functions, write one JSON object per call with its name and arguments between these tags:\n"
+    f'{SHAPE.section}{SHAPE.call}{{"name": <function-name>, "arguments": <object>}}{SHAPE.call_end}{SHAPE.section_end}'
+)
 
 
 FORMAT = Format(
@@ -110,5 +107,5 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -17,11 +17,10 @@ from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.near_misses import NO_OBJECT, unlike
 from athena.formats.bodies.raw_text import read_code
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text
 from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<|action_start|>", "<|action_end|>"
 PLUGIN, INTERPRETER = "<|plugin|>", "<|interpreter|>"
@@ -58,10 +57,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|im_start|>environment name={PLUGIN}\n{result_text(result)}{TURN_END}\n" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system turn that declares plugins; the models were trained on it."""
-    declared = spaced_json([tool_json(tool)["function"] for tool in tools])
-    return f"<|im_start|>system name={PLUGIN}\n{declared}{TURN_END}\n"
+TOOL_PROMPT = ToolPrompt(
+    f"<|im_start|>system name={PLUGIN}\n{TOOLS}{TURN_END}\n",
+    function_array,
+)
+"""The system turn that declares plugins; the models were trained on it."""
 
 
 FORMAT = Format(
@@ -76,5 +76,5 @@ FORMAT = Format(
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

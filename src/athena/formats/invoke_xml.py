@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
-from athena.formats.bodies.invoke_text import function_results, invoke_calls, invoke_trouble
+from athena.formats.bodies.invoke_text import function_results, invoke_calls, invoke_rule
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt
 from athena.model.parts import ToolCall
-from athena.model.request import Tool
 
 NAMESPACES = ("", "antml:", "atem:", "anthropic:", "claude:", "minimax:", "tool:", "ns:", "ns0:", "ns1:")
 
@@ -45,19 +44,12 @@ def render_calls(calls: Sequence[ToolCall]) -> str:
     return f"<function_calls>\n{invoke_calls(calls)}</function_calls>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These tools can be called, one per line:\n<functions>\n{tool_lines(tools)}\n</functions>\n\n"
-        "To call tools, write one block with an invoke for each call. Strings and numbers are written as they are, lists and "
-        "objects as JSON:\n"
-        '<function_calls>\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n</function_calls>'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    return invoke_trouble(call, (*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end))
+TOOL_PROMPT = ToolPrompt(
+    f"These tools can be called, one per line:\n<functions>\n{TOOLS}\n</functions>\n\n"
+    "To call tools, write one block with an invoke for each call. Strings and numbers are written as they are, lists and "
+    "objects as JSON:\n"
+    '<function_calls>\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n</function_calls>'
+)
 
 
 FORMAT = Format(
@@ -71,6 +63,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=function_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=invoke_rule(*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end),
 )

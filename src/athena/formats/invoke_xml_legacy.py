@@ -20,11 +20,10 @@ from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.invoke_text import function_results
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, tagged_trouble, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, tagged_trouble
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall
-from athena.model.request import Tool
 
 BEGIN, END = "<function_calls>", "</function_calls>"
 INVOKE, INVOKE_END = "<invoke>", "</invoke>"
@@ -82,13 +81,11 @@ def _call(call: ToolCall) -> str:
     return f"{INVOKE}\n{NAME}{call.name}{NAME_END}\n{PARAMETERS}\n{parameters}{PARAMETERS_END}\n{INVOKE_END}\n"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These tools can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "To call tools, write one section with an invoke for each call, every argument as an element of its name:\n"
-        f"{BEGIN}\n{INVOKE}\n{NAME}TOOL{NAME_END}\n{PARAMETERS}\n<KEY>VALUE</KEY>\n{PARAMETERS_END}\n{INVOKE_END}\n{END}"
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These tools can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "To call tools, write one section with an invoke for each call, every argument as an element of its name:\n"
+    f"{BEGIN}\n{INVOKE}\n{NAME}TOOL{NAME_END}\n{PARAMETERS}\n<KEY>VALUE</KEY>\n{PARAMETERS_END}\n{INVOKE_END}\n{END}"
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -111,6 +108,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=function_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

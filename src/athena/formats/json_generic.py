@@ -19,11 +19,10 @@ from athena.formats.bodies.arguments import end_of_block, json_value
 from athena.formats.bodies.named import Fields, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_OBJECTS, unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text, spaced_json
 from athena.formats.machine.scanner import Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 FENCES = ("```json", "```tool_call", "```tool_use", "```tool_code", "```")
 FIELDS = Fields(
@@ -85,13 +84,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These tools can be called:\n{spaced_json([tool_json(tool)['function'] for tool in tools])}\n\n"
-        "To call tools, answer with nothing but a JSON array, without a code fence:\n"
-        '[{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]\nTo answer without a tool, write plain text.'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These tools can be called:\n{TOOLS}\n\n"
+    "To call tools, answer with nothing but a JSON array, without a code fence:\n"
+    '[{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]\nTo answer without a tool, write plain text.',
+    function_array,
+)
 
 
 FORMAT = Format(
@@ -104,5 +102,5 @@ FORMAT = Format(
     ),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

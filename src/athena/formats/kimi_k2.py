@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from athena.errors import ConfigError
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_array
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKENS = {
     "section_begin": "<|tool_calls_section_begin|>",
@@ -74,16 +74,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The declaration turn; the model was trained on it and needs no instruction besides."""
-    return f"<|im_system|>tool_declare<|im_middle|>{spaced_json([tool_json(tool) for tool in tools])}<|im_end|>"
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare between tokens."""
-    if call.name != call.name.strip() or any(token in call.name for token in ("<|", "\n", "{", "**", "```")):
-        return "the name does not fit into an id"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    f"<|im_system|>tool_declare<|im_middle|>{TOOLS}<|im_end|>",
+    tool_array,
+)
+"""The declaration turn; the model was trained on it and needs no instruction besides."""
 
 
 def with_tokens(tokens: Mapping[str, str]) -> Format:
@@ -117,8 +112,10 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
         turn_ends=("<|im_end|>",),
         render_calls=render_calls,
         render_results=render_results,
-        render_tools=render_tools,
-        inexpressible=inexpressible,
+        render_tools=TOOL_PROMPT,
+        inexpressible=NameRule(
+            reason="the name does not fit into an id", pieces=("<|", "\n", "{", "**", "```"), blanks="inside", empty=True
+        ),
         tokens=used,
         with_tokens=with_tokens,
     )

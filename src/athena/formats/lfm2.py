@@ -16,11 +16,18 @@ from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.pythonic import read_python_calls
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, python_value, result_text, spaced_json, tool_json
+from athena.formats.machine.name_rules import python_words
+from athena.formats.machine.render import (
+    TOOLS,
+    ToolPrompt,
+    arguments_of,
+    function_array,
+    python_value,
+    result_text,
+)
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 _CLOSERS = Lexer((END, BEGIN))
@@ -85,18 +92,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The declaration the models were trained on."""
-    return f"List of tools: <|tool_list_start|>{spaced_json([tool_json(tool)['function'] for tool in tools])}<|tool_list_end|>"
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names and keys must be Python words."""
-    if not all(part.isidentifier() for part in call.name.replace("-", "_").split(".")):
-        return "the name is no Python name"
-    if not all(key.isidentifier() for key in arguments_of(call)):
-        return "a parameter's name is no Python word"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    f"List of tools: <|tool_list_start|>{TOOLS}<|tool_list_end|>",
+    function_array,
+)
+"""The declaration the models were trained on."""
 
 
 FORMAT = Format(
@@ -109,6 +109,6 @@ FORMAT = Format(
     streams="value",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=python_words,
 )

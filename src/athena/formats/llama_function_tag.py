@@ -17,9 +17,8 @@ from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
 from athena.formats.bodies.tool_call_blocks import JSON_OPENER, NO_TAG_NAME, read_bare_function, tag_name
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_blocks, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -32,14 +31,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|start_header_id|>ipython<|end_header_id|>\n\n{result_text(result)}<|eot_id|>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    declared = "\n\n".join(spaced_json(tool_json(tool)["function"]) for tool in tools)
-    return (
-        f"These functions can be called:\n\n{declared}\n\n"
-        "A call is the function's name in a tag and its parameters as one JSON object, on one line:\n"
-        f'{BEGIN}NAME>{{"PARAMETER": VALUE}}{END}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called:\n\n{TOOLS}\n\n"
+    "A call is the function's name in a tag and its parameters as one JSON object, on one line:\n"
+    f'{BEGIN}NAME>{{"PARAMETER": VALUE}}{END}',
+    function_blocks,
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -61,6 +58,6 @@ FORMAT = Format(
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

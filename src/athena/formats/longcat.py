@@ -17,9 +17,8 @@ from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 SHAPE = Keyed(
     call="<longcat_tool_call>",
@@ -42,13 +41,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<longcat_tool_response>\n{result_text(result)}\n</longcat_tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "To call a function, write one JSON object with its name and arguments between these tags, once per call:\n"
-        f'{SHAPE.call}\n{{"name": <function-name>, "arguments": <object>}}\n{SHAPE.call_end}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n{TOOLS}\n\n"
+    "To call a function, write one JSON object with its name and arguments between these tags, once per call:\n"
+    f'{SHAPE.call}\n{{"name": <function-name>, "arguments": <object>}}\n{SHAPE.call_end}'
+)
 
 
 FORMAT = Format(
@@ -64,5 +61,5 @@ FORMAT = Format(
     streams="yes",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

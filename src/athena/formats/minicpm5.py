@@ -14,11 +14,10 @@ from athena.formats.bodies.near_misses import SPACE
 from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
 from athena.formats.bodies.tool_call_blocks import tag_name
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, python_value, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, python_value, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BLANKS = (" ", "", "Ġ")
 """The blank in a tag: as it is, lost, and as the tokenizer's glyph."""
@@ -85,13 +84,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "A call is written exactly so; a value with line breaks, < or & stands in <![CDATA[ and ]]>:\n"
-        '<function name="NAME"><param name="KEY">VALUE</param></function>'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "A call is written exactly so; a value with line breaks, < or & stands in <![CDATA[ and ]]>:\n"
+    '<function name="NAME"><param name="KEY">VALUE</param></function>'
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -113,6 +110,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

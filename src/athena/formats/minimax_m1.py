@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<tool_calls>", "</tool_calls>"
 _read_objects = json_block_reader((END,), (BEGIN,), heads="{")
@@ -34,13 +33,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return f"<beginning_of_sentence>tool name=tools\n{content}<end_of_sentence>\n"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These tools can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "To call tools, write their names and arguments as JSON objects, one per line, between these tags:\n"
-        f'{BEGIN}\n{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n{END}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These tools can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "To call tools, write their names and arguments as JSON objects, one per line, between these tags:\n"
+    f'{BEGIN}\n{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n{END}'
+)
 
 
 FORMAT = Format(
@@ -51,5 +48,5 @@ FORMAT = Format(
     turn_ends=("<end_of_sentence>",),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
-from athena.formats.bodies.invoke_text import invoke_calls, invoke_trouble
+from athena.formats.bodies.invoke_text import invoke_calls, invoke_rule
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_elements
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<minimax:tool_call>", "</minimax:tool_call>"
 SHAPE = Invoke(section_begin=(BEGIN,), section_end=(END,))
@@ -36,19 +35,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "]~b]tool" + "".join(f"\n<response>{result_text(result)}</response>" for result in results) + "[e~[\n"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    declared = "".join(f"<tool>{spaced_json(tool_json(tool)['function'])}</tool>\n" for tool in tools)
-    return (
-        f"# Tools\n\nThese tools can be called, described in JSON Schema:\n<tools>\n{declared}</tools>\n\n"
-        "To call tools, write one block with an invoke for each call:\n"
-        f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    return invoke_trouble(call, (END,))
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese tools can be called, described in JSON Schema:\n<tools>\n{TOOLS}</tools>\n\n"
+    "To call tools, write one block with an invoke for each call:\n"
+    f'{BEGIN}\n<invoke name="NAME">\n<parameter name="KEY">VALUE</parameter>\n</invoke>\n{END}',
+    tool_elements,
+)
 
 
 FORMAT = Format(
@@ -64,6 +56,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=invoke_rule(END),
 )

@@ -19,12 +19,18 @@ from athena.formats.bodies.elements import element_json, read_elements
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, spaced_json, tool_json
+from athena.formats.machine.render import (
+    TOOLS,
+    ToolPrompt,
+    arguments_of,
+    plain_value,
+    result_text,
+    tool_elements,
+)
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.value_types import SchemaTypes
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKEN = "]<]minimax[>["
 BEGIN, END, INVOKE, INVOKE_END = "<tool_call>", "</tool_call>", "<invoke", "</invoke>"
@@ -98,15 +104,13 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "]~b]tool" + "".join(f"\n<response>{result_text(result)}</response>" for result in results) + "[e~[\n"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    declared = "".join(f"<tool>{spaced_json(tool_json(tool)['function'])}</tool>\n" for tool in tools)
-    return (
-        f"# Tools\n\nThese tools can be called, described in JSON Schema:\n<tools>\n{declared}</tools>\n\n"
-        f"To call tools, write one section with an invoke for each call and {TOKEN} before every tag; lists are made of item "
-        "elements, objects of an element per key:\n"
-        f'{TOKEN}{BEGIN}\n{TOKEN}{INVOKE} name="NAME">{TOKEN}<KEY>VALUE{TOKEN}</KEY>{TOKEN}{INVOKE_END}\n{TOKEN}{END}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese tools can be called, described in JSON Schema:\n<tools>\n{TOOLS}</tools>\n\n"
+    f"To call tools, write one section with an invoke for each call and {TOKEN} before every tag; lists are made of item "
+    "elements, objects of an element per key:\n"
+    f'{TOKEN}{BEGIN}\n{TOKEN}{INVOKE} name="NAME">{TOKEN}<KEY>VALUE{TOKEN}</KEY>{TOKEN}{INVOKE_END}\n{TOKEN}{END}',
+    tool_elements,
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -147,6 +151,6 @@ FORMAT = Format(
     streams="value",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

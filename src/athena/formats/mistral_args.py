@@ -23,9 +23,9 @@ from athena.formats.bodies.mistral_tokens import (
     read_name_and_arguments,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_array
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -41,14 +41,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The declaration the models were trained on."""
-    return f"[AVAILABLE_TOOLS]{spaced_json([tool_json(tool) for tool in tools])}[/AVAILABLE_TOOLS]"
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare between tokens."""
-    return "the name does not fit between tokens" if set(call.name) & set(" \n{[") or not call.name else None
+TOOL_PROMPT = ToolPrompt(
+    f"[AVAILABLE_TOOLS]{TOOLS}[/AVAILABLE_TOOLS]",
+    tool_array,
+)
+"""The declaration the models were trained on."""
 
 
 FORMAT = Format(
@@ -69,6 +66,6 @@ FORMAT = Format(
     new_id=new_id,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(reason="the name does not fit between tokens", characters=" \n{["),
 )  # fmt: skip

@@ -26,9 +26,8 @@ from athena.formats.bodies.mistral_tokens import (
 )
 from athena.formats.bodies.near_misses import NO_OBJECTS
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_array
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -50,9 +49,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     )
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The declaration the models were trained on; it stands before the last user turn."""
-    return f"[AVAILABLE_TOOLS] {spaced_json([tool_json(tool) for tool in tools])}[/AVAILABLE_TOOLS]"
+TOOL_PROMPT = ToolPrompt(
+    f"[AVAILABLE_TOOLS] {TOOLS}[/AVAILABLE_TOOLS]",
+    tool_array,
+)
+"""The declaration the models were trained on; it stands before the last user turn."""
 
 
 FORMAT = Format(
@@ -85,5 +86,5 @@ FORMAT = Format(
     new_id=new_id,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<TOOLCALL>", "</TOOLCALL>"
 
@@ -29,14 +28,13 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return f"<TOOL_RESPONSE>[{', '.join(result_text(result) for result in results)}]</TOOL_RESPONSE>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        "These tools can be called:\n"
-        f"<AVAILABLE_TOOLS>{spaced_json([tool_json(tool)['function'] for tool in tools])}</AVAILABLE_TOOLS>\n\n"
-        "To call tools, write one JSON list between these tags; where none is needed, leave them out:\n"
-        f'{BEGIN}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]{END}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    "These tools can be called:\n"
+    f"<AVAILABLE_TOOLS>{TOOLS}</AVAILABLE_TOOLS>\n\n"
+    "To call tools, write one JSON list between these tags; where none is needed, leave them out:\n"
+    f'{BEGIN}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]{END}',
+    function_array,
+)
 
 
 FORMAT = Format(
@@ -54,5 +52,5 @@ FORMAT = Format(
     turn_ends=("<SPECIAL_12>", "<|eot_id|>"),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

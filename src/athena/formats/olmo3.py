@@ -15,11 +15,11 @@ from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.near_misses import NO_PYTHON_CALLS
 from athena.formats.bodies.pythonic import read_python_arguments, read_python_calls
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, result_text, spaced_json, tool_json
+from athena.formats.machine.name_rules import python_words
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, result_text, tool_array
 from athena.formats.machine.scanner import Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<function_calls>", "</function_calls>"
 _CLOSERS = Lexer((END, BEGIN))
@@ -56,22 +56,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|im_start|>environment\n{result_text(result)}<|im_end|>\n" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        "These functions can be called; write calls in Python, one per line, every argument by name, as\n"
-        f"{BEGIN}name(key=value)\nother(){END}\n"
-        f"<functions>{spaced_json([tool_json(tool) for tool in tools])}</functions>"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names and keys must be Python words."""
-    if not all(part.isidentifier() for part in call.name.replace("-", "_").split(".")):
-        return "the name is no Python name"
-    if not all(key.isidentifier() for key in arguments_of(call)):
-        return "a parameter's name is no Python word"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    "These functions can be called; write calls in Python, one per line, every argument by name, as\n"
+    f"{BEGIN}name(key=value)\nother(){END}\n"
+    f"<functions>{TOOLS}</functions>",
+    tool_array,
+)
 
 
 def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
@@ -88,6 +78,6 @@ FORMAT = Format(
     streams="value",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=python_words,
 )

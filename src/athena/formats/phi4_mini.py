@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.near_misses import SPACE, no_json, unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text
 from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKEN, TOKEN_END = "<|tool_call|>", "<|/tool_call|>"
 WORD = "functools"
@@ -68,12 +67,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<|tool|>{result_text(result)}<|end|>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The part of the system turn that declares tools, and the form of a call."""
-    return (
-        f"<|tool|>{spaced_json([tool_json(tool)['function'] for tool in tools])}<|/tool|>\n"
-        f'To call tools, answer with nothing but: {WORD}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"<|tool|>{TOOLS}<|/tool|>\n"
+    f'To call tools, answer with nothing but: {WORD}[{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}]',
+    function_array,
+)
+"""The part of the system turn that declares tools, and the form of a call."""
 
 
 FORMAT = Format(
@@ -90,5 +89,5 @@ FORMAT = Format(
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def _pair(what: str) -> tuple[str, str]:
@@ -71,21 +71,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"{result.name or 'tool'}: {result_text(result)}" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """A system text that declares tools and the form of a call."""
-    form = f'{REQUEST}{NAME}NAME{NAME_END}{ARGUMENTS}{CONSTRAIN}{MESSAGE}{{"KEY": "VALUE"}}{ARGUMENTS_END}{REQUEST_END}'
-    return (
-        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        f"To call functions, write one section with a request per call:\n{REQUESTS}{form}{REQUESTS_END}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare between tokens."""
-    name = call.name
-    if not name or name != name.strip() or len(name.split()) > 1 or any(token in name for token in ("<|", "{", "**", "```")):
-        return "the name does not fit between tokens"
-    return None
+_FORM = f'{REQUEST}{NAME}NAME{NAME_END}{ARGUMENTS}{CONSTRAIN}{MESSAGE}{{"KEY": "VALUE"}}{ARGUMENTS_END}{REQUEST_END}'
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called, one per line:\n{TOOLS}\n\n"
+    f"To call functions, write one section with a request per call:\n{REQUESTS}{_FORM}{REQUESTS_END}"
+)
 
 
 FORMAT = Format(
@@ -98,6 +88,6 @@ FORMAT = Format(
     turn_ends=(TURN_END,),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(reason="the name does not fit between tokens", pieces=("<|", "{", "**", "```"), blanks="nowhere"),
 )

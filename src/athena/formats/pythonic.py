@@ -15,11 +15,19 @@ from athena.formats.bodies.arguments import end_of_block
 from athena.formats.bodies.near_misses import NO_PYTHON_CALL, NO_PYTHON_CALLS
 from athena.formats.bodies.pythonic import read_python_arguments, read_python_calls
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, python_value, result_text, spaced_json, tool_json
+from athena.formats.machine.name_rules import python_words
+from athena.formats.machine.render import (
+    TOOLS,
+    ToolPrompt,
+    arguments_of,
+    function_array,
+    python_value,
+    result_text,
+    spaced_json,
+)
 from athena.formats.machine.scanner import Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 START, END, TAG = "<|python_start|>", "<|python_end|>", "<|python_tag|>"
 FENCES = ("```tool_code", "```python", "```py")
@@ -62,23 +70,13 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(spaced_json(result_text(result)) for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        "These functions can be called:\n"
-        f"{spaced_json([tool_json(tool)['function'] for tool in tools])}\n\n"
-        "To call functions, answer with nothing but a list of calls in Python, every argument by name:\n"
-        "[name1(key1=value1, key2=value2), name2(key=value)]"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names and keys must be Python words."""
-    if not all(part.isidentifier() for part in call.name.replace("-", "_").split(".")):
-        return "the name is no Python name"
-    if not all(key.isidentifier() for key in arguments_of(call)):
-        return "a parameter's name is no Python word"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    "These functions can be called:\n"
+    f"{TOOLS}\n\n"
+    "To call functions, answer with nothing but a list of calls in Python, every argument by name:\n"
+    "[name1(key1=value1, key2=value2), name2(key=value)]",
+    function_array,
+)
 
 
 def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
@@ -99,6 +97,6 @@ FORMAT = Format(
     streams="value",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=python_words,
 )

@@ -30,9 +30,9 @@ from athena.formats.bodies.tool_call_blocks import (
     read_bare_function,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -52,19 +52,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<tool_response>\n{result_text(result)}\n</tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "A call is written exactly so, with every value on lines of its own between its tags:\n"
-        f"{BEGIN}\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n{END}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    markers = (*FUNCTION_TAGS.parameter_end, *FUNCTION_TAGS.call_end, "<parameter", *FUNCTION_TAGS.next_call, END)
-    return tagged_trouble(call, markers)
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "A call is written exactly so, with every value on lines of its own between its tags:\n"
+    f"{BEGIN}\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n{END}"
+)
 
 
 def _bare_function(begin: str, *, auto: bool) -> Opener:
@@ -91,6 +83,9 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(
+        empty=True,
+        markers=(*FUNCTION_TAGS.parameter_end, *FUNCTION_TAGS.call_end, "<parameter", *FUNCTION_TAGS.next_call, END),
+    ),
 )  # fmt: skip

@@ -18,12 +18,11 @@ from athena.formats.bodies.near_misses import NO_OBJECTS, unlike
 from athena.formats.bodies.python_literals import python_to_json
 from athena.formats.bodies.python_span import PythonSpan
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import python_value, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, python_value, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Scanner, Steps
 from athena.formats.machine.value_types import is_json
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 TOKEN = "<|tool_calls|>"
 TURN_END = "</s>"
@@ -117,12 +116,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"{result.name or 'tool'}: {result_text(result)}" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """A system text that declares tools and the form of a call."""
-    return (
-        f"These functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        f"To call functions: {TOKEN}[{{'name': 'NAME', 'arguments': {{'KEY': 'VALUE'}}}}]"
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These functions can be called, one per line:\n{TOOLS}\n\n"
+    f"To call functions: {TOKEN}[{{'name': 'NAME', 'arguments': {{'KEY': 'VALUE'}}}}]"
+)
+"""A system text that declares tools and the form of a call."""
 
 
 FORMAT = Format(
@@ -137,5 +135,5 @@ FORMAT = Format(
     streams="call",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -20,11 +20,18 @@ from athena.formats.bodies.near_misses import unlike
 from athena.formats.bodies.tagged import TaggedArguments
 from athena.formats.bodies.tool_call_blocks import FUNCTION_BEGIN, FUNCTION_TAGS, NO_TAG_NAME, tag_name
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, python_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.render import (
+    TOOLS,
+    ToolPrompt,
+    arguments_of,
+    plain_value,
+    python_value,
+    result_text,
+    tagged_trouble,
+)
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<seed:tool_call>", "</seed:tool_call>"
 TAGS = msgspec.structs.replace(FUNCTION_TAGS, section_end=(END,), next_call=(BEGIN, *FUNCTION_BEGIN), newline=False)
@@ -86,13 +93,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "".join(f"<seed:bos>tool\n{result_text(result)}<seed:eos>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"Tool list:\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "A call is written exactly so, one block per call:\n"
-        f"{BEGIN}\n<function=NAME>\n<parameter=KEY>VALUE</parameter>\n</function>\n{END}"
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"Tool list:\nThese functions can be called, one per line:\n{TOOLS}\n\n"
+    "A call is written exactly so, one block per call:\n"
+    f"{BEGIN}\n<function=NAME>\n<parameter=KEY>VALUE</parameter>\n</function>\n{END}"
+)
 
 
 def inexpressible(call: ToolCall) -> str | None:
@@ -119,6 +124,6 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
     inexpressible=inexpressible,
 )

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import result_text, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 START, THINK, CONTENT = "<|begin|>assistant", "<|think|>", "<|content|>"
 CALLS, CALLS_END = "<|tool_calls|>", "<|calls|>"
@@ -91,20 +91,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return f"<|begin|>tool<|tool_response|>{written}<|end|>"
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The part of the system text that declares tools and the form of a call."""
-    return (
-        f"## Tools\n\nThese functions can be called, one per line:\n{tool_lines(tools)}\n\n"
-        "To call functions, write for each an id of ten lower-case letters and digits, its name and its arguments:\n"
-        f'{CALLS}{CALL}ID{NAME}NAME{ARGUMENTS}{{"KEY": "VALUE"}}{CALL_END}{CALLS_END}'
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Names are written bare between tokens."""
-    if not call.name.strip() or call.name != call.name.strip() or any(token in call.name for token in ("<|", "{")):
-        return "the name does not fit between tokens"
-    return None
+TOOL_PROMPT = ToolPrompt(
+    f"## Tools\n\nThese functions can be called, one per line:\n{TOOLS}\n\n"
+    "To call functions, write for each an id of ten lower-case letters and digits, its name and its arguments:\n"
+    f'{CALLS}{CALL}ID{NAME}NAME{ARGUMENTS}{{"KEY": "VALUE"}}{CALL_END}{CALLS_END}'
+)
+"""The part of the system text that declares tools and the form of a call."""
 
 
 FORMAT = Format(
@@ -122,6 +114,6 @@ FORMAT = Format(
     turn_ends=ENDS,
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(reason="the name does not fit between tokens", pieces=("<|", "{"), blanks="inside"),
 )

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble, tool_lines
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 NAMESPACE = "steptml:"
 
@@ -59,21 +59,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<{NAMESPACE}result>{result_text(result)}</{NAMESPACE}result>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    form = f'<{NAMESPACE}invoke name="NAME"><{NAMESPACE}parameter name="KEY">VALUE</{NAMESPACE}parameter></{NAMESPACE}invoke>'
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "A section of calls is written exactly so:\n"
-        f"{CALLS_BEGIN[0]}{CALL_BEGIN[0]}function{SEPARATOR[0]}{form}{CALL_END[0]}{CALLS_END[0]}"
-    )
-
-
-def inexpressible(call: ToolCall) -> str | None:
-    """Values have no escapes."""
-    if set(call.name) & set('"\n>') or not call.name:
-        return "the name does not fit into an attribute"
-    return tagged_trouble(call, (*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end))
+_FORM = f'<{NAMESPACE}invoke name="NAME"><{NAMESPACE}parameter name="KEY">VALUE</{NAMESPACE}parameter></{NAMESPACE}invoke>'
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "A section of calls is written exactly so:\n"
+    f"{CALLS_BEGIN[0]}{CALL_BEGIN[0]}function{SEPARATOR[0]}{_FORM}{CALL_END[0]}{CALLS_END[0]}"
+)
 
 
 FORMAT = Format(
@@ -91,6 +82,10 @@ FORMAT = Format(
     streams="str",
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
-    inexpressible=inexpressible,
+    render_tools=TOOL_PROMPT,
+    inexpressible=NameRule(
+        reason="the name does not fit into an attribute",
+        characters='"\n>',
+        markers=(*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end),
+    ),
 )

@@ -21,12 +21,11 @@ from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.near_misses import no_json, unlike
 from athena.formats.bodies.yaml_text import yaml_values
 from athena.formats.machine.base import THINK, Format, Opener
-from athena.formats.machine.render import json_calls, result_text, tool_lines
+from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.value_types import typed_json
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 BEGIN, END = "<tool_calls>", "</tool_calls>"
 _read_array = json_block_reader((END,), (BEGIN,), heads="[")
@@ -81,13 +80,11 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(f"<tool_response>{result_text(result)}</tool_response>" for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{tool_lines(tools)}\n</tools>\n\n"
-        "To call functions, write one JSON array with all calls between these tags:\n"
-        f'{BEGIN}[\n    {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n]{END}'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"# Tools\n\nThese functions can be called, one per line:\n<tools>\n{TOOLS}\n</tools>\n\n"
+    "To call functions, write one JSON array with all calls between these tags:\n"
+    f'{BEGIN}[\n    {{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}\n]{END}'
+)
 
 
 FORMAT = Format(
@@ -104,5 +101,5 @@ FORMAT = Format(
     turn_ends=("<|end|>", "<|eom|>", "<|im_end|>"),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

@@ -20,9 +20,8 @@ from athena.formats.bodies.near_misses import NO_OBJECTS, no_json_block
 from athena.formats.bodies.tool_call_blocks import END as BLOCK_END
 from athena.formats.bodies.tool_call_blocks import JSON_OPENER
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.render import json_calls, result_text, spaced_json, tool_json
+from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text
 from athena.model.parts import ToolCall, ToolResult
-from athena.model.request import Tool
 
 FENCES = ("```json\n", "```\n")
 _read_fence = json_block_reader(("```",), (), BARE_FIELDS)
@@ -38,13 +37,12 @@ def render_results(results: Sequence[ToolResult]) -> str:
     return "\n".join(result_text(result) for result in results)
 
 
-def render_tools(tools: Sequence[Tool]) -> str:
-    """The system text that declares tools and the form of a call."""
-    return (
-        f"These tools can be called:\n{spaced_json([tool_json(tool)['function'] for tool in tools])}\n\n"
-        "To call tools, answer with nothing but a JSON array; where none is needed, answer in words:\n"
-        '[{"name": "NAME", "arguments": {"KEY": "VALUE"}}]'
-    )
+TOOL_PROMPT = ToolPrompt(
+    f"These tools can be called:\n{TOOLS}\n\n"
+    "To call tools, answer with nothing but a JSON array; where none is needed, answer in words:\n"
+    '[{"name": "NAME", "arguments": {"KEY": "VALUE"}}]',
+    function_array,
+)
 
 
 FORMAT = Format(
@@ -60,5 +58,5 @@ FORMAT = Format(
     turn_ends=("<|im_end|>", "<|eot_id|>"),
     render_calls=render_calls,
     render_results=render_results,
-    render_tools=render_tools,
+    render_tools=TOOL_PROMPT,
 )

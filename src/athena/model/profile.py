@@ -101,6 +101,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "logprobs",
     )
     """Which sampling fields are sent; others are dropped with a warning."""
+    chat_sampling: bool = False
+    """A Responses server that turns requests into those of Chat and takes `sampling` although Responses has no such fields."""
     sampling_while_thinking: bool = True
     temperature_max: float | None = None
     temperature_and_top_p: bool = True

@@ -7,7 +7,6 @@ somebody else. Text of users and of the model itself is never rewritten.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -376,15 +375,3 @@ def merged_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
         else:
             merged.append(turn)
     return tuple(merged)
-
-
-def parsed_lines(text: str) -> list[Any]:
-    """The JSON values that stand on lines of their own: what was rendered, read back (for tests and tools)."""
-    values: list[Any] = []
-    for line in text.split("\n"):
-        if line.startswith(("{", "[")):
-            try:
-                values.append(json.loads(line))
-            except ValueError:
-                continue
-    return values

@@ -129,7 +129,6 @@ class PromptedStage:
         """What happened without being an event."""
         self.correction: Correction | None = None
         """Set instead of ending: ask once more."""
-        self.stopped_early = False
         """The policy ended the answer before the upstream did."""
 
     # -- for the exchange ----------------------------------------------------------------------------------------------------
@@ -457,7 +456,7 @@ class PromptedStage:
         for number in open_choices:
             last = number == open_choices[-1]
             out.append(Done(Finish("tool"), number, usage=self._estimated() if last else None, last=last))
-        self._ended = self.stopped_early = True
+        self._ended = True
         self.deadline = None
 
     def _estimated(self) -> Usage:

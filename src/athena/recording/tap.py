@@ -78,7 +78,7 @@ class RecordingTap(Tap):
         self._version = version
         self._state = StateNotes()
         self._targets: tuple[Target, ...] = ()
-        self._refusal: AthenaError | None = None
+        self._refusal: lines.Failure | None = None
         self._left_out: dict[int, tuple[str, ...]] = {}
         self._options: Options | None = None
         self._happened: list[tuple[int, float, Any]] = []
@@ -100,7 +100,8 @@ class RecordingTap(Tap):
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
         """Keep it."""
-        self._targets, self._refusal = targets or self._targets, refusal
+        # Never the exception itself: it would keep the frames that it came through, and all that they hold.
+        self._targets, self._refusal = targets or self._targets, failure_of(refusal) if refusal is not None else None
 
     def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
         """Keep it."""
@@ -147,7 +148,7 @@ class RecordingTap(Tap):
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Keep it."""
-        self._happened.append((_ATTEMPTEND, now, failure))
+        self._happened.append((_ATTEMPTEND, now, failure_of(failure) if failure is not None else None))
 
     def moment(self, moment: Moment, now: float) -> None:
         """Keep it."""
@@ -257,7 +258,7 @@ class RecordingTap(Tap):
     def _settings(self, asked: Asked, mask: Mask) -> lines.Settings:
         settings = lines.Settings(
             targets=[_target(target, self._left_out.get(id(target), ())) for target in self._targets],
-            refusal=failure_of(self._refusal) if self._refusal is not None else None,
+            refusal=self._refusal,
             answers=sparse(asked.answers),
             retries=sparse(asked.retries),
             correct=asked.correct,
@@ -317,9 +318,8 @@ def failure_of(error: AthenaError) -> lines.Failure:
     )
 
 
-def masked_failure(error: AthenaError, mask: Mask) -> lines.Failure:
+def masked_failure(failure: lines.Failure, mask: Mask) -> lines.Failure:
     """The same without secrets."""
-    failure = failure_of(error)
     return msgspec.structs.replace(failure, message=mask.text(failure.message))
 
 

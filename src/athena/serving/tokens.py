@@ -44,11 +44,6 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-def measured_tokens(request: Request) -> int:
-    """A request's size in tokens of an average tokenizer: instructions, turns, tools, images and thinking."""
-    return _around(request) + _turns(request.turns)
-
-
 def _turns(turns: Sequence[Turn]) -> int:
     return sum(_PER_TURN + sum(map(_part, turn.parts)) for turn in turns)
 

@@ -32,10 +32,10 @@ from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Tool
 from athena.parsing import read_tools, text_guard
-from athena.profiles import default_profiles
+from athena.profiles import profile_for
 from athena.streams.sdk_objects import dialect_of, is_sdk_object, wire_json
-
-_BOM = b"\xef\xbb\xbf"
+from athena.wire.fields import as_bytes
+from athena.wire.sse import beginning_of
 
 
 class HttpResponse(Protocol):
@@ -215,12 +215,10 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 
 def _pieces_of(source: Any) -> Any:
     """What to iterate: pieces of bytes or records. A tuple is all there is, without waiting."""
-    if isinstance(source, bytes | bytearray | memoryview):
+    if isinstance(source, bytearray | memoryview):
         return (bytes(source),)
-    if isinstance(source, str):
-        return (source.encode(),)
-    if isinstance(source, Mapping):
-        return (msgspec.json.encode(source),)
+    if isinstance(source, bytes | str | Mapping):
+        return (as_bytes(source),)
     if is_sdk_object(source):
         return (wire_json(source) or b"",)
     if isawaitable(source):
@@ -297,10 +295,10 @@ class _Reader:
 
     def feed(self, piece: Any) -> list[Event]:
         """The events of one piece: bytes, an SDK's object, or a record as JSON."""
-        if isinstance(piece, bytes):
-            return self._bytes(piece)
-        if isinstance(piece, str | bytearray | memoryview):
-            return self._bytes(piece.encode() if isinstance(piece, str) else bytes(piece))
+        if isinstance(piece, bytes | str):
+            return self._bytes(as_bytes(piece))
+        if isinstance(piece, bytearray | memoryview):
+            return self._bytes(bytes(piece))
         if isinstance(piece, _ErrorAnswer):
             dialect = get_dialect(self._needed(b""))
             return self._read([dialect.decode_error(piece.status, piece.headers, piece.body)])
@@ -326,20 +324,17 @@ class _Reader:
     def _bytes(self, data: bytes) -> list[Event]:
         if self._decoder is None:
             data = self._first + data
-            start = data.removeprefix(_BOM).lstrip()[:1]
-            if not start:
+            beginning = beginning_of(data)
+            if beginning == "nothing":
                 self._first = data
                 return []
             # Some servers answer whole when a stream was asked for, and the other way round.
-            self._decoder = self._open(data, stream=start not in (b"{", b"["))
+            self._decoder = self._open(data, stream=beginning not in ("object", "array"))
         return self._read(self._decoder.feed(data))
 
     def _open(self, first: bytes, *, stream: bool) -> AnswerDecoder:
         name = self._needed(first)
-        table = default_profiles()
-        profile = self._profile
-        if not isinstance(profile, Profile):
-            profile = table.get(profile, self._model) if profile else table.for_dialect(name, self._model)
+        profile = profile_for(self._profile, name, self._model)
         return get_dialect(name).decoder(DecodeContext(profile=profile, limits=self._limits, seed=self._seed), stream=stream)
 
     def _needed(self, first: bytes) -> str:

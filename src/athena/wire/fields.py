@@ -7,14 +7,16 @@ survive; `unread()` names what is left over in nested objects, so that nothing i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from athena.errors import InvalidRequest
 
 T = TypeVar("T")
+Body: TypeAlias = Mapping[str, Any] | bytes | str
+"""The body of a request or an answer as callers of the library have it: as a value, or as JSON text."""
 _ALL = "\0all"
 """Among the read keys of an object: whatever was left of it has been handed out."""
 
@@ -186,3 +188,15 @@ def decode_json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_json")
     return value
+
+
+def as_bytes(body: Body) -> bytes:
+    """A body as its JSON text."""
+    if isinstance(body, bytes):
+        return body
+    return body.encode() if isinstance(body, str) else msgspec.json.encode(body)
+
+
+def as_object(body: Body) -> Mapping[str, Any]:
+    """A body as its value. Raises InvalidRequest where the text is not a JSON object."""
+    return decode_json_object(as_bytes(body)) if isinstance(body, bytes | str) else body

@@ -8,7 +8,7 @@ it. `id:` and `retry:` are read and ignored: no dialect uses them.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from athena.errors import LimitExceeded, UsageError
 from athena.model.limits import DEFAULT_LIMITS
@@ -18,6 +18,20 @@ Record: TypeAlias = tuple[str, bytes]
 
 _BOM = b"\xef\xbb\xbf"
 _NAME_CHARS = 100
+
+Beginning: TypeAlias = Literal["nothing", "object", "array", "events", "other"]
+"""What the first bytes of an answer's body show it to be; "nothing": nothing but white space came yet."""
+
+
+def beginning_of(body: bytes | bytearray) -> Beginning:
+    """What kind of body begins so. Some servers answer in another form than was asked for, and some label it wrongly."""
+    start = body.removeprefix(_BOM).lstrip()[:1]
+    if not start:
+        return "nothing"
+    if start == b"{":
+        return "object"
+    # The first letters of `data`, `event`, `id` and `retry`, and the colon of a comment.
+    return "array" if start == b"[" else "events" if start in b"de:ir" else "other"
 
 
 class SseDecoder:

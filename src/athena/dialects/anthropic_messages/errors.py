@@ -19,6 +19,7 @@ from athena.dialects.base import (
     loose_error,
     overflow_message,
     retry_after,
+    whole_seconds,
 )
 from athena.errors import ErrorKind
 from athena.model.events import Error
@@ -102,7 +103,7 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as a whole HTTP answer."""
     headers: dict[str, str] = {}
     if error.retry_after is not None:
-        headers["retry-after"] = str(max(0, math.ceil(error.retry_after)))
+        headers["retry-after"] = str(whole_seconds(error.retry_after))
         headers["retry-after-ms"] = str(max(0, math.ceil(error.retry_after * 1000)))
     status = 529 if error.kind == "overloaded" else STATUS_OF[error.kind]
     return HttpError(status, msgspec.json.encode(error_body(error, request_id)), headers)

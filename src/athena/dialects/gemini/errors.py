@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
+from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message, whole_seconds
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -93,7 +93,7 @@ def error_object(error: Error, request_id: str = "") -> dict[str, Any]:
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as a whole HTTP answer."""
-    headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    headers = {} if error.retry_after is None else {"retry-after": str(whole_seconds(error.retry_after))}
     body = msgspec.json.encode(error_object(error, request_id))
     return HttpError(_code(error), body, headers)
 

@@ -8,64 +8,15 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from athena.dialects.base import PATH_CODES, STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
+from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
+from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
 from athena.errors import ErrorKind
 from athena.model.events import Error
-from athena.wire.surrogates import encode_json
-
-_KIND_OF_WORD: dict[str, ErrorKind] = {
-    "context_length_exceeded": "context_length",
-    "rate_limit_exceeded": "rate_limit",
-    "rate_limit_error": "rate_limit",
-    "rate_limit_reached_error": "rate_limit",
-    "insufficient_quota": "billing",
-    "payment_required": "billing",
-    "invalid_api_key": "auth",
-    "authentication_error": "auth",
-    "unauthorized": "auth",
-    "permission_error": "permission",
-    "permission_denied": "permission",
-    "model_not_found": "not_found",
-    "not_found_error": "not_found",
-    "request_too_large": "too_large",
-    "payload_too_large": "too_large",
-    "content_filter": "content_policy",
-    "content_policy_violation": "content_policy",
-    "server_is_overloaded": "overloaded",
-    "provider_overloaded": "overloaded",
-    "overloaded_error": "overloaded",
-    "engine_overloaded_error": "overloaded",
-    "insufficient_system_resource": "overloaded",
-    "timeout": "timeout",
-    "timeout_error": "timeout",
-    "provider_timeout": "timeout",
-    "invalid_request_error": "invalid",
-    "badrequesterror": "invalid",
-}
-
-_TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
-    "invalid": ("invalid_request_error", None),
-    "context_length": ("invalid_request_error", "context_length_exceeded"),
-    "content_policy": ("invalid_request_error", "content_policy_violation"),
-    "auth": ("invalid_request_error", "invalid_api_key"),
-    "billing": ("insufficient_quota", "insufficient_quota"),
-    "permission": ("permission_error", None),
-    "not_found": ("invalid_request_error", "model_not_found"),
-    "conflict": ("invalid_request_error", "conflict"),
-    "too_large": ("invalid_request_error", "request_too_large"),
-    "rate_limit": ("rate_limit_error", "rate_limit_exceeded"),
-    "overloaded": ("server_error", "server_is_overloaded"),
-    "timeout": ("server_error", "timeout"),
-    "cancelled": ("server_error", "cancelled"),
-    "upstream": ("server_error", "upstream_error"),
-    "server": ("server_error", "server_error"),
-}
 
 _OVERFLOW = "Your input exceeds the context window of this model"
 """OpenAI's own words."""
@@ -73,8 +24,6 @@ _OVERFLOW = "Your input exceeds the context window of this model"
 _LOOSE_KINDS = frozenset({"invalid", "permission", "conflict", "cancelled", "upstream", "server"})
 """Kinds for which the table has no name that clients look for: here a more exact code, the upstream's or ours, is shown. All
 others go by OpenAI's own names (docs/reference/wire-facts.md#errors), whatever the upstream called it."""
-_PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
-"""Codes of ours that say no more than the kind does."""
 
 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
@@ -82,6 +31,9 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     kind = error.kind
     if kind in ("invalid", "upstream") or status < 400:
         kind = _kind_of_words(body, error)
+    elif kind == "rate_limit" and "billing" in map(kind_of_code, _words(body)):
+        # OpenAI itself says with the status of a rate limit that the account has no credit: waiting does not help.
+        kind = "billing"
     return msgspec.structs.replace(error, kind=kind)
 
 
@@ -97,8 +49,8 @@ def _kind_of_words(body: bytes, error: Error) -> ErrorKind:
     if is_context_overflow(error.message, error.code):
         return "context_length"
     for word in (error.code, *_words(body)):
-        known = _KIND_OF_WORD.get(word.lower())
-        if known is not None and (known != "invalid" or error.kind == "upstream"):
+        known = kind_of_code(word)
+        if known is not None and known != "upstream" and (known != "invalid" or error.kind == "upstream"):
             return known
     return error.kind
 
@@ -122,17 +74,13 @@ def _words(body: bytes) -> list[str]:
 
 
 def encode_error_value(error: Error) -> dict[str, Any]:
-    kind, code = _TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in _PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code in PATH_CODES):
+    _, code = TYPE_AND_CODE[error.kind]
+    if error.code and error.code not in PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code in PATH_CODES):
         code = error.code
-    return {"message": overflow_message(error, _OVERFLOW), "type": kind, "param": error.param, "code": code}
+    return error_object(error, overflow_message(error, _OVERFLOW), code)
 
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as a whole HTTP answer."""
     status = error.status if error.status is not None and error.status >= 400 else STATUS_OF[error.kind]
-    headers = {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after))
-        headers["retry-after-ms"] = f"{error.retry_after * 1000:.0f}"
-    return HttpError(status, encode_json({"error": encode_error_value(error)}), headers)
+    return http_error(status, error, encode_error_value(error))

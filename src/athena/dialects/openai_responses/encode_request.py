@@ -115,8 +115,7 @@ def _report_rest(request: Request, target: Target, body: _Body, losses: Losses) 
         "top_k", "min_p", "repetition_penalty", "logit_bias", "seed",
     ):  # fmt: skip
         value = getattr(request, field)
-        if value is not None and field in target.profile.sampling:
-            # Servers that turn the request into one of Chat take what Chat takes.
+        if value is not None and target.profile.chat_sampling and field in target.profile.sampling:
             body[field] = value
         elif value is not None:
             losses.drop(field, "this API has no such field")

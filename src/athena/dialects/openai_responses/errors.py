@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from athena.dialects.base import (
-    PATH_CODES,
     STATUS_OF,
     HttpError,
     is_context_overflow,
@@ -23,37 +22,10 @@ from athena.dialects.base import (
     retry_after,
     told_status,
 )
+from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
 from athena.errors import ErrorKind
 from athena.model.events import Error
-from athena.wire.surrogates import encode_json
 
-_KIND_OF_CODE: dict[str, ErrorKind] = {
-    "context_length_exceeded": "context_length",
-    "insufficient_quota": "billing",
-    "usage_not_included": "billing",
-    "billing_hard_limit_reached": "billing",
-    "rate_limit_exceeded": "rate_limit",
-    "server_is_overloaded": "overloaded",
-    "slow_down": "overloaded",
-    "invalid_prompt": "invalid",
-    "invalid_request_error": "invalid",
-    "bio_policy": "content_policy",
-    "cyber_policy": "content_policy",
-    "content_policy_violation": "content_policy",
-    "misalignment_policy_violation": "content_policy",
-    "image_content_policy_violation": "content_policy",
-    "invalid_api_key": "auth",
-    "authentication_error": "auth",
-    "permission_error": "permission",
-    "model_not_found": "not_found",
-    "previous_response_not_found": "not_found",
-    "request_too_large": "too_large",
-    "timeout": "timeout",
-    "vector_store_timeout": "timeout",
-    "cancelled": "cancelled",
-    "server_error": "upstream",
-    "internal_error": "upstream",
-}
 _MEANINGFUL = frozenset({
     "context_length_exceeded", "insufficient_quota", "usage_not_included", "invalid_prompt", "server_is_overloaded",
     "slow_down", "rate_limit_exceeded",
@@ -66,23 +38,6 @@ _FAILED_CODE: dict[ErrorKind, str] = {
     "rate_limit": "rate_limit_exceeded",
     "overloaded": "server_is_overloaded",
 }
-_TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
-    "invalid": ("invalid_request_error", None),
-    "context_length": ("invalid_request_error", "context_length_exceeded"),
-    "content_policy": ("invalid_request_error", "content_policy_violation"),
-    "auth": ("invalid_request_error", "invalid_api_key"),
-    "billing": ("insufficient_quota", "insufficient_quota"),
-    "permission": ("permission_error", None),
-    "not_found": ("invalid_request_error", "model_not_found"),
-    "conflict": ("invalid_request_error", None),
-    "too_large": ("invalid_request_error", "request_too_large"),
-    "rate_limit": ("rate_limit_error", "rate_limit_exceeded"),
-    "overloaded": ("server_error", "server_is_overloaded"),
-    "timeout": ("server_error", "timeout"),
-    "cancelled": ("server_error", "cancelled"),
-    "upstream": ("server_error", "server_error"),
-    "server": ("server_error", "server_error"),
-}
 
 
 def error_of(value: object, payload: bytes = b"", status: int | None = None) -> Error:
@@ -94,7 +49,7 @@ def error_of(value: object, payload: bytes = b"", status: int | None = None) -> 
     if status is None:
         status = told_status(error)
     text = message if isinstance(message, str) and message else "the upstream failed without saying why"
-    kind = _KIND_OF_CODE.get(code)
+    kind = kind_of_code(code)
     if kind is None and code.startswith(("invalid_", "image_")):
         kind = "invalid"
     if kind is None and is_context_overflow(text, code):
@@ -116,7 +71,7 @@ def error_of(value: object, payload: bytes = b"", status: int | None = None) -> 
 def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     """An HTTP error of an upstream; its code says more than its status."""
     error = loose_error(status, headers, body)
-    kind = _KIND_OF_CODE.get(error.code)
+    kind = kind_of_code(error.code)
     if kind is None or kind in ("invalid", "upstream") or error.kind in ("auth", "permission"):
         return error
     return msgspec.structs.replace(error, kind=kind)
@@ -124,15 +79,17 @@ def decode_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
 
 def encode_error(error: Error, request_id: str = "") -> HttpError:
     """An error as an HTTP answer in OpenAI's form."""
-    kind, code = _TYPE_AND_CODE[error.kind]
-    if error.kind in ("invalid", "conflict", "permission") or error.code in PATH_CODES:
-        code = error.code or None
-    body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
-    headers: dict[str, str] = {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after)))
-        headers["retry-after-ms"] = str(round(error.retry_after * 1000))
-    return HttpError(STATUS_OF[error.kind], encode_json(body), headers)
+    return http_error(STATUS_OF[error.kind], error, error_object(error, error.message, _shown_code(error)))
+
+
+def _shown_code(error: Error) -> str | None:
+    """OpenAI's own name for the kind of error, or a more exact code where clients do not look for a certain one."""
+    if error.kind in ("invalid", "permission") or error.code in PATH_CODES:
+        return error.code or None
+    if error.kind == "conflict" and error.code and error.code not in PLAIN_CODES:
+        return error.code
+    # To clients of this API every failure of an upstream is the server's.
+    return "server_error" if error.kind == "upstream" else TYPE_AND_CODE[error.kind][1]
 
 
 def failed_error(error: Error) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.machine.render import arguments_of, plain_value, result_text, tagged_trouble
+from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.render import arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
 
@@ -21,11 +22,13 @@ def _invoke(call: ToolCall, namespace: str) -> str:
     return f'<{namespace}invoke name="{call.name}">\n{parameters}</{namespace}invoke>\n'
 
 
-def invoke_trouble(call: ToolCall, ends: tuple[str, ...]) -> str | None:
+def invoke_rule(*ends: str) -> NameRule:
     """Values have no escapes, names stand in attributes. `ends`: the tags that end a section."""
-    if set(call.name) & set('"\n>') or not call.name:
-        return "the name does not fit into an attribute"
-    return tagged_trouble(call, ("<parameter", "</parameter>", "<invoke", "</invoke>", *ends))
+    return NameRule(
+        reason="the name does not fit into an attribute",
+        characters='"\n>',
+        markers=("<parameter", "</parameter>", "<invoke", "</invoke>", *ends),
+    )
 
 
 def function_results(results: Sequence[ToolResult]) -> str:

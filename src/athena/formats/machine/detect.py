@@ -36,12 +36,6 @@ def detect_format(model: str, overrides: Mapping[str, str] | None = None) -> str
     return _detected(_bare(model))
 
 
-def detect_family(model: str) -> str:
-    """A's word for it: kimi, qwen, deepseek or standard."""
-    found = detect_format(model)
-    return next((known.family or "standard" for known in all_formats() if known.id == found), "standard")
-
-
 def _bare(model: str) -> str:
     """Lower case, without a `:free`-style suffix. No model has a longer name than is looked at."""
     return model.strip()[:_LONGEST].lower().split(":")[0]

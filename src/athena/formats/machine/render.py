@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +12,8 @@ from athena.model.parts import Text, ToolCall, ToolResult
 from athena.model.request import Tool
 
 __all__ = [
-    "arguments_of", "json_calls", "plain_value", "python_value", "result_text", "spaced_json", "tagged_trouble", "tool_json",
-    "tool_lines",
+    "TOOLS", "ToolPrompt", "arguments_of", "function_array", "function_blocks", "json_calls", "plain_value", "python_value",
+    "result_text", "spaced_json", "tagged_trouble", "tool_array", "tool_elements", "tool_json", "tool_lines",
 ]  # fmt: skip
 
 
@@ -29,6 +29,42 @@ def tool_json(tool: Tool) -> dict[str, Any]:
 def tool_lines(tools: Iterable[Tool]) -> str:
     """One tool per line, as JSON."""
     return "\n".join(spaced_json(tool_json(tool)) for tool in tools)
+
+
+def tool_array(tools: Iterable[Tool]) -> str:
+    """All tools as one JSON array."""
+    return spaced_json([tool_json(tool) for tool in tools])
+
+
+def function_array(tools: Iterable[Tool]) -> str:
+    """All tools as one JSON array, each without the wrapper that says that it is a function."""
+    return spaced_json([tool_json(tool)["function"] for tool in tools])
+
+
+def function_blocks(tools: Iterable[Tool]) -> str:
+    """One tool after the other, an empty line between them."""
+    return "\n\n".join(spaced_json(tool_json(tool)["function"]) for tool in tools)
+
+
+def tool_elements(tools: Iterable[Tool]) -> str:
+    """One tool per line, each in a `tool` element."""
+    return "".join(f"<tool>{spaced_json(tool_json(tool)['function'])}</tool>\n" for tool in tools)
+
+
+TOOLS = "\0tools\0"
+"""Where the declarations stand in the text of a `ToolPrompt`."""
+
+
+class ToolPrompt(msgspec.Struct, frozen=True):
+    """Declares tools and shows the form of a call: the `render_tools` of formats where only the list of tools varies."""
+
+    text: str
+    """All of it, with `TOOLS` once."""
+    listing: Callable[[Iterable[Tool]], str] = tool_lines
+
+    def __call__(self, tools: Sequence[Tool]) -> str:
+        before, after = self.text.split(TOOLS)
+        return f"{before}{self.listing(tools)}{after}"
 
 
 def spaced_json(value: Any) -> str:

@@ -244,11 +244,6 @@ def _has_properties(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("properties"), dict)
 
 
-def resolve_type(schema: Any, root: Any = None) -> ValueType:
-    """The types a schema allows, through references, unions and enumerations."""
-    return SchemaTypes(root).of(schema)
-
-
 def _enum(schema: dict[str, Any]) -> list[Any] | None:
     if "const" in schema:
         return [schema["const"]]

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 
 from athena.errors import AthenaError
-from athena.profiles import default_profiles
+from athena.profiles import profile_for
 from athena.serving.breaker import Breaker
 from athena.shells.config import Config, HealthCheck, Upstream
 from athena.shells.config.ready import upstream_headers, upstream_origin
@@ -58,8 +58,7 @@ class HealthChecks:
 
     async def _problem(self, name: str, upstream: Upstream, check: HealthCheck) -> str:
         """Why the upstream is not well; empty when it is."""
-        table = default_profiles()
-        profile = table.for_dialect(upstream.dialect, "") if upstream.profile is None else table.get(upstream.profile, "")
+        profile = profile_for(upstream.profile, upstream.dialect)
         seconds = check.timeout_s
         try:
             response = await self._client().send(

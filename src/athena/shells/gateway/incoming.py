@@ -113,7 +113,7 @@ def _bound_of_values(body: bytes, keys: int) -> int:
 def _decoded(
     body: bytes, limits: Limits, decode: Callable[[dict[str, Any]], Decoded], weight: Weight, values: int, large: bool
 ) -> tuple[Decoded, Weight]:
-    value = _shaped(body, limits.request_depth, limits.request_keys)
+    value = shaped(body, limits.request_depth, limits.request_keys)
     if large and not body.isascii():
         weight = with_measured_text(weight, value, len(body), values)
     return decode(value), weight
@@ -241,14 +241,8 @@ def _too_large(limit: int) -> LimitExceeded:
 # -- the JSON ----------------------------------------------------------------------------------------------------------------
 
 
-def read_json(body: bytes, depth: int, keys: int) -> dict[str, Any]:
+def shaped(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     """The body as an object, not nested deeper than `depth` and without more than `keys` keys."""
-    if len(body) > _FEW_BYTES:
-        _count_values(body, _VALUES_PER_KEY * keys)
-    return _shaped(body, depth, keys)
-
-
-def _shaped(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     value = decode_json_object(body)
     # Brackets and colons bound what is inside: a short text is counted sooner than its values are walked.
     if len(body) <= _SHORT:

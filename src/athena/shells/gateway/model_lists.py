@@ -19,7 +19,7 @@ import msgspec
 
 from athena.dialects.base import ModelEntry
 from athena.errors import AthenaError
-from athena.profiles import default_profiles
+from athena.profiles import profile_for
 from athena.serving.network import upstream_url
 from athena.serving.targets import credential_header
 from athena.shells.config import Config, OfferedModel, Router, Upstream, Window, read_models
@@ -136,8 +136,7 @@ class ModelLists:
             self._kept.popitem(last=False)
 
     async def _ask(self, name: str, upstream: Upstream, own_key: str | None) -> Offer:
-        table = default_profiles()
-        profile = table.for_dialect(upstream.dialect, "") if upstream.profile is None else table.get(upstream.profile, "")
+        profile = profile_for(upstream.profile, upstream.dialect)
         parts = urlsplit(upstream_url(upstream.base_url, _PATHS.get(upstream.dialect, "/v1/models")))
         headers = [(b"accept", b"application/json"), *_DIALECT_HEADERS.get(upstream.dialect, [])]
         headers += upstream_headers(upstream, profile)

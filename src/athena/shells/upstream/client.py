@@ -72,9 +72,7 @@ class UpstreamClient:
             failure.request_sent = request_sent
             raise
         pool.count_resend()
-        response = await self._exchange(connection, head, body, timeouts, deadline)
-        response.resent = True
-        return response
+        return await self._exchange(connection, head, body, timeouts, deadline)
 
     async def _acquire(self, pool: Pool, timeouts: Timeouts, deadline: float, *, fresh: bool) -> Connection:
         remaining = deadline - asyncio.get_running_loop().time()

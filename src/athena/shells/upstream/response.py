@@ -31,9 +31,7 @@ ExceptionT = TypeVar("ExceptionT", bound=Exception)
 class UpstreamResponse:
     """Read it to its end or close it; either way the connection is taken care of.
 
-    `status`, `headers` (lower-case names; no content-encoding or content-length if the body was decoded), `resent` (the
-    request went out twice), `reused` (it went over a pooled connection), and loop times: `sent_at`, `first_byte_at`,
-    `ended_at`.
+    `status` and `headers` (lower-case names; no content-encoding or content-length if the body was decoded).
     """
 
     __slots__ = (
@@ -51,6 +49,7 @@ class UpstreamResponse:
         "_on_data",
         "_on_end",
         "_paused",
+        "_sent_at",
         "_settings",
         "_taken",
         "_timeouts",
@@ -58,12 +57,7 @@ class UpstreamResponse:
         "_total_deadline",
         "_waiter",
         "_waiting",
-        "ended_at",
-        "first_byte_at",
         "headers",
-        "resent",
-        "reused",
-        "sent_at",
         "status",
     )
 
@@ -77,11 +71,7 @@ class UpstreamResponse:
     ) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.resent = False
-        self.reused = connection.uses > 0
-        self.sent_at = loop.time()
-        self.first_byte_at = 0.0
-        self.ended_at = 0.0
+        self._sent_at = loop.time()
         self._loop = loop
         self._connection = connection
         self._settings = settings
@@ -211,8 +201,6 @@ class UpstreamResponse:
         """The next bytes of the connection."""
         framing = self._framing
         now = self._loop.time()
-        if not framing.started:
-            self.first_byte_at = now
         before = len(framing.pieces)
         failure: UpstreamProtocol | None = None
         try:
@@ -407,7 +395,6 @@ class UpstreamResponse:
         if not self._finished:
             self._finished = True
             self._framing.stop()
-            self.ended_at = self._loop.time()
             self._stop_clock()
             if self._on_end is None:
                 # Nothing waits for it. What would have closed it is this object's own method: it must not keep itself.
@@ -438,7 +425,7 @@ class UpstreamResponse:
         elif self._last_data:
             deadline, code = self._last_data + timeouts.idle, "idle_timeout"
         else:
-            deadline, code = self.sent_at + timeouts.first_byte, "first_byte_timeout"
+            deadline, code = self._sent_at + timeouts.first_byte, "first_byte_timeout"
         return (deadline, code) if deadline < self._total_deadline else (self._total_deadline, "total_timeout")
 
     def _watch(self) -> None:
