@@ -623,7 +623,7 @@ def test_questions_about_the_agent_start_the_agent_alone(stage: Stage, upstream:
     watch, told = stage.home.parent / "watch", stage.home.parent / "told"
     watch.mkdir()
     (watch / "sitecustomize.py").write_text(_WATCHED.format(file=str(told)))
-    upstream.asked.clear()
+    upstream.visits.clear()
     at_upstream, at_gateway = ("--base-url", f"{upstream.url}/v1"), ("--url", gateway)
     for flags, question in (((), "--version"), (at_upstream, "--version"), (at_gateway, "-h")):
         told.unlink(missing_ok=True)
@@ -631,7 +631,7 @@ def test_questions_about_the_agent_start_the_agent_alone(stage: Stage, upstream:
         assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
         assert stage.report()["arguments"] == [question]
         assert told.read_text().splitlines() == ["subprocess.Popen codex"], (question, flags)
-    assert (upstream.asked, list(stage.home.iterdir())) == ([], [])
+    assert (upstream.visits, list(stage.home.iterdir())) == ([], [])
     told.unlink()
     assert stage.run("codex", "--url", gateway, "--", "exec", PYTHONPATH=str(watch)).returncode == 0
     assert "socket.connect" in told.read_text(), "what is counted here can be seen"
