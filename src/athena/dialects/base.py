@@ -516,8 +516,6 @@ def closed_error() -> Error:
     return Error("the upstream ended the answer before it was finished", kind="upstream", code="upstream_closed")
 
 
-PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint"))
-"""Codes of errors about a path: what is not found then is no model."""
 STATUS_OF: dict[ErrorKind, int] = {
     "invalid": 400,
     "context_length": 400,

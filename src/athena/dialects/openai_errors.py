@@ -80,6 +80,8 @@ TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
 
 PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
+PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint"))
+"""Codes of errors about a path: what is not found then is no model."""
 
 
 def kind_of_code(code: str) -> ErrorKind | None:

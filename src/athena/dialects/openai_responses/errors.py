@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from athena.dialects.base import (
-    PATH_CODES,
     STATUS_OF,
     HttpError,
     is_context_overflow,
@@ -24,7 +23,7 @@ from athena.dialects.base import (
     retry_after,
     told_status,
 )
-from athena.dialects.openai_errors import PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
+from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
