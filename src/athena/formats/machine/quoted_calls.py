@@ -37,6 +37,9 @@ _RUN_COST = 256
 """What asking a reader costs, in characters read."""
 
 _TOKEN = re.compile(r"[\w.\-]*+\Z")
+_LABEL = re.compile(r"to[ \t]*+=[ \t]*+(?:functions\.)?\Z")
+_LABEL_CHARS = 32
+"""What a call may begin with, right before the name, in formats without a marker there."""
 _STARTS_CALL = re.compile(r"[\w.\-/:]++[ \t]*+(?:\r?\n|[<{\[])")
 """A name that may begin a call by itself: its line ends, or a bracket follows."""
 _ANY_TOOL = ToolBook(None)
@@ -202,7 +205,10 @@ def _candidates(head: str, tail: str, names: tuple[str, ...], formats: tuple[For
 
 
 def _beginnings(head: str) -> Iterator[int]:
-    """Where a call without a marker would begin: at the name with what is glued to it, or at its line."""
+    """Where a call without a marker would begin: at the name with what is glued to it, at its label, or at its line."""
+    label = _LABEL.search(head, max(0, len(head) - _LABEL_CHARS))
+    if label is not None:
+        yield label.start()
     found = _TOKEN.search(head)
     token = found.start() if found is not None else len(head)
     yield token
