@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from athena.formats.bodies.bare_json import read_bare_calls, read_inline_call
 from athena.formats.bodies.function_tags import BEGIN as FUNCTION_TAG
 from athena.formats.bodies.function_tags import read_function_tags
-from athena.formats.bodies.near_misses import NO_OBJECT
+from athena.formats.bodies.near_misses import NO_OBJECT, NO_STRING
 from athena.formats.bodies.python_tag import TAG, TURN_ENDS, read_python_tag
 from athena.formats.bodies.tool_call_blocks import NO_TAG_NAME
 from athena.formats.machine.base import Format, Opener
@@ -55,7 +55,7 @@ FORMAT = Format(
         Opener(TAG, read_python_tag),
         Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT),
         *(Opener(begin, read_bare_calls, where="line", auto=False, plain=True) for begin in _NAMED),
-        *(Opener(begin, read_inline_call, where="word", auto=False, plain=True, rank=1) for begin in _NAMED),
+        *(Opener(begin, read_inline_call, where="word", auto=False, plain=True, rank=1, never=NO_STRING) for begin in _NAMED),
         Opener(FUNCTION_TAG, read_function_tags, auto=False, plain=True, never=NO_TAG_NAME),
     ),
     turn_ends=TURN_ENDS,

@@ -54,10 +54,10 @@ def pump(scan: Scanner, pipe: Pipe, sink: Sink) -> Steps[None]:
         yield
 
 
-def json_value(scan: Scanner, calls: CallWriter) -> Steps[str | None]:
-    """One whole JSON value as text; None when it is none."""
+def json_value(scan: Scanner, calls: CallWriter, *, depth: int = 512) -> Steps[str | None]:
+    """One whole JSON value as text; None when it is none, or nested deeper than `depth`."""
     pieces: list[str] = []
-    pipe = JsonPipe(lenient=calls.lenient, depth_limit=calls.limits.json_depth)
+    pipe = JsonPipe(lenient=calls.lenient, depth_limit=min(depth, calls.limits.json_depth))
     yield from pump(scan, pipe, pieces.append)
     calls.repaired_later(pipe.repairs)
     calls.broken = (pipe.depth, bool(pipe.quote))

@@ -14,6 +14,8 @@ from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 
 BARE_FIELDS = Fields(others=("type", "index"), needs_arguments=True)
+_INLINE_DEPTH = 16
+"""How deep calls behind words may be nested. Every beginning inside of one is tried again: this bounds what they cost."""
 _LINE_END = ("\n",)
 """A broken call spoils its line, not what follows."""
 
@@ -35,7 +37,7 @@ def read_bare_calls(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None
 def read_inline_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
     """One object behind words; the opener is its beginning. It counts if it ends its line: in the middle it is quoted."""
     scan.put_back_taken(len(opener))
-    text = yield from json_value(scan, calls)
+    text = yield from json_value(scan, calls, depth=_INLINE_DEPTH)
     if text is None or not (yield from _ends_line(scan)):
         raise Declined
     try:

@@ -81,6 +81,8 @@ def _one_of(node: dict[str, dict]) -> str:  # type: ignore[type-arg]  # a trie
 
 NO_OBJECT = rf"{SPACE}\{{?+{SPACE}[^\s\"'\w]"
 """Behind a brace: not the first key of an object."""
+NO_STRING = rf"{SPACE}[^\s\"']"
+"""Behind a colon: not a string."""
 NO_OBJECTS = rf"{SPACE}(?:[^\s{{]|\{{{NO_OBJECT})"
 """Behind a bracket: no object."""
 _NO_BRACKET = r"(?:[ \t\r\n]++[^\s(]|[^\s\w.\-(])"
