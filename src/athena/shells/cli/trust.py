@@ -30,7 +30,7 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
     \b
     Examples:
       athena config trust
-      athena config trust ~/work/project/athena.yml
+      athena config trust ~/project/athena.yml
       athena config trust --list
     """
     if listing:
@@ -77,7 +77,7 @@ def untrust(path: Path | None) -> None:
     \b
     Examples:
       athena config untrust
-      athena config untrust ~/work/project/athena.yml
+      athena config untrust ~/project/athena.yml
     """
     from athena.shells.config.effects import visible
 
