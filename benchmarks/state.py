@@ -1,0 +1,203 @@
+"""What state costs: requests that are kept beside the same ones that are not, and continuations beside the whole history.
+
+CPU time of the gateway's process, over all its threads, in alternating rounds of one run: ratios, not speeds. The upstream and
+the clients are another process. `python -m benchmarks state`, or this module itself.
+
+vLLM's agentic-api does the same work beside it where it is installed, in an environment of its own:
+`python3 -m venv .peers/agentic-api && .peers/agentic-api/bin/pip install agentic-api==0.9.0`. It needs an upstream that speaks
+Responses, so that is what both have in that comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import httpx2 as httpx  # noqa: E402  # the path comes first
+
+from athena.shells.store import Store  # noqa: E402
+from athena.shells.store.sqlite import SqliteDatabase  # noqa: E402
+from athena.shells.store.store import StoreLimits  # noqa: E402
+from athena.state.resolve import joined_chain  # noqa: E402
+from athena.state.values import StoredResponse  # noqa: E402
+from support.gateway_process import GatewayProcess, free_port  # noqa: E402
+from support.patience import PATIENCE  # noqa: E402
+from support.remembering_upstream import RememberingUpstream, config  # noqa: E402
+
+AGENTIC = ROOT / ".peers" / "agentic-api" / "bin" / "agentic-server"
+ROUNDS = 7
+REQUESTS = 60
+TURNS = 100
+WORDS = "some words of a turn " * 20
+
+
+def cpu_seconds(pid: int) -> float:
+    """What all threads of a process have run."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def history(turns: int) -> list[dict[str, Any]]:
+    """As in a real conversation, no two turns are the same."""
+    said: list[dict[str, Any]] = []
+    for turn in range(turns):
+        said += [{"role": "user", "content": f"{turn} {WORDS}"}, {"role": "assistant", "content": f"{WORDS} {turn}"}]
+    return said
+
+
+def rehydrated(directory: Path) -> None:
+    """200 items of a chain of 100 responses, read from SQLite and decoded."""
+
+    async def work() -> list[float]:
+        store = Store(SqliteDatabase(directory / "bench" / "store.sqlite3"), StoreLimits(max_age_s=1e9, max_bytes=1 << 40))
+        item = b'[{"type":"message","id":"msg_1","role":"user","content":[{"type":"input_text","text":"%b"}]}]' % WORDS.encode()
+        for number in range(TURNS):
+            parent = f"r{number - 1}" if number else None
+            await store.put_response(
+                StoredResponse(id=f"r{number}", owner="", created=float(number), parent=parent, input=item, output=item)
+            )
+        times = []
+        for _ in range(50):
+            begun = time.perf_counter()
+            parts = await store.chain("", f"r{TURNS - 1}")
+            assert parts is not None
+            assert len(joined_chain(parts)) == 2 * TURNS
+            times.append((time.perf_counter() - begun) * 1000)
+        await store.close()
+        return times
+
+    times = asyncio.run(work())
+    print(f"200 items of 100 responses from SQLite: median {statistics.median(times):.2f} ms, best {min(times):.2f} ms")
+
+
+class Bench:
+    """One gateway process and its clients."""
+
+    def __init__(self, pid: int, url: str, model: str = "chat/m") -> None:
+        self._pid = pid
+        self._model = model
+        self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+
+    def ask(self, body: dict[str, Any]) -> Any:
+        answer = self._client.post("/v1/responses", json={"model": self._model, **body})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def cost(self, body: dict[str, Any]) -> float:
+        """Microseconds of CPU for one request."""
+        begun = cpu_seconds(self._pid)
+        for _ in range(REQUESTS):
+            self.ask(body)
+        return (cpu_seconds(self._pid) - begun) / REQUESTS * 1e6
+
+    def compare(self, title: str, base: dict[str, Any], other: dict[str, Any]) -> None:
+        show(title, [(self.cost(base), self.cost(other)) for _ in range(ROUNDS)])
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def show(title: str, pairs: list[tuple[float, float]]) -> None:
+    """What each of two ways cost in each round."""
+    ratios = sorted(second / first for first, second in pairs)
+    best = [min(pair[side] for pair in pairs) for side in (0, 1)]
+    print(
+        f"{title}: {best[0]:.0f} us and {best[1]:.0f} us, ratio of the best {best[1] / best[0]:.2f}, "
+        f"of rounds {ratios[0]:.2f} to {ratios[-1]:.2f}, median {statistics.median(ratios):.2f}"
+    )
+
+
+@contextlib.contextmanager
+def agentic(upstream: RememberingUpstream, directory: Path) -> Iterator[Bench]:
+    """agentic-api in front of the same upstream, on an SQLite file of its own."""
+    port = free_port()
+    command = [
+        str(AGENTIC), "--llm-api-base", upstream.url, "--gateway-host", "127.0.0.1", "--gateway-port", str(port),
+        "--skip-llm-ready-check", "--db-url", f"sqlite://{directory}/agentic.db?mode=rwc",
+    ]  # fmt: skip
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "OPENAI_API_KEY": "sk-upstream-0123456789"}
+    with open(directory / "agentic.log", "wb") as log:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
+    bench = Bench(process.pid, f"http://127.0.0.1:{port}", "m")
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                bench.ask({"input": "ready?"})
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < until, (directory / "agentic.log").read_text()
+                time.sleep(0.1)
+        yield bench
+    finally:
+        bench.close()
+        process.terminate()
+        process.wait()
+
+
+def beside_agentic(upstream: RememberingUpstream, own: Bench, directory: Path) -> None:
+    """The same requests to both, over an upstream of Responses: ours first, then theirs."""
+    if not AGENTIC.exists():
+        print("agentic-api is not installed in .peers/agentic-api: not compared")
+        return
+    with agentic(upstream, directory) as other:
+        given = [{"role": "user", "content": WORDS}]
+        for title, body in (
+            ("a short question, not kept", {"input": given, "store": False}),
+            ("a short question, kept", {"input": given, "store": True}),
+            ("200 items sent whole, kept", {"input": [*history(TURNS), *given], "store": True}),
+        ):
+            show(f"{title}, Athena and agentic-api", [(own.cost(body), other.cost(body)) for _ in range(ROUNDS)])
+        last = [{"role": "user", "content": "on"}]
+        bodies = [
+            {"input": last, "previous_response_id": bench.ask({"input": history(TURNS), "store": True})["id"], "store": True}
+            for bench in (own, other)
+        ]
+        pairs = [(own.cost(bodies[0]), other.cost(bodies[1])) for _ in range(ROUNDS)]
+        show("200 items continued, Athena and agentic-api", pairs)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name, RememberingUpstream() as upstream:
+        directory = Path(name)
+        rehydrated(directory)
+        gateway = GatewayProcess(config(upstream, state_dir=str(directory / "state"), record=False), directory, "error")
+        try:
+            bench = Bench(gateway.process.pid, gateway.url)
+            for title, given in (("a short question", [{"role": "user", "content": WORDS}]), ("20 turns", history(10))):
+                bench.compare(f"{title}, not kept and kept", {"input": given, "store": False}, {"input": given, "store": True})
+            said = history(TURNS)
+            first = bench.ask({"input": said, "store": True})["id"]
+            last = {"role": "user", "content": "on"}
+            bench.compare(
+                "200 items, sent whole and continued",
+                {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": True},
+                {"input": [last], "previous_response_id": first, "store": True},
+            )
+            bench.compare(
+                "200 items, sent whole and not kept, and continued",
+                {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": False},
+                {"input": [last], "previous_response_id": first, "store": True},
+            )
+            bench.close()
+            responses = Bench(gateway.process.pid, gateway.url, "responses/m")
+            beside_agentic(upstream, responses, directory)
+            responses.close()
+        finally:
+            gateway.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""`athena store`: the database of Responses and conversations, looked at and looked after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from athena.errors import AthenaError
+from athena.shells.cli.options import config_option, sources
+
+if TYPE_CHECKING:
+    from athena.shells.store import Store
+
+
+@click.group()
+def store() -> None:
+    """Check, migrate and tidy up what is kept of Responses.
+
+    A gateway keeps the responses and conversations of its clients in an SQLite file in state_dir, or in the PostgreSQL
+    database that `store.url` names. Gateways may run meanwhile.
+
+    \b
+    Examples:
+      athena store check
+      athena store vacuum
+    """
+
+
+@store.command()
+@config_option
+def check(config_file: str | None) -> int:
+    """Say whether the store can be used, and what it holds.
+
+    The exit code is 1 where it cannot be used or is damaged.
+
+    \b
+    Examples:
+      athena store check
+      athena store check --config gateway.yml
+    """
+
+    async def work(opened: Store) -> int:
+        from athena.shells.store.queries import count, get_size
+
+        click.echo(f"store: {opened.database.name}")
+        problems = await opened.database.check()
+        for problem in problems:
+            click.echo(f"problem: {problem}")
+        held = await opened.read(count)
+        click.echo(", ".join(f"{number} {kind}" for kind, number in held.items()))
+        size, limit = await opened.read(get_size), opened.limits.max_bytes
+        click.echo(f"{size / 1048576:.1f} of {limit / 1048576:.0f} MB of content")
+        return 1 if problems else 0
+
+    return _run(config_file, work)
+
+
+@store.command()
+@config_option
+def migrate(config_file: str | None) -> int:
+    """Bring the database into the form of this version.
+
+    A gateway does the same by itself when it first uses the store.
+
+    \b
+    Examples:
+      athena store migrate
+    """
+
+    async def work(opened: Store) -> int:
+        before, after = await opened.database.migrate()
+        click.echo(f"version {after}" if before == after else f"version {before} became version {after}")
+        return 0
+
+    return _run(config_file, work)
+
+
+@store.command()
+@config_option
+def vacuum(config_file: str | None) -> int:
+    """Delete what is too old or too much, and give its space back.
+
+    \b
+    Examples:
+      athena store vacuum
+    """
+
+    async def work(opened: Store) -> int:
+        gone = await opened.trim()
+        await opened.database.vacuum()
+        click.echo(f"{gone} objects deleted")
+        return 0
+
+    return _run(config_file, work)
+
+
+def _run(config_file: str | None, work: Callable[[Store], Awaitable[int]]) -> int:
+    from athena.shells.config import load
+    from athena.shells.store import open_store
+
+    config = load(sources({}, config_file)).config
+
+    async def main() -> int:
+        opened = open_store(config)
+        if opened is None:
+            raise AthenaError("nothing is kept: the configuration says store: false")
+        try:
+            return await work(opened)
+        finally:
+            await opened.close()
+
+    return asyncio.run(main())

@@ -1,0 +1,197 @@
+"""A PostgreSQL database, shared by the gateways of several machines.
+
+Connections are made on first use and kept. A transaction whose connection broke (the server was restarted, a proxy let go) is
+run once more on a new one: every transaction of the store may be run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from athena.errors import ConfigError
+from athena.shells.migrations import scripts
+from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.state.errors import StoreDown
+
+try:
+    import asyncpg  # type: ignore[import-untyped]  # it has no types
+except ImportError as missing:
+    raise ConfigError(
+        "store.url needs the package for PostgreSQL: pip install 'athena-gateway[postgres]'", code="missing_extra"
+    ) from missing
+
+_MOST_CONNECTIONS = 8
+_CONNECT_S = 5.0
+_COMMAND_S = 30.0
+_MIGRATION_LOCK = 0x617468656E61
+"""The number under which gateways that start together agree on who migrates."""
+_TRIES = 2
+
+_Result = TypeVar("_Result")
+
+
+class _Connection(Protocol):
+    """What is used of a connection."""
+
+    async def fetch(self, sql: str, *values: object) -> list[Any]: ...
+
+    async def fetchval(self, sql: str, *values: object) -> Any: ...
+
+    async def execute(self, sql: str, *values: object) -> str: ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+
+
+class PostgresDatabase:
+    """A database by its address. Connected on first use; the tables are made where they are missing."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.name = f"PostgreSQL, {parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self._url = url
+        self._pool: Any = None
+        self._opening = asyncio.Lock()
+
+    async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        return await self._run(steps)
+
+    async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        return await self._run(steps)
+
+    async def put(self, query: Query) -> None:
+        async def once(connection: _Connection) -> None:
+            await connection.fetch(query.sql, *query.values)
+
+        await self._tried(once)
+
+    async def _run(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        async def once(connection: _Connection) -> _Result:
+            async with connection.transaction():
+                return await _run_steps(connection, steps())
+
+        return await self._tried(once)
+
+    async def _tried(self, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
+        for tries in range(1, _TRIES + 1):
+            try:
+                pool = await self._connected()
+                async with pool.acquire(timeout=_CONNECT_S) as connection:
+                    return await work(connection)
+            except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError) as error:
+                # The connection broke, or stood and was dead already.
+                if tries == _TRIES:
+                    raise self._down(error) from None
+            except (asyncpg.PostgresError, OSError, TimeoutError) as error:
+                raise self._down(error) from None
+        raise AssertionError("the loop returns or raises")
+
+    def _down(self, error: BaseException) -> StoreDown:
+        said = str(error) or type(error).__name__
+        return StoreDown(f"the store cannot be used ({self.name}): {said}")
+
+    async def _connected(self) -> Any:
+        if self._pool is None:
+            async with self._opening:
+                if self._pool is None:
+                    pool = await asyncpg.create_pool(
+                        self._url, min_size=0, max_size=_MOST_CONNECTIONS, timeout=_CONNECT_S, command_timeout=_COMMAND_S
+                    )
+                    try:
+                        async with pool.acquire(timeout=_CONNECT_S) as connection:
+                            await _migrate(connection, self.name)
+                    except BaseException:
+                        await pool.close()
+                        raise
+                    self._pool = pool
+        return self._pool
+
+    # -- the operator's commands ----------------------------------------------------------------------------------------------
+
+    async def exists(self) -> bool:
+        return True
+
+    async def migrate(self) -> tuple[int, int]:
+        try:
+            connection = await asyncpg.connect(self._url, timeout=_CONNECT_S)
+            try:
+                before = await _version(connection)
+                await _migrate(connection, self.name)
+            finally:
+                await connection.close()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise self._down(error) from None
+        return before, len(scripts(__package__))
+
+    async def check(self) -> list[str]:
+        try:
+            pool = await self._connected()
+            async with pool.acquire(timeout=_CONNECT_S) as connection:
+                version = await _version(connection)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise self._down(error) from None
+        wanted = len(scripts(__package__))
+        return [] if version == wanted else [f"the database has version {version}, this Athena needs {wanted}"]
+
+    async def vacuum(self) -> None:
+        try:
+            pool = await self._connected()
+            async with pool.acquire(timeout=_CONNECT_S) as connection:
+                for table in ("responses", "events", "conversations", "items"):
+                    await connection.execute(f"VACUUM {table}")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise self._down(error) from None
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), _CONNECT_S)
+            except TimeoutError:
+                pool.terminate()
+
+
+async def _run_steps(connection: _Connection, steps: SqlSteps[_Result]) -> _Result:
+    try:
+        query = next(steps)
+        while True:
+            rows: list[SqlRow] = [tuple(record) for record in await connection.fetch(query.sql, *query.values)]
+            query = steps.send(rows)
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
+    finally:
+        steps.close()
+
+
+async def _version(connection: _Connection) -> int:
+    there = await connection.fetchval("SELECT to_regclass('athena_schema') IS NOT NULL")
+    return int(await connection.fetchval("SELECT version FROM athena_schema") or 0) if there else 0
+
+
+async def _migrate(connection: _Connection, name: str) -> None:
+    steps = scripts(__package__)
+    if await _version(connection) == len(steps):
+        return
+    await connection.execute("SELECT pg_advisory_lock($1)", _MIGRATION_LOCK)
+    try:
+        # A transaction that begins behind the lock sees what another gateway has done meanwhile.
+        async with connection.transaction():
+            await _take_steps(connection, steps, name)
+    finally:
+        await connection.execute("SELECT pg_advisory_unlock($1)", _MIGRATION_LOCK)
+
+
+async def _take_steps(connection: _Connection, steps: tuple[str, ...], name: str) -> None:
+    version = await _version(connection)
+    if version > len(steps):
+        raise StoreDown(f"{name} was made by a newer version of Athena; use that one, or another database")
+    if version == 0:
+        await connection.execute("CREATE TABLE IF NOT EXISTS athena_schema (version BIGINT NOT NULL)")
+        await connection.execute("INSERT INTO athena_schema VALUES (0)")
+    for script in steps[version:]:
+        await connection.execute(script)
+    await connection.execute(f"UPDATE athena_schema SET version = {len(steps)}")

@@ -1,0 +1,325 @@
+"""What each operation of the store does to the database: transactions as generators, the same for every database.
+
+Every look-up names the owner beside the id: what belongs to another owner is not there. All of them may be run twice.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+
+LONGEST_CHAIN = 10_000
+"""Responses that one continuation may go back."""
+_COLUMNS = "id, owner, created, parent, conversation, status, background, body, input, output, upstream"
+
+
+def _response(row: SqlRow) -> StoredResponse:
+    name, owner, created, parent, conversation, status, background, body, given, output, upstream = row
+    return StoredResponse(
+        id=name,
+        owner=owner,
+        created=created,
+        parent=parent,
+        conversation=conversation,
+        status=status,
+        background=bool(background),
+        body=body,
+        input=given,
+        output=output,
+        upstream=upstream,
+    )
+
+
+# -- responses ---------------------------------------------------------------------------------------------------------------
+
+
+def put_response(response: StoredResponse, lease: float) -> Query:
+    """Keep it. One that is there already stays as it is."""
+    size = len(response.body) + len(response.input) + len(response.output)
+    return Query(
+        "INSERT INTO responses (id, owner, created, parent, conversation, status, background, body, input, output, upstream, "
+        "lease, size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING",
+        (
+            response.id, response.owner, response.created, response.parent, response.conversation, response.status,
+            int(response.background), response.body, response.input, response.output, response.upstream, lease, size,
+        ),
+    )  # fmt: skip
+
+
+def finish_response(response: StoredResponse) -> SqlSteps[bool]:
+    """What became of a response that was open. False: it is open no longer, or gone."""
+    size = len(response.body) + len(response.input) + len(response.output)
+    rows = yield Query(
+        "UPDATE responses SET status = $3, body = $4, output = $5, size = $6, lease = 0 "
+        "WHERE id = $1 AND owner = $2 AND status IN ('queued', 'in_progress') AND deleted = 0 RETURNING id",
+        (response.id, response.owner, response.status, response.body, response.output, size),
+    )
+    return bool(rows)
+
+
+def begin_response(owner: str, name: str, lease: float) -> SqlSteps[bool]:
+    """A queued response is being made from now on. False: it was cancelled or deleted meanwhile."""
+    rows = yield Query(
+        "UPDATE responses SET status = 'in_progress', lease = $3 "
+        "WHERE id = $1 AND owner = $2 AND status = 'queued' AND deleted = 0 RETURNING id",
+        (name, owner, lease),
+    )
+    return bool(rows)
+
+
+def renew_lease(owner: str, name: str, lease: float) -> SqlSteps[bool]:
+    """Whoever makes the response is alive. False: it is to stop, because the response was cancelled or deleted."""
+    rows = yield Query(
+        "UPDATE responses SET lease = $3 WHERE id = $1 AND owner = $2 AND cancelled = 0 AND deleted = 0 "
+        "AND status IN ('queued', 'in_progress') RETURNING id",
+        (name, owner, lease),
+    )
+    return bool(rows)
+
+
+def cancel_response(owner: str, name: str) -> SqlSteps[None]:
+    """Tell whoever makes it, in whichever process, to stop."""
+    yield Query("UPDATE responses SET cancelled = 1 WHERE id = $1 AND owner = $2 AND deleted = 0", (name, owner))
+
+
+def get_response(owner: str, name: str) -> SqlSteps[tuple[StoredResponse, float] | None]:
+    """The response, and until when its maker is taken for alive."""
+    rows = yield Query(f"SELECT {_COLUMNS}, lease FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0", (name, owner))
+    return (_response(rows[0][:-1]), rows[0][-1]) if rows else None
+
+
+class ResponseFacts(NamedTuple):
+    """What is known of a response without its content."""
+
+    id: str
+    owner: str
+    created: float
+    parent: str | None
+    conversation: str | None
+    status: str
+
+
+def latest_responses(limit: int) -> SqlSteps[list[ResponseFacts]]:
+    """The newest responses of all owners: for the operator alone, never for a client."""
+    rows = yield Query(
+        "SELECT id, owner, created, parent, conversation, status FROM responses WHERE deleted = 0 AND upstream = '' "
+        "ORDER BY created DESC LIMIT $1",
+        (limit,),
+    )
+    return [ResponseFacts(*row) for row in rows]
+
+
+class Chain(NamedTuple):
+    """The responses that a continuation is built on."""
+
+    parts: list[tuple[str, bytes, bytes]]
+    """The id, input and output of each, the oldest first."""
+    is_whole: bool
+    """False: the beginning is gone, or there are too many."""
+
+
+def get_chain(owner: str, name: str, *, finished: bool = True) -> SqlSteps[Chain | None]:
+    """The response and everything it continues; None where the response itself is not there, or is not `finished`."""
+    only = "AND status NOT IN ('queued', 'in_progress') " if finished else ""
+    rows = yield Query(
+        "WITH RECURSIVE chain (id, parent, depth) AS ("
+        f"SELECT id, parent, 0 FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0 AND upstream = '' {only}"
+        "UNION ALL SELECT r.id, r.parent, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
+        f"WHERE r.owner = $2 AND chain.depth < {LONGEST_CHAIN}) "
+        "SELECT r.id, r.input, r.output, r.parent FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC",
+        (name, owner),
+    )
+    if not rows:
+        return None
+    return Chain([(row[0], row[1], row[2]) for row in rows], rows[0][3] is None)
+
+
+def delete_response(owner: str, name: str) -> SqlSteps[bool]:
+    """Forget it, and every deleted one before it that nothing is built on any more. False: it is not there."""
+    rows = yield Query(
+        "UPDATE responses SET deleted = 1, cancelled = 1, body = $3, size = length(input) + length(output) "
+        "WHERE id = $1 AND owner = $2 AND deleted = 0 RETURNING id",
+        (name, owner, b"{}"),
+    )
+    if not rows:
+        return False
+    yield Query("DELETE FROM events WHERE response = $1", (name,))
+    yield from _let_go(name)
+    return True
+
+
+def _let_go(name: str | None) -> SqlSteps[None]:
+    """Remove a deleted response that nothing is built on, then likewise the one before it."""
+    while name is not None:
+        rows = yield Query(
+            "DELETE FROM responses WHERE id = $1 AND deleted = 1 "
+            "AND NOT EXISTS (SELECT 1 FROM responses later WHERE later.parent = $1) RETURNING parent",
+            (name,),
+        )
+        name = rows[0][0] if rows else None
+
+
+# -- the streams of background responses -------------------------------------------------------------------------------------
+
+
+def add_events(name: str, events: list[StoredEvent]) -> SqlSteps[None]:
+    for event in events:
+        yield Query(
+            "INSERT INTO events (response, number, body) VALUES ($1, $2, $3) ON CONFLICT (response, number) DO NOTHING",
+            (name, event.number, event.body),
+        )
+
+
+def get_events(name: str, after: int, limit: int) -> SqlSteps[list[StoredEvent]]:
+    """Those behind a number, in order. The caller has looked whose response it is."""
+    rows = yield Query(
+        "SELECT number, body FROM events WHERE response = $1 AND number > $2 ORDER BY number LIMIT $3", (name, after, limit)
+    )
+    return [StoredEvent(number, body) for number, body in rows]
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------------
+
+
+def put_conversation(conversation: Conversation, items: list[StoredItem]) -> SqlSteps[None]:
+    rows = yield Query(
+        "INSERT INTO conversations (id, owner, created, used, metadata) VALUES ($1, $2, $3, $3, $4) "
+        "ON CONFLICT (id) DO NOTHING RETURNING id",
+        (conversation.id, conversation.owner, conversation.created, conversation.metadata),
+    )
+    if rows:
+        yield from add_items(conversation.owner, conversation.id, items, conversation.created)
+
+
+def get_conversation(owner: str, name: str) -> SqlSteps[Conversation | None]:
+    rows = yield Query("SELECT created, metadata FROM conversations WHERE id = $1 AND owner = $2", (name, owner))
+    return Conversation(id=name, owner=owner, created=rows[0][0], metadata=rows[0][1]) if rows else None
+
+
+def set_metadata(owner: str, name: str, metadata: bytes, now: float) -> SqlSteps[bool]:
+    rows = yield Query(
+        "UPDATE conversations SET metadata = $3, used = $4 WHERE id = $1 AND owner = $2 RETURNING id",
+        (name, owner, metadata, now),
+    )
+    return bool(rows)
+
+
+def delete_conversation(owner: str, name: str) -> SqlSteps[bool]:
+    rows = yield Query("DELETE FROM conversations WHERE id = $1 AND owner = $2 RETURNING id", (name, owner))
+    if rows:
+        yield Query("DELETE FROM items WHERE conversation = $1", (name,))
+    return bool(rows)
+
+
+def lock_conversation(owner: str, name: str, holder: str, now: float, until: float) -> SqlSteps[bool | None]:
+    """Only one response at a time is added to a conversation. False: another one is; None: there is no such conversation."""
+    rows = yield Query(
+        "UPDATE conversations SET lock = $3, locked_until = $5 "
+        "WHERE id = $1 AND owner = $2 AND (lock = '' OR lock = $3 OR locked_until < $4) RETURNING id",
+        (name, owner, holder, now, until),
+    )
+    if rows:
+        return True
+    rows = yield Query("SELECT 1 FROM conversations WHERE id = $1 AND owner = $2", (name, owner))
+    return False if rows else None
+
+
+def unlock_conversation(name: str, holder: str) -> SqlSteps[None]:
+    yield Query("UPDATE conversations SET lock = '', locked_until = 0 WHERE id = $1 AND lock = $2", (name, holder))
+
+
+def add_items(owner: str, name: str, items: list[StoredItem], now: float) -> SqlSteps[bool]:
+    """Behind those that are there; an item whose id is there already is not added again. False: no such conversation."""
+    rows = yield Query(
+        "UPDATE conversations SET next = next + $3, used = $4 WHERE id = $1 AND owner = $2 RETURNING next",
+        (name, owner, len(items), now),
+    )
+    if not rows:
+        return False
+    position = rows[0][0] - len(items)
+    for offset, item in enumerate(items):
+        yield Query(
+            "INSERT INTO items (conversation, position, owner, id, size, body) SELECT $1, $2, $3, $4, $5, $6 "
+            "WHERE NOT EXISTS (SELECT 1 FROM items WHERE conversation = $1 AND id = $4)",
+            (name, position + offset, owner, item.id, len(item.body), item.body),
+        )
+    return True
+
+
+def get_items(name: str, after: int | None, limit: int, *, newest_first: bool) -> SqlSteps[list[StoredItem]]:
+    """Those behind a position, in the order that is asked for. The caller has looked whose conversation it is."""
+    order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
+    start = after if after is not None else (1 << 62 if newest_first else -1)
+    rows = yield Query(
+        f"SELECT id, body FROM items WHERE conversation = $1 AND position {sign} $2 ORDER BY position {order} LIMIT $3",
+        (name, start, limit),
+    )
+    return [StoredItem(item, body) for item, body in rows]
+
+
+def get_item(owner: str, name: str, conversation: str | None) -> SqlSteps[tuple[StoredItem, int] | None]:
+    """An item by its id, in one conversation or in any of the owner's, and its position."""
+    where, values = ("", (name, owner)) if conversation is None else (" AND conversation = $3", (name, owner, conversation))
+    rows = yield Query(f"SELECT id, body, position FROM items WHERE id = $1 AND owner = $2{where}", values)
+    return (StoredItem(rows[0][0], rows[0][1]), rows[0][2]) if rows else None
+
+
+def delete_item(owner: str, conversation: str, name: str) -> SqlSteps[bool]:
+    rows = yield Query(
+        "DELETE FROM items WHERE conversation = $1 AND owner = $2 AND id = $3 RETURNING id", (conversation, owner, name)
+    )
+    return bool(rows)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------------
+
+
+def get_size() -> SqlSteps[int]:
+    """Bytes of everything that is kept, without what the database itself needs."""
+    responses = yield Query("SELECT coalesce(sum(size), 0) FROM responses")
+    items = yield Query("SELECT coalesce(sum(size), 0) FROM items")
+    return int(responses[0][0]) + int(items[0][0])
+
+
+def forget_old(before: float, limit: int) -> SqlSteps[int]:
+    """Delete responses that were made, and conversations that were last used, before a time. Returns how many went."""
+    old = yield Query(
+        "SELECT id, owner FROM responses WHERE created < $1 AND deleted = 0 ORDER BY created LIMIT $2", (before, limit)
+    )
+    for name, owner in old:
+        yield from delete_response(owner, name)
+    unused = yield Query("SELECT id, owner FROM conversations WHERE used < $1 ORDER BY used LIMIT $2", (before, limit))
+    for name, owner in unused:
+        yield from delete_conversation(owner, name)
+    return len(old) + len(unused)
+
+
+def forget_oldest(excess: int, limit: int) -> SqlSteps[int]:
+    """Remove the oldest responses until that many bytes are free, also those that others are built on: these cannot be
+    continued then. Where none is left, the conversations that were unused longest. Returns how many went."""
+    old = yield Query("SELECT id, size FROM responses ORDER BY created LIMIT $1", (limit,))
+    gone = 0
+    for name, size in old:
+        if excess <= 0:
+            break
+        yield Query("DELETE FROM events WHERE response = $1", (name,))
+        yield Query("DELETE FROM responses WHERE id = $1", (name,))
+        excess -= size
+        gone += 1
+    if old:
+        return gone
+    unused = yield Query("SELECT id, owner FROM conversations ORDER BY used LIMIT 1")
+    for name, owner in unused:
+        yield from delete_conversation(owner, name)
+    return len(unused)
+
+
+def count() -> SqlSteps[dict[str, int]]:
+    """How many objects of each kind there are."""
+    found: dict[str, int] = {}
+    for table in ("responses", "conversations", "items", "events"):
+        rows = yield Query(f"SELECT count(*) FROM {table}")
+        found[table] = int(rows[0][0])
+    return found

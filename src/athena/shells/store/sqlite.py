@@ -1,0 +1,348 @@
+"""A database file of SQLite: one thread writes, another one reads.
+
+Transactions that come while one is being written are written together with the next: one commit for all of them. A commit has
+left the process when it is acknowledged, so a killed process loses none; the file is synced at checkpoints, so a machine that
+loses its power may lose the last moments, never the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import re
+import sqlite3
+import threading
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from athena.errors import AthenaError
+from athena.shells.migrations import migrate_sqlite, scripts
+from athena.shells.own_files import check_directory, check_own, open_own, own_directory
+from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.state.errors import StoreDown
+
+_GROUP = 64
+"""Transactions that one commit holds."""
+_PLACES = re.compile(r"\$(\d+)")
+
+_Result = TypeVar("_Result")
+
+
+class _WorkKind(Enum):
+    """How work is kept or undone beside other work of the same commit."""
+
+    STATEMENT = "statement"
+    """One statement: it undoes itself where it fails."""
+    TRANSACTION = "transaction"
+    """Several statements that are kept or undone together."""
+    OUTSIDE = "outside"
+    """It ends and begins transactions itself."""
+
+
+class _Work(NamedTuple):
+    """What one of the threads does."""
+
+    run: Callable[[sqlite3.Connection], Any]
+    kind: _WorkKind
+
+
+class _Job(NamedTuple):
+    """Work, and where its result goes.
+
+    What does the work sees nothing of the future: an exception holds the frames that it passed, the future holds the exception,
+    and the three would wait for the garbage collector.
+    """
+
+    work: _Work
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class SqliteDatabase:
+    """One file. It is opened on first use, and made where it is missing."""
+
+    def __init__(self, path: Path, *, lock_s: float = 5.0) -> None:
+        """`lock_s`: how long to wait for another process that writes."""
+        self.name = f"SQLite, {path}"
+        self.path = path
+        self._lock_s = lock_s
+        self._statements: dict[str, str] = {}
+        self._making = threading.Lock()
+        self._writer = _Worker("athena-store-writer", self._open, grouped=True)
+        self._reader = _Worker("athena-store-reader", self._open_to_read)
+
+    async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        return await self._ask(self._writer, lambda connection: self._run(connection, steps()))
+
+    async def put(self, query: Query) -> None:
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute(self._spelled(query.sql), query.values)
+
+        await self._ask(self._writer, run, _WorkKind.STATEMENT)
+
+    async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        return await self._ask(self._reader, lambda connection: self._run(connection, steps()))
+
+    async def exists(self) -> bool:
+        return self.path.exists()
+
+    async def _ask(
+        self,
+        worker: _Worker,
+        work: Callable[[sqlite3.Connection], _Result],
+        kind: _WorkKind = _WorkKind.TRANSACTION,
+    ) -> _Result:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Result] = loop.create_future()
+        worker.put(_Job(_Work(work, kind), loop, future))
+        try:
+            return await future
+        except (sqlite3.Error, OSError) as error:
+            raise StoreDown(f"the store cannot be used ({self.name}): {error}") from None
+        finally:
+            del future  # it holds the exception, which holds this frame
+
+    def _run(self, connection: sqlite3.Connection, steps: SqlSteps[_Result]) -> _Result:
+        rows: list[SqlRow] = []
+        try:
+            query = next(steps)
+            while True:
+                rows = connection.execute(self._spelled(query.sql), query.values).fetchall()
+                query = steps.send(rows)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        finally:
+            steps.close()
+
+    def _spelled(self, sql: str) -> str:
+        """A statement with SQLite's own places for values; always the same object, by which its prepared form is found."""
+        spelled = self._statements.get(sql)
+        if spelled is None:
+            spelled = self._statements[sql] = _PLACES.sub(r"?\1", sql)
+        return spelled
+
+    # -- connections, each in the thread that uses it -------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        own_directory(self.path.parent)
+        check_directory(self.path.parent)
+        self._make()
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            _migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make(self) -> None:
+        """Make the file where it is missing. Never while it is open: closing any descriptor of a file ends the locks that this
+        process has on it, and another process would then take the file for unused and drop what is being written."""
+        with self._making:
+            if not os.path.lexists(self.path):
+                os.close(open_own(self.path, os.O_RDWR | os.O_CREAT))
+            else:
+                check_own(self.path)
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        # The writer's way in makes the file and its form, once.
+        self._open().close()
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=self._lock_s, isolation_level=None, cached_statements=256)
+
+    # -- the operator's commands ----------------------------------------------------------------------------------------------
+
+    async def migrate(self) -> tuple[int, int]:
+        before = await asyncio.to_thread(_version_of, self.path)
+        await self._ask(self._writer, lambda connection: None)
+        return before, len(scripts(__package__))
+
+    async def check(self) -> list[str]:
+        def problems(connection: sqlite3.Connection) -> list[str]:
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+            return [] if found == ["ok"] else found
+
+        return await self._ask(self._reader, problems)
+
+    async def vacuum(self) -> None:
+        def vacuum(connection: sqlite3.Connection) -> None:
+            connection.execute("PRAGMA auto_vacuum = NONE")  # earlier versions had it: every write pays for it
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        await self._ask(self._writer, _outside(vacuum), _WorkKind.OUTSIDE)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.close_now)
+
+    def close_now(self) -> None:
+        """The same for whoever has no event loop."""
+        self._writer.close()
+        self._reader.close()
+
+
+def _outside(work: Callable[[sqlite3.Connection], _Result]) -> Callable[[sqlite3.Connection], _Result]:
+    """The work outside of any transaction, though it is asked of the thread that groups them."""
+
+    def alone(connection: sqlite3.Connection) -> _Result:
+        connection.execute("COMMIT")
+        try:
+            return work(connection)
+        finally:
+            connection.execute("BEGIN IMMEDIATE")
+
+    return alone
+
+
+def _version_of(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    steps = scripts(__package__)
+    if migrate_sqlite(connection, steps) > len(steps):
+        raise StoreDown(f"{path} was made by a newer version of Athena; use that one, or move the file away")
+
+
+class _Worker:
+    """A thread with a connection of its own."""
+
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], *, grouped: bool = False) -> None:
+        self._name = name
+        self._connect = connect
+        self._grouped = grouped
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def put(self, job: _Job) -> None:
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join()
+            self._thread = None
+
+    # -- in the thread ---------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            group, ended = self._group()
+            if group:
+                self._answer(group, self._done([job.work for job in group]))
+            del group  # nothing of it stays while the thread waits for more
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _group(self) -> tuple[list[_Job], bool]:
+        first = self._jobs.get()
+        if first is None:
+            return [], True
+        group = [first]
+        while self._grouped and len(group) < _GROUP:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return group, True
+            group.append(job)
+        return group, False
+
+    def _done(self, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
+        """What came of each, all or none of the changes of each kept. A connection that fails is opened anew the next time."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            connection = self._connection
+            if not self._grouped:
+                return [self._alone(connection, work) for work in group]
+            if len(group) == 1 and group[0].kind is _WorkKind.STATEMENT:
+                return [self._alone(connection, group[0])]  # SQLite makes a transaction of it by itself
+            connection.execute("BEGIN IMMEDIATE")
+            if len(group) == 1 and group[0].kind is _WorkKind.TRANSACTION:
+                done = [self._alone(connection, group[0])]
+                connection.execute("COMMIT" if done[0][1] is None else "ROLLBACK")
+            else:
+                done = [
+                    self._saved(connection, work) if work.kind is _WorkKind.TRANSACTION else self._alone(connection, work)
+                    for work in group
+                ]
+                connection.execute("COMMIT")
+        except (sqlite3.Error, OSError, AthenaError) as error:
+            self._drop()
+            return [(None, error)] * len(group)
+        return done
+
+    def _alone(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
+        try:
+            return work.run(connection), None
+        except sqlite3.DatabaseError:
+            raise
+        except BaseException as error:
+            return None, error
+
+    def _saved(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
+        """One transaction among others of the same commit: where it fails, only its own changes go."""
+        connection.execute("SAVEPOINT one")
+        try:
+            result = work.run(connection)
+        except sqlite3.OperationalError:
+            raise
+        except BaseException as error:
+            connection.execute("ROLLBACK TO one")
+            connection.execute("RELEASE one")
+            return None, error
+        connection.execute("RELEASE one")
+        return result, None
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    @staticmethod
+    def _answer(group: list[_Job], done: list[tuple[Any, BaseException | None]]) -> None:
+        settled: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+        for job, (result, error) in zip(group, done, strict=True):
+            settled.setdefault(job.loop, []).append((job.future, result, error))
+        done.clear()  # an exception in it holds the frame that made it, and that frame holds the list
+        for loop, results in settled.items():
+            # The loop may have ended meanwhile: then nobody waits.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, results)
+
+
+def _settle(results: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for future, result, error in results:
+        if future.done():
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

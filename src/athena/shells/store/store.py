@@ -1,0 +1,303 @@
+"""The store: what is kept of responses and conversations, whose it is, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from athena.shells.store import queries
+from athena.shells.store.database import ENCRYPTED, Database, Query, SqlSteps
+from athena.state.errors import StoreDown, StoreUnreadable, previous_not_found
+from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+
+LOG = logging.getLogger("athena")
+_DAY = 86400.0
+_TRIM_EVERY_S = 60.0
+_TRIMMED = 200
+"""Objects that one transaction deletes: others get their turn between two of them."""
+_SAY_AGAIN_S = 60.0
+
+_Result = TypeVar("_Result")
+
+
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is kept, and for how long."""
+
+    max_age_s: float
+    max_bytes: int
+
+
+class Store:
+    """Responses and conversations in a database. Every method that takes an `owner` sees only what that owner made.
+
+    Whatever writes returns when it is kept: a process that is killed then loses nothing of it. All methods raise StoreDown
+    where the database cannot be used, and StoreUnreadable where an object was encrypted with another key.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        limits: StoreLimits,
+        *,
+        key: str | None = None,
+        clock: Callable[[], float] = time.time,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`key` encrypts contents; `on_failure` is called for every operation that failed."""
+        self.database = database
+        self.limits = limits
+        self._cipher = None
+        if key:
+            from athena.shells.store.cipher import Cipher  # its library takes long to import, and few need it
+
+            self._cipher = Cipher(key)
+        self._clock = clock
+        self._on_failure = on_failure
+        self._trimmed_at = time.monotonic()
+        self._trimming: asyncio.Task[None] | None = None
+        self._said_at = 0.0
+
+    # -- transactions, for other rooms that keep something here --------------------------------------------------------------
+
+    async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        """Run a transaction of one's own, on tables of one's own; see `database`."""
+        try:
+            result = await self.database.write(steps)
+        except StoreDown as error:
+            self._failed(error)
+            raise
+        self._trim_in_time()
+        return result
+
+    async def put(self, query: Query) -> None:
+        """The same for one statement that returns nothing."""
+        try:
+            await self.database.put(query)
+        except StoreDown as error:
+            self._failed(error)
+            raise
+        self._trim_in_time()
+
+    def _trim_in_time(self) -> None:
+        now = time.monotonic()
+        if now - self._trimmed_at > _TRIM_EVERY_S:
+            self._trimmed_at = now
+            self._trimming = asyncio.create_task(self._trim_quietly())
+
+    async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        """The same for one that changes nothing."""
+        try:
+            return await self.database.read(steps)
+        except StoreDown as error:
+            self._failed(error)
+            raise
+
+    def _failed(self, error: StoreDown) -> None:
+        self._on_failure()
+        now = time.monotonic()
+        if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
+            self._said_at = now
+            LOG.error("%s", error.message)
+
+    def sealed(self, content: bytes, place: str) -> bytes:
+        """Content as it is stored; `place` names its row, in which alone it can be read again."""
+        return content if self._cipher is None else self._cipher.seal(content, place)
+
+    def opened(self, content: bytes, place: str) -> bytes:
+        """What was sealed for this place."""
+        if self._cipher is not None:
+            return self._cipher.open(content, place)
+        if content[:1] == ENCRYPTED:
+            raise StoreUnreadable(f"{place} is encrypted, and store.encryption_key is not set")
+        return content
+
+    # -- responses -----------------------------------------------------------------------------------------------------------
+
+    async def put_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = (), lease: float = 0.0) -> None:
+        """Keep a response; with it, `items` are added to its conversation. `lease`: until when the maker of an open response
+        is taken for alive."""
+        query = queries.put_response(self._sealed_response(response), lease)
+        owner, conversation = response.owner, response.conversation
+        if not items or conversation is None:
+            await self.put(query)
+            return
+        kept, now = self._sealed_items(items), self._clock()
+
+        def steps() -> SqlSteps[None]:
+            yield query
+            yield from queries.add_items(owner, conversation, kept, now)
+
+        await self.write(steps)
+
+    async def finish_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = ()) -> bool:
+        """What became of an open response. False: it was cancelled or deleted meanwhile, and stays so."""
+        sealed, kept, now = self._sealed_response(response), self._sealed_items(items), self._clock()
+
+        def steps() -> SqlSteps[bool]:
+            finished = yield from queries.finish_response(sealed)
+            if finished and kept and sealed.conversation is not None:
+                yield from queries.add_items(sealed.owner, sealed.conversation, kept, now)
+            return finished
+
+        return await self.write(steps)
+
+    async def response(self, owner: str, name: str) -> StoredResponse | None:
+        """The response; one whose maker died is `failed`."""
+        found = await self.read(partial(queries.get_response, owner, name))
+        if found is None:
+            return None
+        response, lease = found
+        status = response.status
+        if status in ("queued", "in_progress") and lease < self._clock():
+            status = "failed"
+        return msgspec.structs.replace(
+            response,
+            status=status,
+            body=self.opened(response.body, name),
+            input=self.opened(response.input, name),
+            output=self.opened(response.output, name),
+        )
+
+    async def latest(self, limit: int) -> list[queries.ResponseFacts]:
+        """The newest responses of all owners: for the operator alone, never for a client."""
+        return await self.read(partial(queries.latest_responses, limit))
+
+    async def chain(self, owner: str, name: str) -> list[bytes] | None:
+        """The items of a response and of all that it continues, in order, as JSON arrays; None where it is not there.
+
+        Raises the error of a response that is not found where the beginning is gone: the model would miss it.
+        """
+        found = await self.read(partial(queries.get_chain, owner, name))
+        if found is None:
+            return None
+        if not found.is_whole:
+            raise previous_not_found(name)
+        return [self.opened(content, each) for each, given, output in found.parts for content in (given, output)]
+
+    async def turns(self, owner: str, name: str) -> list[tuple[str, bytes, bytes]] | None:
+        """The id, input and output of each response that one is built on, in order, itself the last; also of one that is not
+        finished, and where the beginning is gone. None: it is not there."""
+        found = await self.read(partial(queries.get_chain, owner, name, finished=False))
+        if found is None:
+            return None
+        return [(each, self.opened(given, each), self.opened(output, each)) for each, given, output in found.parts]
+
+    async def begin_response(self, owner: str, name: str, lease: float) -> bool:
+        """A queued response is being made from now on. False: it was cancelled or deleted meanwhile."""
+        return await self.write(partial(queries.begin_response, owner, name, lease))
+
+    async def renew_lease(self, owner: str, name: str, lease: float) -> bool:
+        """Its maker is alive. False: it was cancelled or deleted, so its maker is to stop."""
+        return await self.write(partial(queries.renew_lease, owner, name, lease))
+
+    async def cancel_response(self, owner: str, name: str) -> None:
+        """Tell whoever makes it, in whichever process, to stop."""
+        await self.write(partial(queries.cancel_response, owner, name))
+
+    async def delete_response(self, owner: str, name: str) -> bool:
+        """Forget it. What later responses are built on stays until they go. False: it is not there."""
+        return await self.write(partial(queries.delete_response, owner, name))
+
+    async def add_events(self, name: str, events: list[StoredEvent]) -> None:
+        """Keep events of the stream of a background response."""
+        kept = [StoredEvent(event.number, self.sealed(event.body, f"{name}#{event.number}")) for event in events]
+        await self.write(partial(queries.add_events, name, kept))
+
+    async def events(self, name: str, after: int, limit: int = 1000) -> list[StoredEvent]:
+        """Those behind a number. Whose response it is, the caller has looked."""
+        found = await self.read(partial(queries.get_events, name, after, limit))
+        return [StoredEvent(event.number, self.opened(event.body, f"{name}#{event.number}")) for event in found]
+
+    # -- conversations -------------------------------------------------------------------------------------------------------
+
+    async def put_conversation(self, conversation: Conversation, items: Sequence[StoredItem]) -> None:
+        sealed = msgspec.structs.replace(conversation, metadata=self.sealed(conversation.metadata, conversation.id))
+        await self.write(partial(queries.put_conversation, sealed, self._sealed_items(items)))
+
+    async def conversation(self, owner: str, name: str) -> Conversation | None:
+        found = await self.read(partial(queries.get_conversation, owner, name))
+        return found and msgspec.structs.replace(found, metadata=self.opened(found.metadata, name))
+
+    async def set_metadata(self, owner: str, name: str, metadata: bytes) -> bool:
+        """False: there is no such conversation."""
+        return await self.write(partial(queries.set_metadata, owner, name, self.sealed(metadata, name), self._clock()))
+
+    async def delete_conversation(self, owner: str, name: str) -> bool:
+        """Forget it and its items. False: it is not there."""
+        return await self.write(partial(queries.delete_conversation, owner, name))
+
+    async def lock_conversation(self, owner: str, name: str, holder: str, for_s: float) -> bool | None:
+        """Only one response at a time is added. False: another one is being added; None: there is no such conversation."""
+        now = self._clock()
+        return await self.write(partial(queries.lock_conversation, owner, name, holder, now, now + for_s))
+
+    async def unlock_conversation(self, name: str, holder: str) -> None:
+        await self.write(partial(queries.unlock_conversation, name, holder))
+
+    async def add_items(self, owner: str, name: str, items: Sequence[StoredItem]) -> bool:
+        """Behind those that are there. False: there is no such conversation."""
+        return await self.write(partial(queries.add_items, owner, name, self._sealed_items(items), self._clock()))
+
+    async def items(self, name: str, *, after: int | None, limit: int, newest_first: bool) -> list[StoredItem]:
+        """Those behind a position. Whose conversation it is, the caller has looked."""
+        found = await self.read(partial(queries.get_items, name, after, limit, newest_first=newest_first))
+        return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found]
+
+    async def item(self, owner: str, name: str, conversation: str | None = None) -> tuple[StoredItem, int] | None:
+        """An item of a conversation, or of any of the owner's, and its position."""
+        found = await self.read(partial(queries.get_item, owner, name, conversation))
+        if found is None:
+            return None
+        item, position = found
+        return StoredItem(item.id, self.opened(item.body, item.id)), position
+
+    async def delete_item(self, owner: str, conversation: str, name: str) -> bool:
+        return await self.write(partial(queries.delete_item, owner, conversation, name))
+
+    # -- limits and the end --------------------------------------------------------------------------------------------------
+
+    async def trim(self) -> int:
+        """Delete what is too old or too much; returns how many objects went."""
+        gone = 0
+        while True:
+            old = await self.database.write(partial(queries.forget_old, self._clock() - self.limits.max_age_s, _TRIMMED))
+            gone += old
+            if old < _TRIMMED:
+                break
+        while (excess := await self.database.read(queries.get_size) - self.limits.max_bytes) > 0:
+            most = await self.database.write(partial(queries.forget_oldest, excess, _TRIMMED))
+            gone += most
+            if not most:
+                break
+        return gone
+
+    async def _trim_quietly(self) -> None:
+        try:
+            await self.trim()
+        except StoreDown as error:
+            self._failed(error)
+
+    async def close(self) -> None:
+        """Finish what waits."""
+        if self._trimming is not None:
+            await asyncio.wait([self._trimming])
+        await self.database.close()
+
+    def _sealed_response(self, response: StoredResponse) -> StoredResponse:
+        if self._cipher is None:
+            return response
+        return msgspec.structs.replace(
+            response,
+            body=self.sealed(response.body, response.id),
+            input=self.sealed(response.input, response.id),
+            output=self.sealed(response.output, response.id),
+        )
+
+    def _sealed_items(self, items: Sequence[StoredItem]) -> list[StoredItem]:
+        return [StoredItem(item.id, self.sealed(item.body, item.id)) for item in items]

@@ -1,0 +1,119 @@
+"""Responses in the background: begun, polled, followed from any event on, cancelled, and lost with their gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE, until
+from support.remembering_upstream import UPSTREAMS, RememberingUpstream, config
+
+from .test_continuations import client_of
+
+
+def finished(client: openai.OpenAI, name: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while (found := client.responses.retrieve(name)).status in ("queued", "in_progress"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize("name", UPSTREAMS)
+def test_polled_and_followed(gateway: GatewayThread, name: str) -> None:
+    model = f"{name}/model"
+    with client_of(gateway) as client:
+        first = client.responses.create(model=model, input="one", background=True)
+        assert first.status == "queued"
+        assert first.background is True
+        assert first.output == []
+        whole = finished(client, first.id)
+        assert (whole.status, whole.output_text) == ("completed", "heard one; spoke 0")
+        assert client.responses.cancel(first.id).status == "completed", "what is over stays as it is"
+        events = list(
+            client.responses.create(model=model, input="two", previous_response_id=first.id, background=True, stream=True)
+        )
+        numbers = [event.sequence_number for event in events]
+        assert numbers == list(range(len(events)))
+        last: Any = events[-1]
+        assert last.type == "response.completed"
+        assert last.response.output_text == "heard one | two; spoke 1"
+        for after in (0, len(events) // 2, len(events) - 2):
+            again = list(client.responses.retrieve(last.response.id, stream=True, starting_after=after))
+            assert [event.to_dict() for event in again] == [event.to_dict() for event in events[after + 1 :]]
+
+
+def test_cancelled_failed_and_deleted(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    with client_of(gateway) as client:
+        upstream.broken = True
+        failed = client.responses.create(model="chat/model", input="one", background=True)
+        found = finished(client, failed.id)
+        upstream.broken = False
+        assert found.status == "failed"
+        assert found.error is not None
+        assert "it is broken" in found.error.message
+        upstream.close_gate()
+        try:
+            held = client.responses.create(model="chat/model", input="one", background=True)
+            gone = client.responses.create(model="chat/model", input="two", background=True)
+            with pytest.raises(openai.BadRequestError) as unfinished:
+                client.responses.create(model="chat/model", input="on", previous_response_id=held.id)
+            assert unfinished.value.code == "previous_response_not_found"
+            cancelled = client.responses.cancel(held.id)
+            assert cancelled.status == "cancelled"
+            client.responses.delete(gone.id)
+            assert client.responses.retrieve(held.id).status == "cancelled"
+            assert until(lambda: not len(gateway.gateway.jobs)), "both of them stop"
+        finally:
+            upstream.open_gate()
+        assert client.responses.retrieve(held.id).status == "cancelled"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(gone.id)
+
+
+def test_a_gateway_that_ends(upstream: RememberingUpstream, tmp_path: Path) -> None:
+    """What it was making is told to be failed, and what it had made is there for the next one."""
+    with (
+        running_gateway(config(upstream), tmp_path) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="x") as client,
+    ):
+        done = client.responses.create(model="chat/model", input="one")
+        upstream.close_gate()
+        held = client.responses.create(model="chat/model", input="one", background=True)
+        assert until(lambda: client.responses.retrieve(held.id).status == "in_progress")
+    upstream.open_gate()
+    with (
+        running_gateway(config(upstream), tmp_path) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="x") as client,
+    ):
+        assert client.responses.retrieve(held.id).status == "failed"
+        after = client.responses.create(model="claude/model", input="two", previous_response_id=done.id)
+        assert after.output_text == "heard one | two; spoke 1"
+
+
+def test_followed_while_it_is_made(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    async def main() -> None:
+        async with openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1", api_key="alices-key-0123456789", max_retries=0, timeout=PATIENCE
+        ) as client:
+            upstream.close_gate()
+            held = await client.responses.create(model="chat/model", input="one", background=True)
+
+            async def follow() -> str:
+                text = ""
+                async for event in await client.responses.retrieve(held.id, stream=True):
+                    text += event.delta if event.type == "response.output_text.delta" else ""
+                return text
+
+            following = [asyncio.create_task(follow()) for _ in range(3)]
+            await asyncio.sleep(0)
+            upstream.open_gate()
+            assert await asyncio.gather(*following) == ["heard one; spoke 0"] * 3
+
+    asyncio.run(main())

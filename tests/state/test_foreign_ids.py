@@ -1,0 +1,127 @@
+"""Attempts of one owner at what others made, drawn at random: none of them succeeds.
+
+300 in the gate, 100,000 in `./dev fuzz`, over every endpoint of stored objects and every way to refer to one in a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.dialects import get_dialect
+from athena.errors import ClientError
+from athena.serving.endpoints import Endpoint, gateway_endpoint
+from athena.shells.config import StoreSettings
+from athena.shells.gateway.responses_state import ResponsesState
+from athena.shells.gateway.stored_api import StoredApi
+from athena.shells.sealing import Sealer
+from athena.shells.store import Store
+from athena.shells.store.sqlite import SqliteDatabase
+from athena.shells.store.store import StoreLimits
+from athena.wire.fragments import Recall
+
+ATTEMPTS = 100_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else 300
+OWNERS = ("", "ann", "bob", "Ann", "ann ", "an")
+PATHS = (
+    ("GET", "/v1/responses/{0}"),
+    ("DELETE", "/v1/responses/{0}"),
+    ("GET", "/v1/responses/{0}/input_items"),
+    ("POST", "/v1/responses/{0}/cancel"),
+    ("GET", "/v1/conversations/{0}"),
+    ("POST", "/v1/conversations/{0}"),
+    ("DELETE", "/v1/conversations/{0}"),
+    ("GET", "/v1/conversations/{0}/items"),
+    ("POST", "/v1/conversations/{0}/items"),
+    ("GET", "/v1/conversations/{0}/items/{1}"),
+    ("DELETE", "/v1/conversations/{0}/items/{1}"),
+)
+
+
+def decode(body: dict[str, Any], recall: Recall | None = None) -> Any:
+    return get_dialect("openai_responses").decode_request(body, recall=recall)
+
+
+class World:
+    """Objects of several owners in one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.state = ResponsesState(store, StoreSettings(), Sealer(b"key"))
+        self.api = StoredApi(self.state)
+        self.names: dict[str, list[str]] = {owner: [] for owner in OWNERS}
+
+    async def fill(self, owner: str) -> None:
+        previous = None
+        for number in range(4):
+            body: dict[str, Any] = {"model": "m", "input": f"the word of {owner!r} is {number}"}
+            if previous is not None:
+                body["previous_response_id"] = previous
+            plan = self.state.plan(body, owner, decode)
+            if plan.request is None:
+                await self.state.load(plan)
+            output: list[dict[str, Any]] = [
+                {"type": "message", "id": f"msg_{plan.id.partition('_')[2]}o0", "role": "assistant", "content": []}
+            ]
+            await plan.keep({**plan.shown(), "status": "completed", "output": output})
+            previous = plan.id
+            self.names[owner] += [plan.id, f"msg_{plan.id.partition('_')[2]}i0", output[0]["id"]]
+        endpoint = gateway_endpoint("POST", "/v1/conversations", "", {})
+        assert endpoint is not None
+        talk = await self.api.answer(endpoint, "POST", "", {"items": [{"role": "user", "content": "word"}]}, owner)
+        items = gateway_endpoint("GET", f"/v1/conversations/{talk['id']}/items", "", {})
+        assert items is not None
+        (item,) = (await self.api.answer(items, "GET", "", {}, owner))["data"]
+        self.names[owner] += [talk["id"], item["id"]]
+
+
+@pytest.mark.fuzz
+def test_attempts_at_what_others_made(tmp_path: Path) -> None:
+    chance = random.Random(os.environ.get("ATHENA_SEED", "17"))
+
+    async def main() -> int:
+        store = Store(SqliteDatabase(tmp_path / "state" / "store.sqlite3"), StoreLimits(max_age_s=1e9, max_bytes=1 << 40))
+        try:
+            world = World(store)
+            for owner in OWNERS:
+                await world.fill(owner)
+            refused = 0
+            for _ in range(ATTEMPTS):
+                attacker, victim = chance.sample(OWNERS, 2)
+                refused += await _refused(world, chance, attacker, victim)
+            for owner in OWNERS:
+                # Nothing of theirs was changed or deleted.
+                found = await store.chain(owner, world.names[owner][9])
+                assert found is not None
+                assert len(found) == 8
+            return refused
+        finally:
+            await store.close()
+
+    assert asyncio.run(main()) == ATTEMPTS
+
+
+async def _refused(world: World, chance: random.Random, attacker: str, victim: str) -> bool:
+    name, other = chance.choice(world.names[victim]), chance.choice(world.names[victim])
+    if chance.random() < 0.2:
+        # The place of another one's object in an id of one's own kind.
+        name = chance.choice(("resp_", "conv_", "msg_")) + name.partition("_")[2][: chance.choice((43, 45, 50))]
+    try:
+        if chance.random() < 0.7:
+            method, path = chance.choice(PATHS)
+            endpoint = gateway_endpoint(method, path.format(name, other), "", {})
+            assert isinstance(endpoint, Endpoint)
+            body = {"items": [{"role": "user", "content": "x"}]} if method == "POST" else {}
+            await world.api.answer(endpoint, method, "", body, attacker)
+        else:
+            reference = chance.choice(("previous_response_id", "conversation", "item_reference"))
+            asked: dict[str, Any] = {"model": "m", "input": [{"type": "item_reference", "id": name}]}
+            if reference != "item_reference":
+                asked = {"model": "m", "input": "x", reference: name}
+            await world.state.load(world.state.plan(asked, attacker, decode))
+    except ClientError as refusal:
+        return refusal.status in (400, 404)
+    return False

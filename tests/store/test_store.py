@@ -1,0 +1,393 @@
+"""The store on each database: what is kept, whose it is, what goes and when, and that a broken place is said to be one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from athena.errors import ClientError
+from athena.shells.migrations import scripts
+from athena.shells.store import Database, Query, SqlSteps, Store
+from athena.shells.store.queries import count
+from athena.shells.store.sqlite import SqliteDatabase
+from athena.shells.store.store import StoreLimits
+from athena.state.errors import StoreDown, StoreUnreadable
+from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+from support.leftovers import without_collector
+
+LIMITS = StoreLimits(max_age_s=1000, max_bytes=1_000_000)
+
+
+class Clock:
+    now = 5000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(database: Database, work: Callable[[Store], Awaitable[None]], **options: object) -> None:
+    async def main() -> None:
+        store = Store(database, LIMITS, clock=Clock(), **options)  # type: ignore[arg-type]
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def response(name: str, owner: str = "ann", **fields: object) -> StoredResponse:
+    base = StoredResponse(
+        id=name, owner=owner, created=5000.0, body=b'{"id":"%b"}' % name.encode(), input=b'["in %b"]' % name.encode(),
+        output=b'["out %b"]' % name.encode(),
+    )  # fmt: skip
+    return msgspec.structs.replace(base, **fields)
+
+
+def test_responses_and_their_chains(database: Database) -> None:
+    async def work(store: Store) -> None:
+        await store.put_response(response("a"))
+        await store.put_response(response("b", parent="a"))
+        await store.put_response(response("c", parent="b"))
+        await store.put_response(response("d", parent="b"))
+        assert await store.response("ann", "b") == response("b", parent="a")
+        assert await store.chain("ann", "c") == [
+            b'["in a"]',
+            b'["out a"]',
+            b'["in b"]',
+            b'["out b"]',
+            b'["in c"]',
+            b'["out c"]',
+        ]
+        # Another owner sees nothing, by any method.
+        assert await store.response("bob", "b") is None
+        assert await store.chain("bob", "c") is None
+        assert not await store.delete_response("bob", "b")
+        # The same once more changes nothing: a repeated transaction counts no use twice.
+        await store.put_response(response("b", parent="a", body=b'{"other":1}'))
+        assert await store.response("ann", "b") == response("b", parent="a")
+        # Deleted, it cannot be read or continued; those built on it can.
+        assert await store.delete_response("ann", "b")
+        assert not await store.delete_response("ann", "b")
+        assert await store.response("ann", "b") is None
+        assert await store.chain("ann", "b") is None
+        assert len(await store.chain("ann", "c") or []) == 6
+        assert await store.delete_response("ann", "c")
+        assert (await store.read(count))["responses"] == 3
+        assert await store.delete_response("ann", "d")
+        assert (await store.read(count))["responses"] == 1, "b goes with the last one that is built on it"
+        assert await store.delete_response("ann", "a")
+        assert (await store.read(count))["responses"] == 0
+
+    run(database, work)
+
+
+def test_background_responses(database: Database) -> None:
+    async def work(store: Store) -> None:
+        await store.put_response(response("a", status="queued", background=True, output=b"[]"), lease=6000)
+        assert await store.chain("ann", "a") is None, "what is not finished cannot be continued"
+        assert await store.begin_response("ann", "a", 6000)
+        assert not await store.begin_response("ann", "a", 6000)
+        found = await store.response("ann", "a")
+        assert found is not None
+        assert found.status == "in_progress"
+        assert await store.renew_lease("ann", "a", 4000)
+        found = await store.response("ann", "a")
+        assert found is not None
+        assert found.status == "failed", "its maker has not been heard of"
+        await store.add_events("a", [StoredEvent(0, b"{}"), StoredEvent(1, b'{"n":1}')])
+        await store.add_events("a", [StoredEvent(1, b"{}"), StoredEvent(2, b'{"n":2}')])
+        assert await store.events("a", 0) == [StoredEvent(1, b'{"n":1}'), StoredEvent(2, b'{"n":2}')]
+        assert await store.renew_lease("ann", "a", 6000)
+        await store.cancel_response("bob", "a")
+        assert await store.renew_lease("ann", "a", 6000)
+        await store.cancel_response("ann", "a")
+        assert not await store.renew_lease("ann", "a", 6000)
+        assert await store.finish_response(response("a", status="cancelled"))
+        assert not await store.finish_response(response("a", status="completed")), "it is over"
+        found = await store.response("ann", "a")
+        assert found is not None
+        assert found.status == "cancelled"
+        assert await store.delete_response("ann", "a")
+        assert await store.events("a", -1) == []
+
+    run(database, work)
+
+
+def test_conversations(database: Database) -> None:
+    async def work(store: Store) -> None:
+        item = [StoredItem(f"i{number}", b'{"n":%d}' % number) for number in range(8)]
+        await store.put_conversation(Conversation(id="c", owner="ann", created=5000.0, metadata=b'{"a":"b"}'), item[:2])
+        found = await store.conversation("ann", "c")
+        assert found is not None
+        assert found.metadata == b'{"a":"b"}'
+        assert await store.conversation("bob", "c") is None
+        assert not await store.add_items("bob", "c", item[2:3])
+        assert await store.add_items("ann", "c", item[1:4]), "an item that is there already is not added again"
+        await store.put_response(response("r", conversation="c"), items=item[4:6])
+        every = await store.items("c", after=None, limit=10, newest_first=False)
+        assert [each.id for each in every] == ["i0", "i1", "i2", "i3", "i4", "i5"]
+        place = await store.item("ann", "i3", "c")
+        assert place is not None
+        assert place[0] == item[3]
+        assert await store.item("bob", "i3", "c") is None
+        assert await store.item("bob", "i3") is None
+        assert (await store.item("ann", "i3")) == place
+        later = await store.items("c", after=place[1], limit=1, newest_first=False)
+        assert [each.id for each in later] == ["i4"]
+        earlier = await store.items("c", after=place[1], limit=2, newest_first=True)
+        assert [each.id for each in earlier] == ["i2", "i1"]
+        assert not await store.delete_item("bob", "c", "i3")
+        assert await store.delete_item("ann", "c", "i3")
+        assert await store.item("ann", "i3", "c") is None
+        assert await store.set_metadata("ann", "c", b"{}")
+        assert not await store.set_metadata("bob", "c", b"{}")
+        assert await store.lock_conversation("ann", "c", "r1", 60) is True
+        assert await store.lock_conversation("ann", "c", "r2", 60) is False
+        assert await store.lock_conversation("bob", "c", "r2", 60) is None
+        await store.unlock_conversation("c", "r2")
+        assert await store.lock_conversation("ann", "c", "r2", 60) is False, "only its holder opens a lock"
+        await store.unlock_conversation("c", "r1")
+        assert await store.lock_conversation("ann", "c", "r2", 60) is True
+        assert not await store.delete_conversation("bob", "c")
+        assert await store.delete_conversation("ann", "c")
+        assert (await store.read(count)) == {"responses": 1, "conversations": 0, "items": 0, "events": 0}
+
+    run(database, work)
+
+
+def test_limits_of_age_and_size(database: Database) -> None:
+    async def work(store: Store) -> None:
+        for number in range(6):
+            parent = f"r{number - 1}" if number else None
+            large = response(f"r{number}", created=3000.0 + number * 400, parent=parent, output=b'["%b"]' % (b"x" * 400_000))
+            await store.put_response(large)
+        await store.put_conversation(Conversation(id="old", owner="ann", created=3999.0), [])
+        await store.put_conversation(Conversation(id="new", owner="ann", created=4001.0), [])
+        assert await store.trim() > 0
+        assert await store.conversation("ann", "old") is None
+        assert await store.conversation("ann", "new") is not None
+        there = [number for number in range(6) if await store.response("ann", f"r{number}") is not None]
+        assert there == [4, 5], "two of them fit, the newest"
+        with pytest.raises(ClientError, match="not found") as lost:
+            await store.chain("ann", "r5")
+        assert lost.value.code == "previous_response_not_found", "its beginning is gone"
+
+    run(database, work)
+
+
+def test_encryption(database: Database) -> None:
+    async def write(store: Store) -> None:
+        await store.put_response(response("plain"))
+        locked = Store(database, LIMITS, key="one", clock=Clock())
+        await locked.put_response(response("a"))
+        await locked.put_response(response("b"))
+        await locked.put_conversation(
+            Conversation(id="c", owner="ann", created=5000.0, metadata=b'{"secret":"x"}'), [StoredItem("i", b'{"text":"word"}')]
+        )
+        assert await locked.response("ann", "a") == response("a")
+        assert await locked.response("ann", "plain") == response("plain"), "what was there before the key stays readable"
+        assert await locked.item("ann", "i") == (StoredItem("i", b'{"text":"word"}'), 0)
+
+        def raw() -> SqlSteps[bytes]:
+            rows = yield Query("SELECT body, input, output FROM responses WHERE id = 'a'")
+            items = yield Query("SELECT body FROM items")
+            talks = yield Query("SELECT metadata FROM conversations")
+            return b"".join([*rows[0], *items[0], *talks[0]])
+
+        stored = await store.read(raw)
+        assert not any(word in stored for word in (b"out a", b"in a", b"word", b"secret"))
+        with pytest.raises(StoreUnreadable):
+            await Store(database, LIMITS, key="two", clock=Clock()).response("ann", "a")
+        with pytest.raises(StoreUnreadable):
+            await store.response("ann", "a")
+
+        def swapped() -> SqlSteps[None]:
+            yield Query("UPDATE responses SET output = (SELECT output FROM responses WHERE id = 'b') WHERE id = 'a'")
+
+        await store.write(swapped)
+        with pytest.raises(StoreUnreadable):
+            await locked.response("ann", "a")
+
+    run(database, write)
+
+
+def test_a_transaction_that_fails_takes_no_other_with_it(database: Database) -> None:
+    def broken() -> SqlSteps[None]:
+        yield Query("UPDATE responses SET owner = $1", ("mallory",))
+        raise ValueError("on purpose")
+
+    async def work(store: Store) -> None:
+        results = await asyncio.gather(
+            *(store.put_response(response(f"r{number}")) for number in range(20)),
+            store.write(broken),
+            *(store.put_response(response(f"s{number}")) for number in range(20)),
+            return_exceptions=True,
+        )
+        assert [result for result in results if result is not None and not isinstance(result, ValueError)] == []
+        assert sum(isinstance(result, ValueError) for result in results) == 1
+        for number in range(20):
+            assert await store.response("ann", f"r{number}") is not None
+            assert await store.response("ann", f"s{number}") is not None
+
+    run(database, work)
+
+
+def test_a_second_gateway_reads_what_the_first_one_wrote(database: Database, tmp_path: Path) -> None:
+    def again() -> Database:
+        if isinstance(database, SqliteDatabase):
+            return SqliteDatabase(database.path)
+        from athena.shells.store.postgres import PostgresDatabase
+
+        assert isinstance(database, PostgresDatabase)
+        return PostgresDatabase(database._url)
+
+    async def work(store: Store) -> None:
+        other = Store(again(), LIMITS, clock=Clock())
+        try:
+            await asyncio.gather(
+                *(each.put_response(response(f"{name}{n}")) for n in range(20) for name, each in (("x", store), ("y", other)))
+            )
+            for number in range(20):
+                assert await store.response("ann", f"y{number}") is not None
+                assert await other.response("ann", f"x{number}") is not None
+        finally:
+            await other.close()
+
+    run(database, work)
+
+
+def test_migrations_and_checks(database: Database) -> None:
+    async def work(store: Store) -> None:
+        before, after = await store.database.migrate()
+        assert before == 0
+        assert after >= 1
+        assert await store.database.migrate() == (after, after)
+        assert await store.database.check() == []
+        await store.put_response(response("a"))
+        await store.database.vacuum()
+        assert await store.response("ann", "a") is not None
+
+    run(database, work)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_place_that_cannot_be_used(database: Database, tmp_path: Path) -> None:
+    failures: list[int] = []
+
+    async def work(store: Store) -> None:
+        (tmp_path / "state").mkdir(mode=0o700)
+        (tmp_path / "state" / "store.sqlite3").write_bytes(b"this is no database" * 100)
+        for attempt in (store.put_response(response("a")), store.response("ann", "a")):
+            with pytest.raises(StoreDown):
+                await attempt
+        assert len(failures) == 2
+        (tmp_path / "state" / "store.sqlite3").unlink()
+        await store.put_response(response("a"))
+        assert await store.response("ann", "a") is not None, "it is opened anew when the place is well again"
+
+    run(database, work, on_failure=lambda: failures.append(1))
+
+
+def test_a_file_of_an_earlier_version_keeps_what_is_in_it(tmp_path: Path) -> None:
+    """Version 2 counted who continues a response; a response that others continue still leaves its items to them."""
+    path = tmp_path / "state" / "store.sqlite3"
+    path.parent.mkdir(mode=0o700)
+    path.touch(mode=0o600)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        for script in scripts("athena.shells.store")[:2]:
+            file.executescript(script)
+        sql = (
+            "INSERT INTO responses (id, owner, parent, created, status, background, upstream, uses, size, body, input, output) "
+            "VALUES (?, 'ann', ?, 1, 'completed', 0, '', ?, 2, x'7b7d', ?, x'5b5d')"
+        )
+        file.execute(sql, ("a", None, 1, b'["one"]'))
+        file.execute(sql, ("b", "a", 0, b'["two"]'))
+        file.execute("PRAGMA user_version = 2")
+        file.commit()
+
+    async def work(store: Store) -> None:
+        assert await store.delete_response("ann", "a")
+        assert await store.chain("ann", "b") == [b'["one"]', b"[]", b'["two"]', b"[]"]
+        assert await store.delete_response("ann", "b")
+        assert (await store.read(count))["responses"] == 0, "nothing is built on either any more"
+
+    run(SqliteDatabase(path), work)
+
+
+def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "store.sqlite3"
+    path.parent.mkdir(mode=0o700)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 9999")
+    connection.close()
+    path.chmod(0o600)
+
+    async def work(store: Store) -> None:
+        with pytest.raises(StoreDown, match="newer version"):
+            await store.put_response(response("a"))
+
+    run(SqliteDatabase(path), work)
+
+
+def test_a_restarted_server_is_found_again(postgres: object, tmp_path: Path) -> None:
+    from athena.shells.store.postgres import PostgresDatabase
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("before"))
+        postgres.stop(at_once=True)
+        with pytest.raises(StoreDown):
+            await store.put_response(response("while away"))
+        postgres.start()
+        await store.put_response(response("after"))
+        assert await store.response("ann", "before") is not None, "what was acknowledged is there"
+        assert await store.response("ann", "after") is not None
+        postgres.stop()
+        postgres.start()
+        assert await store.response("ann", "after") is not None, "a dead connection is replaced without an error"
+        await store.write(partial(_forgotten))
+
+    run(PostgresDatabase(postgres.url), work)
+
+
+def _forgotten() -> SqlSteps[None]:
+    yield Query("DELETE FROM responses")
+
+
+def test_what_fails_leaves_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    def broken() -> SqlSteps[None]:
+        yield Query("SELECT 1")
+        raise ValueError("on purpose")
+
+    async def work(store: Store) -> None:
+        with without_collector() as left:
+            for attempt in (store.write, store.read):
+                with pytest.raises(ValueError, match="on purpose"):
+                    await attempt(broken)
+            asking: list[asyncio.Task[Any]] = [asyncio.create_task(store.write(broken)) for _ in range(3)]
+            asking.append(asyncio.create_task(store.read(count)))
+            await asyncio.sleep(0)
+            asking[-1].cancel()
+            await asyncio.wait(asking)
+            assert [task.cancelled() or type(task.exception()) for task in asking] == [ValueError] * 3 + [True]
+            del asking
+            await store.read(count)
+            await store.close()
+            (tmp_path / "state" / "store.sqlite3").write_bytes(b"this is no database" * 100)
+            for attempt in (store.write, store.read):
+                with pytest.raises(StoreDown):
+                    await attempt(count)
+        assert left == []
+
+    run(SqliteDatabase(tmp_path / "state" / "store.sqlite3"), work)
