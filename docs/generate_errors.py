@@ -1,7 +1,8 @@
 """Writes docs/errors.md: every error, when it comes, what each official SDK raises for it, and what to do.
 
 What the SDKs raise is found out by trying: our own encoders' bytes are handed to the real SDKs. The exceptions explain
-themselves in `athena/errors.py`; the codes are in `error_codes.toml`, which must name exactly those the sources know.
+themselves in `athena/errors.py`; the codes are in `error_codes.toml` of the command line, which must name exactly those the
+sources know.
 
 Run `python docs/generate_errors.py` after a change; `--check` only says whether the page is current.
 """
@@ -32,6 +33,7 @@ from athena.prompted import errors as prompted_errors
 
 HERE = Path(__file__).parent
 PAGE = HERE / "errors.md"
+CODES = HERE.parent / "src" / "athena" / "shells" / "cli" / "error_codes.toml"
 SOURCES = HERE.parent / "src" / "athena"
 
 KINDS: dict[errors.ErrorKind, tuple[str, str]] = {
@@ -193,7 +195,7 @@ def _words(value: ast.expr | None) -> Iterator[str]:
 
 def sections() -> dict[str, dict[str, Any]]:
     """The file of codes, found to be complete."""
-    found: dict[str, dict[str, Any]] = tomllib.loads((HERE / "error_codes.toml").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = tomllib.loads(CODES.read_text(encoding="utf-8"))
     described = {name for section in found.values() for name in section if name != "title"}
     known = codes_in_sources()
     if described != known:
@@ -219,7 +221,7 @@ def exceptions() -> list[type[errors.AthenaError]]:
 
 INTRODUCTION = """# Errors
 
-<!-- Written by docs/generate_errors.py from athena/errors.py, docs/error_codes.toml and the official SDKs. Do not edit. -->
+<!-- Written by docs/generate_errors.py from athena/errors.py, error_codes.toml and the official SDKs. Do not edit. -->
 
 Through the gateway and the transport an error is one of the client's own dialect, so that the client's SDK raises its own
 class, retries what it would retry, and shows our message. Before anything was shown it is an HTTP status; after that it is the
@@ -275,10 +277,16 @@ def page() -> str:
         base = "" if one is errors.AthenaError else f"`{one.__bases__[0].__name__}`"
         rows.append([f"`{one.__name__}`", base, _flat(about[0]), _flat(about[1]), f"`{one.kind}`", f"`{one.code}`"])
     lines += table(["exception", "is a", "when", "what to do", "kind", "code"], rows)
-    lines += ["## By code", "", "`code` names the exact cause, in exceptions, in error bodies and in the log.", ""]
+    lines += [
+        "## By code",
+        "",
+        "`code` names the exact cause, in exceptions, in error bodies and in the log. `athena help CODE` prints its row.",
+        "",
+    ]
     for section in sections().values():
         lines += [f"### {section['title']}", ""]
-        rows = [[f"`{name}`", *words] for name, words in section.items() if name != "title"]
+        # An anchor for every code, so that other pages and people can point at it.
+        rows = [[f'<a id="{name}"></a>`{name}`', *words] for name, words in section.items() if name != "title"]
         lines += table(["code", "when", "what to do"], rows)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from athena.formats import all_formats
+from athena.formats.machine.detect import model_table, models_of
 from athena.shells.cli import cli
 from athena.shells.config import init_template, schema_text
 
@@ -47,11 +48,11 @@ file counts only when you placed it or approved it, and never because it happens
 
 `athena config trust` shows what the `athena.yml` of the current directory does that matters (the servers it sends to, the
 environment variables and files it reads, the headers it adds, the files it writes, the protection it takes away) and asks. It
-remembers the file's absolute path and a hash of its content in `~/.athena/trusted` (or below `ATHENA_STATE_DIR`, where that
-variable is set; no configuration file decides it); after a change of a single byte the file has to be trusted again. The path
-of a file or directory may be given, `--yes` answers the question in a script, `--list` lists what is trusted, and `athena
-config untrust` takes it back. `athena config check` and `athena config show` say which files are in use and why, and `athena
-config check athena.yml` checks a file without trusting it.
+remembers the file's absolute path and a hash of its content in `trusted` of the state directory (`~/.local/state/athena`, or
+below `ATHENA_STATE_DIR` where that variable is set; no configuration file decides it); after a change of a single byte the file
+has to be trusted again. The path of a file or directory may be given, `--yes` answers the question in a script, `--list` lists
+what is trusted, and `athena config untrust` takes it back. `athena config check` and `athena config show` say which files are
+in use and why, and `athena config check athena.yml` checks a file without trusting it.
 
 This holds for every command, for `athena code` in particular, for `athena.asgi.create_app()` and for `athena.transport`. A
 running gateway takes up a changed file only when it was named by `--config` or is trusted again; otherwise it says so and keeps
@@ -141,13 +142,34 @@ def formats_page() -> str:
         "|---|---|---|---|---|",
     ]
     for one in known:
-        models = _cell(", ".join(f"`{model}`" for model in one.models)) or "by prompt"
+        models = _cell(", ".join(f"`{model}`" for model in models_of(one.id))) or "by prompt"
         marks = ("yes" if one.reserved else "", "yes" if one.read_in_reasoning else "")
         lines.append(f"| [{one.id}](#{one.id}) | {marks[0]} | {marks[1]} | {STREAMS[one.streams]} | {models} |")
     for one in known:
         about = inspect.getdoc(import_module(f"athena.formats.{one.id}")) or ""
         lines += ["", f"## {one.id}", "", _as_markdown(about), "", f"[How models deviate](reference/format-notes.md#{one.id})."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_names()]) + "\n"
+
+
+def _names() -> Iterator[str]:
+    """Which model writes which format, and who says so."""
+    table = model_table()
+    yield from (
+        "",
+        "## Which model writes which format",
+        "",
+        "`athena detect MODEL` goes by this table: the longest pattern that matches from the start of a word of the name wins.",
+        "Each row names its source, the list and the name that the list has for it:",
+        "",
+        *(f"- `{key}`: {meaning}" for key, meaning in table.sources.items()),
+        "",
+        "| models | format | source |",
+        "|---|---|---|",
+    )
+    for format_id, patterns in table.formats.items():
+        for source, rows in groupby(patterns.items(), key=lambda row: row[1]):
+            names = ", ".join(f"`{pattern}`" for pattern, _ in rows)
+            yield f"| {_cell(names)} | [{format_id}](#{format_id}) | {_cell(source)} |"
 
 
 def _as_markdown(docstring: str) -> str:

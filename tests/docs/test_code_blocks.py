@@ -142,7 +142,8 @@ def test_python_prints_what_it_says(block: CodeBlock, servers: Servers, place: P
 @pytest.mark.parametrize("block", INCLUDED, ids=lambda block: block.included)
 def test_included_programs_are_run_by_a_test_of_their_own(block: CodeBlock) -> None:
     assert (ROOT / block.included).is_file()
-    tests = [*(ROOT / "tests" / "examples").glob("test_*.py"), *(ROOT / "tests" / "frameworks").glob("test_*.py")]
+    folders = (ROOT / "tests" / "examples", ROOT / "tests" / "frameworks")
+    tests = [ROOT / "tests" / "docs" / "test_deployment.py", *(test for folder in folders for test in folder.glob("test_*.py"))]
     name = Path(block.included).name
     assert any(f'"{name}"' in test.read_text("utf-8") for test in tests), f"no test runs {name}"
 
@@ -218,7 +219,9 @@ def test_examples_in_help_are_commands(block: CodeBlock, place: Path) -> None:
 def test_every_format_shows_a_sample_that_is_read() -> None:
     page = (ROOT / "docs" / "formats.md").read_text("utf-8")
     found: dict[str, str] = {}
-    for section in page.split("\n## ")[1:]:
+    *sections, models = page.split("\n## ")[1:]
+    assert models.startswith("Which model writes which format\n")
+    for section in sections:
         [sample, *_] = blocks_of(section, "docs/formats.md")
         found[section.split("\n")[0]] = sample.code.rstrip("\n")
     assert list(found) == [known.id for known in all_formats()]

@@ -16,7 +16,9 @@ from support.code_blocks import ROOT
 from support.patience import PATIENCE
 
 
-@pytest.mark.parametrize("generator", ["generate_reference.py", "generate_errors.py", "generate_losses.py"])
+@pytest.mark.parametrize(
+    "generator", ["generate_reference.py", "generate_errors.py", "generate_losses.py", "generate_pages.py"]
+)
 def test_the_pages_are_current(generator: str) -> None:
     """If this fails: python docs/<generator>"""
     command = [sys.executable, str(ROOT / "docs" / generator), "--check"]
@@ -27,7 +29,7 @@ def test_the_pages_are_current(generator: str) -> None:
 def test_remedies_name_settings_that_exist() -> None:
     schema: dict[str, Any] = json.loads(schema_text())
     properties: dict[str, Any] = schema["properties"]
-    codes = tomllib.loads((ROOT / "docs" / "error_codes.toml").read_text("utf-8"))
+    codes = tomllib.loads((ROOT / "src" / "athena" / "shells" / "cli" / "error_codes.toml").read_text("utf-8"))
     named = re.findall(r"`([a-z_]+)\.([a-z_]+)`", json.dumps(codes))
     assert len(named) > 15
     for group, key in named:

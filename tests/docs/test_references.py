@@ -65,8 +65,12 @@ def anchors(page: Path) -> frozenset[str]:
 def problem(name: str, target: str, anchor: str | None) -> str | None:
     """Why a reference in the file `name` leads nowhere."""
     places = [ROOT / target, (ROOT / name).parent / target]
-    if not name.startswith("src/"):
+    if not name.startswith("src/") or name.endswith("/error_codes.toml"):
+        # The rows of error_codes.toml stand on docs/errors.md.
         places.append(ROOT / "docs" / target)
+    if name in ("docs/pages.toml", "docs/generate_pages.py"):
+        # What they hold stands on pages one folder deeper.
+        places.append(ROOT / "docs" / "clients" / target)
     page = next((place.resolve() for place in places if place.is_file()), None)
     if page is None:
         return f"{target} does not exist"
