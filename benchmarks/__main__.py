@@ -9,11 +9,17 @@ from typing import Any
 
 SUITES = {
     "micro": "benchmarks.micro",
+    "agent": "benchmarks.agent",
     "gateway": "benchmarks.gateway.suite",
     "peers": "benchmarks.gateway.peers_suite",
+    "leaks": "benchmarks.leaks",
     "scale": "benchmarks.gateway.scale.suite",
+    "answers": "benchmarks.gateway.answers",
+    "chunk": "benchmarks.chunk",
     "batch": "benchmarks.batch",
     "schemas": "benchmarks.schemas",
+    "recording": "benchmarks.recording",
+    "walk": "benchmarks.walk.suite",
     "compare": "benchmarks.gateway.compare",
     "report": "benchmarks.gateway.report",
     "all": "benchmarks.gateway.everything",
@@ -31,6 +37,7 @@ SMALL = (
     "memory",
     "inspector",
     "recording",
+    "state",
 )
 """Print and end; all of them run when nothing is named."""
 

@@ -1,6 +1,6 @@
 """What recording costs: the same streams through `Serving` with and without a recorder, and what the archive takes for one.
 
-Ratios in one run; `python -m benchmarks recording`, or this module itself.
+Ratios in one run. With `--gateway [ROUNDS]` through whole gateways instead (`recording_gateway`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from athena.recording.tap import RecordingTap, Room  # noqa: E402  # the path comes first
-from athena.serving.record import Record  # noqa: E402
+from athena.serving.record import RequestRecord  # noqa: E402
 from athena.shells.recorder.archive import Archive  # noqa: E402
 from athena.shells.recorder.ring import Ring  # noqa: E402
 from support.serving_values import House, next_send  # noqa: E402
 
 CHUNKS = 2000
 ROUNDS = 40
+SECRETS = ("sk-of-the-upstream-0123456789", "sk-of-the-client-0123456789")
 CHUNK = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
     b'{"content":"some words more "},"finish_reason":null}]}\n\n'
@@ -41,7 +42,7 @@ class Keeper:
     def wants_bodies(self) -> bool:
         return True
 
-    def watch(self, record: Record, request: Any, key: str | None) -> RecordingTap:
+    def watch(self, record: RequestRecord, request: Any, key: str | None) -> RecordingTap:
         return RecordingTap(record, key, self.room, self._over, version="bench")
 
     def _over(self, tap: RecordingTap) -> None:
@@ -65,7 +66,13 @@ def stream(house: House) -> float:
     return time.process_time() - begun
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
+    """Print."""
+    if arguments and arguments[0] == "--gateway":
+        from benchmarks import recording_gateway
+
+        recording_gateway.measure(*map(int, arguments[1:2]))
+        return 0
     keeper = Keeper()
     config = {"base_url": "http://127.0.0.1:1/v1"}
     plain, recorded = House(config), House(config, keeper)
@@ -76,17 +83,18 @@ def main() -> None:
     print(f"recording in memory, per chunk: {(on - off) / CHUNKS * 1e6:+.2f} us")
     assert keeper.last is not None
     begun = time.process_time()
-    recording = keeper.last.made(())
+    recording = keeper.last.parted(SECRETS, {})
     made = time.process_time() - begun
     with tempfile.TemporaryDirectory() as folder, Archive(Path(folder) / "r.sqlite3") as archive:
         begun = time.process_time()
-        archive.add([recording])
+        archive.add_parted([recording])
         stored = time.process_time() - begun
         size = archive.bytes_used
     print(f"recording to disk, per chunk, in the writer's thread: {(made + stored) / CHUNKS * 1e6:.2f} us")
-    raw = len(recording.client_bytes) + len(recording.upstream_bytes)
+    raw = len(recording.streams.data)
     print(f"on disk: {size / raw:.2f} of the bytes that passed")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

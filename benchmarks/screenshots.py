@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser.conftest import FLAGS  # noqa: E402
-from support.inspected import broken, health, leaked, long_answer, rows, sessions  # noqa: E402
+from support.inspected import broken, health, leaked, long_answer, rows, sessions, talks  # noqa: E402
 from support.inspector_server import InspectorServer  # noqa: E402
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def inspected() -> Iterator[InspectorServer]:
     """A server with one of everything."""
     with InspectorServer() as server:
         server.rows, server.sessions, server.health = rows(), sessions(), health()
+        server.talks = talks()
         server.views = {view.row.id: view for view in (leaked(), broken(), long_answer(10_000))}
         yield server
 
@@ -82,6 +83,11 @@ def _health(page: Page) -> None:
     page.wait_for_selector(".health-card svg")
 
 
+def _talk(page: Page) -> None:
+    page.goto(page.url.split("#")[0] + "#/conversations/resp_ath0001")
+    page.wait_for_selector(".talks .card")
+
+
 def _help(page: Page) -> None:
     page.keyboard.press("?")
     page.wait_for_selector("dialog[open]")
@@ -98,6 +104,7 @@ SHOTS: dict[str, tuple[Callable[[Page], None], tuple[int, int]]] = {
     "many": (_exchange("req_0007", "lanes", ".step"), LAPTOP),
     "sessions": (_sessions, LAPTOP),
     "health": (_health, LAPTOP),
+    "conversation": (_talk, LAPTOP),
     "help": (_help, LAPTOP),
     "phone": (_exchange("req_0018", "lanes", ".step"), PHONE),
 }

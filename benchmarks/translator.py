@@ -26,6 +26,14 @@ class _Chunk(msgspec.Struct):
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk)
+LONG = 10
+"""How many times longer an answer is whose text is looked through: what is made once for a request is not to count."""
+_QUESTION = {
+    "model": "moonshotai/kimi-k2-0905",
+    "max_tokens": 1000,
+    "tools": [{"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}],
+    "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+}
 
 
 def chunk(**choice: Any) -> bytes:
@@ -61,6 +69,7 @@ def bare_decoding(body: list[bytes]) -> Callable[[], None]:
 def main() -> None:
     """Print the figures."""
     body = stream()
+    reasoning = chunk(delta={"reasoning_content": "The user wants words."})
     payloads = [part[6:] for part in body[1:-2]]
 
     def with_json() -> None:
@@ -70,6 +79,12 @@ def main() -> None:
     def translated(pairs: tuple[str, str]) -> None:
         translator = StreamTranslator(source=pairs[0], target=pairs[1])
         for part in body:
+            translator.feed(part)
+        translator.close()
+
+    def looked_through(*first: bytes) -> None:
+        translator = StreamTranslator(source="openai_chat", target="anthropic_messages", format="kimi_k2", request=_QUESTION)
+        for part in (body[0], *first, *(body[1:-2] * LONG), *body[-2:]):
             translator.feed(part)
         translator.close()
 
@@ -90,6 +105,13 @@ def main() -> None:
             "openai_chat -> gemini": lambda: translated(("openai_chat", "gemini")),
         },
         per=len(payloads),
+    )
+    rows |= best_ns(
+        {
+            "openai_chat -> anthropic_messages, looked through for calls": looked_through,
+            "openai_chat -> anthropic_messages, the same behind reasoning": lambda: looked_through(reasoning),
+        },
+        per=len(payloads) * LONG,
     )
     table("per chunk", rows, "CPU ns", "decode with msgspec")
     added = rows["openai_chat -> anthropic_messages, one by one"] - rows["decode with msgspec"]

@@ -121,21 +121,24 @@ async def athena_callback(base: str) -> AsyncIterator[Ask]:
     await client.close()
 
 
-@contextlib.asynccontextmanager
-async def with_httpx2(base: str) -> AsyncIterator[Ask]:
-    """httpx2, as the official OpenAI SDK uses it."""
-    import httpx2
+def with_httpx(module: str) -> Subject:
+    """httpx, or httpx2, as the official OpenAI SDK uses it."""
 
-    async with httpx2.AsyncClient(base_url=base, headers=HEADERS) as client:
+    @contextlib.asynccontextmanager
+    async def subject(base: str) -> AsyncIterator[Ask]:
+        httpx: Any = importlib.import_module(module)
+        async with httpx.AsyncClient(base_url=base, headers=HEADERS) as client:
 
-        async def ask(path: str) -> int:
-            size = 0
-            async with client.stream("POST", path, content=BODY) as response:
-                async for data in response.aiter_raw():
-                    size += len(data)
-            return size
+            async def ask(path: str) -> int:
+                size = 0
+                async with client.stream("POST", path, content=BODY) as response:
+                    async for data in response.aiter_raw():
+                        size += len(data)
+                return size
 
-        yield ask
+            yield ask
+
+    return subject
 
 
 @contextlib.asynccontextmanager
@@ -184,8 +187,7 @@ def main() -> None:
     subjects: dict[str, Subject] = {"athena": athena, "athena, callback": athena_callback}
     if installed("aiohttp"):
         subjects["aiohttp"] = with_aiohttp
-    if installed("httpx2"):
-        subjects["httpx2"] = with_httpx2
+    subjects |= {module: with_httpx(module) for module in ("httpx", "httpx2") if installed(module)}
     cases = {"plain": (REQUESTS, 1), "burst": (STREAMS, CHUNKS), "paced": (2, CHUNKS)}
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)

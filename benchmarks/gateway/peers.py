@@ -22,8 +22,6 @@ from benchmarks.gateway.errors import CannotMeasure
 from benchmarks.gateway.systems import Launch, Place, System
 
 HOME = Path(__file__).parents[2] / ".peers"
-MODELS = ("fake-p0", "fake-p5000", "fake-p20000")
-"""The models of the cases: some peers must know them beforehand."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,9 @@ globalThis.fetch = async (...given) => {
 def _litellm(place: Place) -> Launch:
     provider = {"api_base": f"{place.upstream}/v1", "api_key": "sk-x"}
     settings = {
-        "model_list": [{"model_name": name, "litellm_params": {"model": f"openai/{name}", **provider}} for name in MODELS],
+        "model_list": [
+            {"model_name": name, "litellm_params": {"model": f"openai/{name}", **provider}} for name in place.models
+        ],
         "litellm_settings": {"use_chat_completions_url_for_anthropic_messages": True, "telemetry": False},
     }
     file = place.folder / "config.yaml"
@@ -105,7 +105,7 @@ def _litellm(place: Place) -> Launch:
 def _rosetta(place: Place) -> Launch:
     settings = {
         "providers": {"openai_chat": {"api_key": "sk-x", "base_url": f"{place.upstream}/v1"}},
-        "models": dict.fromkeys(MODELS, "openai_chat"),
+        "models": dict.fromkeys(place.models, "openai_chat"),
         "server": {"host": "127.0.0.1", "port": place.port, "open_on_no_keys": True},
     }
     file = place.folder / "config.jsonc"
@@ -119,7 +119,7 @@ def _router(place: Place) -> Launch:
         "name": "fake",
         "api_base_url": f"{place.upstream}/v1/chat/completions",
         "api_key": "sk-x",
-        "models": list(MODELS),
+        "models": list(place.models),
     }
     settings = {
         "LOG": False,
@@ -128,7 +128,7 @@ def _router(place: Place) -> Launch:
         "NON_INTERACTIVE_MODE": True,
         "API_TIMEOUT_MS": 600_000,
         "Providers": [provider],
-        "Router": {"default": "fake,fake-p0"},
+        "Router": {"default": f"fake,{place.models[0]}"},
     }
     folder = place.folder / ".claude-code-router"
     folder.mkdir()

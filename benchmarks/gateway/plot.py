@@ -11,12 +11,14 @@ WIDTH, LABELS, VALUES, ROW, TOP = 760, 190, 130, 22, 46
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a800")
 """Told apart by all eyes (Okabe and Ito), and on both backgrounds."""
 STYLE = """
-  .page { fill: #ffffff; stroke: #d0d7de } text { font: 12px system-ui, sans-serif; fill: #1f2328 }
+  .page { fill: #ffffff; stroke: #d0d7de }
+  text { font: 12px system-ui, sans-serif; fill: #1f2328; stroke: #ffffff; stroke-width: 3px; paint-order: stroke }
   .title { font-weight: 600; font-size: 14px } .group { font-weight: 600 } .grid { stroke: #d0d7de }
+  .axis { stroke: #59636e }
   .target { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } .spread { stroke: #1f2328 } .note { fill: #59636e }
   @media (prefers-color-scheme: dark) {
-    .page { fill: #161b22; stroke: #3d444d } text { fill: #e6edf3 } .grid { stroke: #3d444d }
-    .target { stroke: #ff7b72 } .spread { stroke: #e6edf3 } .note { fill: #9198a1 }
+    .page { fill: #161b22; stroke: #3d444d } text { fill: #e6edf3; stroke: #161b22 } .grid { stroke: #3d444d }
+    .axis { stroke: #9198a1 } .target { stroke: #ff7b72 } .spread { stroke: #e6edf3 } .note { fill: #9198a1 }
   }
 """
 
@@ -44,8 +46,8 @@ class Group:
     target: float | None = None
 
 
-def bars(title: str, groups: list[Group], *, note: str, logarithmic: bool = False) -> str:
-    """The picture."""
+def bars(title: str, groups: list[Group], *, note: str, axis: str, logarithmic: bool = False) -> str:
+    """The picture. `axis` says what is counted, and in what."""
     values = [edge for group in groups for bar in group.bars for edge in (bar.value, bar.high)]
     values += [group.target for group in groups if group.target]
     scale = _scale(max(values, default=1.0), min(values, default=1.0), logarithmic=logarithmic)
@@ -53,15 +55,18 @@ def bars(title: str, groups: list[Group], *, note: str, logarithmic: bool = Fals
     for group in groups:
         at += ROW
         rows.append(f'<text class="group" x="12" y="{at - 7}">{escape(group.title)}</text>')
-        first = at
-        for bar in group.bars:
-            rows += _bar(bar, at, scale)
-            at += ROW
+        drawn = [part for number, bar in enumerate(group.bars) for part in _bar(bar, at + number * ROW, scale)]
+        end = at + len(group.bars) * ROW
         if group.target:
             x = LABELS + scale(group.target)
-            rows.append(f'<line class="target" x1="{x:.1f}" y1="{first - 3}" x2="{x:.1f}" y2="{at - 3}"/>')
-        at += 4
-    height = at + 30
+            # Over the bars and under the figures.
+            drawn.sort(key=lambda part: part.startswith("<text"))
+            line = f'<line class="target" x1="{x:.1f}" y1="{at - 3}" x2="{x:.1f}" y2="{end - 3}"/>'
+            drawn.insert(sum(not part.startswith("<text") for part in drawn), line)
+        rows += drawn
+        at = end + 4
+    height = at + 58
+    ticks = _ticks(max(values, default=1.0), min(values, default=1.0), logarithmic=logarithmic)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -69,7 +74,9 @@ def bars(title: str, groups: list[Group], *, note: str, logarithmic: bool = Fals
             f"<title>{escape(title)}</title><style>{STYLE}</style>",
             f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>',
             f'<text class="title" x="12" y="26">{escape(title)}</text>',
-            f'<line class="grid" x1="{LABELS}" y1="{TOP}" x2="{LABELS}" y2="{at}"/>',
+            *(line for tick in ticks for line in _tick(tick, LABELS + scale(tick), at)),
+            f'<line class="axis" x1="{LABELS}" y1="{at}" x2="{WIDTH - VALUES}" y2="{at}"/>',
+            f'<text class="note" x="{WIDTH - VALUES}" y="{at + 34}" text-anchor="end">{escape(axis)}</text>',
             *rows,
             f'<text class="note" x="12" y="{height - 12}">{escape(note)}</text>',
             "</svg>\n",
@@ -89,6 +96,24 @@ def _scale(highest: float, lowest: float, *, logarithmic: bool) -> Scale:
         return max(0.0, min(1.0, (math.log10(max(value, 1e-9)) - first) / (last - first))) * room
 
     return by_digits if logarithmic else linear
+
+
+def _ticks(highest: float, lowest: float, *, logarithmic: bool) -> list[float]:
+    """Round numbers along the axis: 1, 2 or 5 times a power of ten; on a logarithmic one the powers and their 2 and 5."""
+    if logarithmic:
+        powers = range(math.floor(math.log10(max(lowest, 1e-9))), math.ceil(math.log10(max(highest, 1e-9))) + 1)
+        found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        return [tick for tick in found if lowest / 2 <= tick <= highest]
+    power = 10.0 ** math.floor(math.log10((highest or 1.0) / 4))
+    step = min((digit * power for digit in (1, 2, 5, 10)), key=lambda width: abs((highest or 1.0) / width - 5))
+    return [number * step for number in range(int((highest or 1.0) / step) + 1)]
+
+
+def _tick(value: float, x: float, at: int) -> list[str]:
+    return [
+        f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{at}"/>',
+        f'<text class="note" x="{x:.1f}" y="{at + 16}" text-anchor="middle">{value:g}</text>',
+    ]
 
 
 def _bar(bar: Bar, at: int, scale: Scale) -> list[str]:

@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "performance.md"
 PLOTS = DOCS / "performance"
 START, END = "<!-- measured: written by ./dev bench report -->", "<!-- end of the measured part -->"
+TURN_START, TURN_END = "<!-- turn: written by ./dev bench report -->", "<!-- end of the turn -->"
 DIALECTS = ("openai_chat", "openai_responses", "anthropic_messages", "gemini")
 
 
@@ -34,10 +35,15 @@ def write_docs() -> None:
         file = saved_file(suite)
         if file.exists():
             sections.append(write(load(file)))
-    page = PAGE.read_text()
-    before, _, rest = page.partition(START)
-    after = rest.partition(END)[2]
-    PAGE.write_text(before + "\n\n".join(sections) + f"\n\n{END}" + after)
+    page = _placed(PAGE.read_text(), START, END, sections[1:])
+    if saved_file("agent").exists():
+        page = _placed(page, TURN_START, TURN_END, agent(load(saved_file("agent"))))
+    PAGE.write_text(page)
+
+
+def _placed(page: str, start: str, end: str, sections: list[str]) -> str:
+    before, _, rest = page.partition(start)
+    return before + "\n\n".join([start, *sections, end]) + rest.partition(end)[2]
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
@@ -72,6 +78,68 @@ def cases_of(run: Run) -> list[str]:
     """The load cases it has, in the usual order."""
     have = {figure.case for figure in run.figures}
     return [name for name in CASES if name in have]
+
+
+TURN = "turn of 300 paced chunks"
+AGENT = ("athena-msg", "athena-chat")
+STEPS = ("read", "decode", "prepare", "encode", "write", "whole, nothing kept", "whole, first sight", "whole, seen before")
+
+
+def agent(run: Run) -> list[str]:
+    """What a turn costs, in one sentence and one plot; then each kind of request, and the steps of a request's way."""
+    cases = list(dict.fromkeys(figure.case for figure in run.figures if figure.system == "nginx"))
+    sections = [_turn(run)]
+    groups = []
+    for case in cases:
+        found = [(name, run.find(case, name, "cpu ratio")) for name in (*AGENT, "athena-msg, before")]
+        drawn = [_bar(figure, name, number) for number, (name, figure) in enumerate(found) if figure]
+        ours = run.find(case, "athena-msg", "cpu ratio")
+        groups.append(Group(case, drawn, ours.at_most if ours else None))
+    if groups:
+        note = "dashed: the target; seen before: every message, the tools and the instructions were sent before"
+        (PLOTS / "agent.svg").write_text(
+            bars("CPU of a coding agent's request relative to nginx", groups, note=note, axis="times nginx's CPU")
+        )
+        sections.append("![CPU of a coding agent's request relative to nginx](performance/agent.svg)")
+        heads = ["request", "nginx, us", *(f"{name}, x nginx" for name in AGENT), "athena-msg by the checkout before"]
+        rows = [
+            [
+                case,
+                shown(run.find(case, "nginx", "cpu"), 0),
+                *(shown(run.find(case, name, "cpu ratio"), 1) for name in AGENT),
+                shown(run.find(case, "athena-msg", "cpu by before")),
+            ]
+            for case in cases
+        ]
+        sections.append(table(heads, rows))
+    kinds = list(dict.fromkeys(figure.case for figure in run.figures if figure.system == "prepare"))
+    if kinds:
+        rows = [[step, *(shown(run.find(kind, step, "cpu per message"), 1) for kind in kinds)] for step in STEPS]
+        sections.append("CPU microseconds per message of each step, Messages to Chat, with the processor's caches emptied:")
+        sections.append(table(["step", *kinds], rows))
+        pairs = [figure for figure in run.figures if " -> " in figure.case and figure.metric == "by msgspec decode"]
+        rows = [[source, *(_both(run, f"{source} -> {target}") for target in DIALECTS)] for source in DIALECTS if pairs]
+        sections.append("A request of 131 KB by one decoding of its JSON, nothing kept and seen before:")
+        sections.append(table(["from (down) to (right)", *DIALECTS], rows))
+    sections.append(origin(run))
+    return sections
+
+
+def _both(run: Run, case: str) -> str:
+    found = [run.find(case, f"whole, {how}", "by msgspec decode") for how in ("nothing kept", "seen before")]
+    return ", ".join(f"{figure.middle:.1f}" for figure in found if figure)
+
+
+def _turn(run: Run) -> str:
+    cost, ratio = run.find(TURN, "athena-msg", "cpu"), run.find(TURN, "athena-msg", "cpu ratio")
+    first = run.find("131 KB", "athena-msg", "first byte added")
+    if cost is None or ratio is None:
+        return ""
+    waits = f", and adds {first.middle:.1f} ms to its first byte" if first else ""
+    return (
+        f"**One turn of a coding agent** (131 KB, 24 tools, an answer of 300 chunks at a model's pace) takes "
+        f"{cost.middle / 1000:.0f} ms of CPU, {ratio.middle:.1f} times what nginx takes to pass the same bytes on{waits}."
+    )
 
 
 def gateway(run: Run) -> str:
@@ -149,7 +217,7 @@ def _plot_ratios(run: Run, cases: list[str], systems: list[str]) -> None:
         if drawn:
             groups.append(Group(case, drawn, translated.at_most if translated else None))
     title = "CPU relative to nginx, per request (n) or chunk (s, p)"
-    picture = bars(title, groups, note="dashed: the target for translated traffic")
+    picture = bars(title, groups, note="dashed: the target for translated traffic", axis="times nginx's CPU")
     (PLOTS / "gateway.svg").write_text(picture)
 
 
@@ -162,7 +230,8 @@ def peers(run: Run) -> str:
         drawn = [_bar(f, name, names.index(name)) for name in names if (f := run.find(case, name, "by athena"))]
         if drawn:
             groups.append(Group(case, drawn))
-    picture = bars("CPU of other gateways by athena's", groups, note="logarithmic; more is better for athena", logarithmic=True)
+    note = "logarithmic; more is better for athena"
+    picture = bars("CPU of other gateways by athena's", groups, note=note, axis="times athena's CPU", logarithmic=True)
     (PLOTS / "peers.svg").write_text(picture)
     return "\n\n".join(
         [
@@ -236,6 +305,8 @@ def micro(run: Run) -> str:
     if formats := [figure for figure in run.figures if figure.case == "formats" and figure.metric == "prose"]:
         drawn = [Bar(f.system, 1e6 / f.middle, 1e6 / max(f.values), 1e6 / min(f.values), 0) for f in formats]
         groups = [Group("megabytes per second", drawn, 50.0)]
-        (PLOTS / "formats.svg").write_text(bars("Prose through each text format's parser", groups, note="dashed: the target"))
+        (PLOTS / "formats.svg").write_text(
+            bars("Prose through each text format's parser", groups, note="dashed: the target", axis="MB per second")
+        )
         parts.append("![Prose through each text format's parser](performance/formats.svg)")
     return "\n\n".join(parts)

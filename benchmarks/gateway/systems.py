@@ -28,6 +28,8 @@ class Place:
     upstream: str
     """Its origin, as in http://127.0.0.1:9000."""
     folder: Path
+    models: tuple[str, ...] = ("fake-p0", "fake-p5000", "fake-p20000")
+    """What the upstream serves: some peers must know the names beforehand."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,6 @@ def athena_many(*flags: str) -> Callable[[Place], Launch]:
 
 
 SAME_DIALECT = ("--dialect", "anthropic_messages")
-UVICORN = ("--server", "uvicorn")
 
 SYSTEMS = {
     system.name: system
@@ -143,13 +144,8 @@ SYSTEMS = {
         System("athena-msg", "messages", athena()),
         System("athena-chat", "chat", athena()),
         System("athena-pass", "messages", athena(*SAME_DIALECT), reference="nginx-msg"),
-        System("athena-msg-uvicorn", "messages", athena(*UVICORN)),
-        System("athena-chat-uvicorn", "chat", athena(*UVICORN)),
-        System("athena-pass-uvicorn", "messages", athena(*SAME_DIALECT, *UVICORN), reference="nginx-msg"),
         System("athena-msg-2w", "messages", athena("--workers", "2"), cores=2),
-        System("athena-msg-2w-uvicorn", "messages", athena("--workers", "2", *UVICORN), cores=2),
         System("athena-msg-many", "messages", athena_many()),
-        System("athena-msg-many-uvicorn", "messages", athena_many(*UVICORN)),
         System("athena-chat-2w", "chat", athena("--workers", "2"), cores=2),
     )
 }

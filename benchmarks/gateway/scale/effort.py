@@ -15,7 +15,7 @@ class Effort:
     idle_streams: int = 5_000
     soak_requests: int = 100_000
     suffix: str = ""
-    """Of the athena rows measured, as in `-uvicorn`."""
+    """Of the athena rows measured, as in `-2w`."""
 
     def athena(self, speaks: str = "msg") -> System:
         """The row of the table that is measured."""

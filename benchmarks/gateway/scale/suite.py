@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parts", default=",".join(PARTS), help="comma separated; all: %(default)s")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one repetition, 500 streams, 5,000 requests")
-    parser.add_argument("--suffix", default="", help="of the athena systems measured, as in -uvicorn")
+    parser.add_argument("--suffix", default="", help="of the athena systems measured, as in -2w")
     add_output_options(parser)
     options = parser.parse_args(arguments)
     names = options.parts.split(",")
