@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         translate_response,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdaptedRequest",

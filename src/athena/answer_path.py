@@ -7,6 +7,7 @@ dialect and nothing has to change, the upstream's records pass through, checked 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
@@ -20,11 +21,18 @@ from athena.dialects.base import (
     DecodeContext,
     Dialect,
     EncodeContext,
+    FrameEncoder,
+    KeepingEncoder,
     StreamDecoder,
+    mended_json,
 )
+from athena.dialects.plain_reads import PlainReader, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
+from athena.formats.machine.policies import RepairLevel
+from athena.formats.machine.recognizer import Search
 from athena.formats.machine.stage import FormatOptions, FormatStage
-from athena.model.events import Error, Event, TextDelta, is_failure, is_terminal
+from athena.formats.machine.value_types import ToolBook
+from athena.model.events import Error, Event, TextDelta, ThinkingDelta, is_failure, is_terminal
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
@@ -34,7 +42,8 @@ from athena.prompted.options import PromptedOptions
 from athena.prompted.stage import Correction, PromptedStage
 from athena.provenance import echo_guard
 from athena.restore import Restore
-from athena.wire.sse import Record, encode_event
+from athena.state.compaction import CompactionStage
+from athena.wire.sse import WireRecord, encode_event
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +73,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stream_error_stop: bool = False
     hide_auth_errors: bool = False
     """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client."""
+    seal: Callable[[str], str] | None = None
+    """Encrypts the summary of a conversation that is compacted; None: none is."""
     array: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
     """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
@@ -72,6 +83,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Hand on records that are not JSON, to clients of the upstream's own dialect."""
     upstream: str = ""
     """The upstream's name in the configuration, for messages about it."""
+    base_url: str = ""
+    """Its address without a query, for the same."""
+    dialect: str = ""
+    """What it is asked in, for the same."""
+    has_key: bool = True
+    """Are credentials set for it? Also for the same."""
     secrets: tuple[str, ...] = ()
     """What no error may repeat, no matter where it came from."""
     retry_after_max: float = 120.0
@@ -133,14 +150,15 @@ class AnswerPath:
             and self.formats is None
             and self.prompted is None
             and self._choice is None
+            and request.kept is None
             and upstream_stream == request.stream
             and not options.array
             and not (request.stream and client.usage_on_request and not request.include_usage)
         )
         self._losses = AnswerLosses()
         self._visible = visible
-        self._accepted: list[Record] | None = [] if clean else None
-        self._junk: list[Record] | None = [] if options.pass_junk and same and request.stream and upstream_stream else None
+        self._accepted: list[WireRecord] | None = [] if clean else None
+        self._junk: list[WireRecord] | None = [] if options.pass_junk and same and request.stream and upstream_stream else None
         self._passed: tuple[bytes, bytes] | None = None
         decode_context = DecodeContext(
             profile=route.profile,
@@ -152,7 +170,7 @@ class AnswerPath:
             junk=self._junk,
             losses=None if clean else self._losses,
             max_output=(prepared.request if prepared is not None else request).max_output,
-            mend=None if clean or not _mends(route) else ArgumentMender,
+            mend=None if clean or (level := _repair_level(route)) == "off" else _Menders(declared, level),
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -168,15 +186,44 @@ class AnswerPath:
             losses=self._losses,
         )
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
+        self._compaction = CompactionStage(request.kept, options.seal) if request.kept and request.kept.compacts else None
+        waits = request.kept is not None and request.kept.waits
+        self._keeping = cast(KeepingEncoder, self._encoder) if waits else None
+        """The encoder, where its answer is to be kept; only Responses have such."""
         self._ended = False
+        self._is_whole = not upstream_stream
+        """The upstream's answer comes in one piece: all that it says is known when it is read."""
         self._decode, self._encode = self._decoder.feed, self._encoder.feed
-        self._direct = self._accepted is None and self._junk is None and self.prompted is None
+        self._streams: tuple[StreamDecoder, FrameEncoder] | None = None
+        """Both sides, where reads of plain text may take the short way."""
+        is_direct = self._junk is None and self.prompted is None and self._compaction is None
+        if isinstance(self._decoder, StreamDecoder) and request.stream and is_direct:
+            self._streams = (self._decoder, cast(FrameEncoder, self._encoder))
+        self.has_short_way = False
+        """May `plain` be asked about the next read?"""
+        self._plain_reader: PlainReader | None = None
+        self._plain_search: Search | None = None
+        self._says_text = True
+        """Are the texts that take the short way said aloud, or thought?"""
+        self._plain_writer: Callable[[str], bytes] | None = None
+        self._plain_notes: tuple[Callable[[str], None], ...] = ()
+        self._direct = self._accepted is None and is_direct
         """No stage stands between decoder and encoder but those that may let text pass."""
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """What of the answer so far the client does not get."""
         return self._losses.found
+
+    @property
+    def waiting(self) -> dict[str, Any] | None:
+        """The response object whose end waits until it is kept."""
+        return self._keeping.final if self._keeping is not None else None
+
+    def release(self, changed: dict[str, Any] | None = None) -> bytes:
+        """The end that waited, with these fields of the response changed."""
+        assert self._keeping is not None
+        return self._keeping.release(changed)
 
     @property
     def finished(self) -> bool:
@@ -190,29 +237,180 @@ class AnswerPath:
 
     def tick(self, now: float) -> tuple[list[Event], bytes]:
         """Time passed: prompted tools may have waited long enough."""
+        self.has_short_way = False
         if self._ended or self.prompted is None:
             return [], b""
         return self._write(self._restore.feed(self.prompted.tick(now)))
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[list[Event], bytes]:
         """The events these bytes brought, and the bytes for the client."""
+        if len(data) > _BURST and self._streams is not None:
+            return self._feed_burst(data, now)
+        return self._feed(data, now)
+
+    def _feed_burst(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
+        """Many records at once: those that are plain take the short way, between those that cannot.
+
+        How many take the long way in one go doubles while none behind them was plain, so that what is no text costs no more.
+        """
+        end = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
+        events: list[Event] = []
+        outputs: list[bytes] = []
+        at, size, records = 0, len(data), 1
+        while at < size:
+            stop = at
+            for _ in range(records):
+                found = data.find(end, stop)
+                stop = found + len(end) if found >= 0 else size
+                if stop == size:
+                    break
+            more, output = self._feed(data[at:stop], now)
+            events += more
+            outputs.append(output)
+            at = stop
+            if self._ended:
+                break
+            records *= 2
+            while self.has_short_way:
+                texts, stop = self._plain_run(data, at)
+                if not texts:
+                    break
+                kind = TextDelta if self._says_text else ThinkingDelta
+                events += map(kind, texts)
+                outputs.append(self._say(texts, data[at:stop]))
+                at = stop
+                records = 1
+        return events, b"".join(outputs)
+
+    def _feed(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
+        self.has_short_way = False
         if self._ended:
             return [], b""
         events = self._decode(data)
-        if len(events) == 1 and self._direct and self._restore.lets_text_pass:
-            only = events[0]
-            if type(only) is TextDelta and (self.formats is None or self.formats.is_plain(only)):
-                return events, self._encode(events)
+        last = events[-1] if events else None
+        is_text = type(last) is TextDelta and len(events) == 1 and self._direct and self._restore.lets_text_pass
+        if is_text and isinstance(last, TextDelta) and (self.formats is None or self.formats.is_plain(last)):
+            output = self._encode(events)
+            self._find_short_way(last, data, output)
+            return events, output
         if self._accepted is not None:
-            return self._pass(events)
-        if self.formats is not None and events:
-            events = self.formats.feed(events)
-        elif self.prompted is not None:
-            events = self.prompted.feed(events, now)
-        return self._write(self._chosen(self._restore.feed(events)))
+            events, output = self._pass(events)
+        else:
+            if self.formats is not None and events:
+                events = self.formats.feed(events)
+            elif self.prompted is not None:
+                events = self.prompted.feed(events, now)
+            events, output = self._write(self._chosen(self._restore.feed(events)))
+        if events and events[-1] is last:
+            self._find_short_way(last, data, output)
+        return events, output
+
+    # -- the short way -------------------------------------------------------------------------------------------------------
+
+    def plain(self, data: bytes) -> bytes | None:
+        """The bytes for the client of a read that is one more piece of the same text or thinking, or several, in which nothing
+        can be found; None: `feed` has to look, and nothing has changed. Only while `has_short_way`."""
+        reader, search, writer = self._plain_reader, self._plain_search, self._plain_writer
+        assert reader is not None
+        text = reader.text_of(data)
+        if text is None:
+            texts, end = self._plain_run(data, 0)
+            # What is no run to its end, `feed` takes apart.
+            return self._say(texts, data) if texts and end == len(data) else None
+        if not text or (search is not None and search(text) is not None):
+            return None
+        if writer is None:
+            return self._say([text], data) if self._stays(data) else None
+        for note in self._plain_notes:
+            note(text)
+        return writer(text)
+
+    def _plain_run(self, data: bytes, at: int) -> tuple[list[str], int]:
+        """The texts of the records from `at` on that are plain, and where these records end. Changes nothing."""
+        reader, search = self._plain_reader, self._plain_search
+        assert reader is not None
+        texts, end = reader.texts_of(data, at)
+        for number, text in enumerate(texts):
+            if not text or (search is not None and search(text) is not None):
+                texts, end = reader.texts_of(data, at, number) if number else ([], at)
+                break
+        if texts and self._plain_writer is None and not self._all_stay(data[at:end]):
+            return [], at
+        return texts, end
+
+    def _say(self, texts: list[str], records: bytes) -> bytes:
+        """The bytes for the client of these texts, which are plain and came in these records."""
+        for note in self._plain_notes:
+            for text in texts:
+                note(text)
+        if self._plain_writer is not None:
+            return b"".join(map(self._plain_writer, texts))
+        last = lone_record(_last_record(records))
+        assert last is not None
+        assert self._passed is not None
+        self._passed = (self._passed[0], last[1])
+        return records
+
+    def _all_stay(self, records: bytes) -> bool:
+        """Would each of these records of the upstream go out byte for byte as it came?"""
+        reader = self._plain_reader
+        assert reader is not None
+        end = b"\r\n\r\n" if records[-4:] == b"\r\n\r\n" else b"\n\n"
+        if reader.is_uniform and records.isascii():
+            # What decides is the same in all of them.
+            return self._stays(records[: records.index(end) + len(end)])
+        return all(self._stays(record + end) for record in records.split(end)[:-1])
+
+    def _stays(self, data: bytes) -> bool:
+        """Would this record of the upstream go out byte for byte as it came?"""
+        record = lone_record(data)
+        if record is None or self._passed is None or self._frame(*record) != data:
+            return False
+        payload = record[1]
+        return payload.isascii() or mended_json(payload) == payload
+
+    def _find_short_way(self, event: Event, data: bytes, output: bytes) -> None:
+        """This event is the last that the read brought, and the client has it as it was: the next read may be one like it.
+
+        What holds after such a read holds until the next one that takes the long way, because the pieces in between change
+        nothing but what they tell to the notes.
+        """
+        if self._streams is None or not isinstance(event, TextDelta | ThinkingDelta) or not output:
+            return
+        aside = event.refusal if isinstance(event, TextDelta) else event.summary or event.item_id is not None
+        if aside or event.signature is not None or event.choice or not self._restore.passes(event):
+            return
+        decoder, encoder = self._streams
+        parser, writer = None, None
+        if self._accepted is not None:
+            if output != data:
+                return
+        else:
+            writer = encoder.plain_writer(event)
+            if writer is None:
+                return
+            if self.formats is not None:
+                parser = self.formats.plain_watch(event)
+                if parser is None or parser.search("") is not None:
+                    return  # something is held, or another channel is open: every piece has to be looked at
+        reader = decoder.plain_reader(event, _last_record(data))
+        if reader is None:
+            return
+        noted = decoder.plain_note(event)
+        notes = [noted, parser.passed if parser is not None else None]
+        if writer is not None and isinstance(event, ThinkingDelta):
+            notes.append(self._restore.thinking_note(event.choice))
+        self._plain_notes = tuple(note for note in notes if note is not None)
+        self._plain_reader, self._plain_writer = reader, writer
+        self._says_text = isinstance(event, TextDelta)
+        self._plain_search = parser.search if parser is not None else None
+        self.has_short_way = True
+
+    # -- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> tuple[list[Event], bytes]:
         """Tell the stages that the upstream's body ended, and return what they still held back."""
+        self.has_short_way = False
         if self._ended:
             return [], b""
         if self._accepted is not None:
@@ -221,6 +419,7 @@ class AnswerPath:
 
     def fail(self, error: Error) -> tuple[list[Event], bytes]:
         """The upstream ended early: open parts stay open, and the client gets an error."""
+        self.has_short_way = False
         if self._ended:
             return [], b""
         if self._decoder.finished:
@@ -237,7 +436,8 @@ class AnswerPath:
 
     def _read(self, events: list[Event]) -> list[Event]:
         if self.formats is not None and events:
-            events = self.formats.feed(events)
+            if not (self._is_whole and self.formats.finds_nothing(events)):
+                events = self.formats.feed(events)
         elif self.prompted is not None:
             events = self.prompted.feed(events)
         return self._chosen(self._restore.feed(events))
@@ -254,6 +454,8 @@ class AnswerPath:
         return events
 
     def _write(self, events: list[Event]) -> tuple[list[Event], bytes]:
+        if self._compaction is not None:
+            events = self._compaction.feed(events)
         if not events:
             return events, self._junk_frames() if self._junk else b""
         self._note_end(events)
@@ -313,6 +515,17 @@ class AnswerPath:
         return encode_event(payload, name)
 
 
+_BURST = 1024
+"""Bytes of a read above which it is taken record by record; hardly any record is so long."""
+
+
+def _last_record(data: bytes) -> bytes:
+    """What stands behind the last end of an event but one."""
+    end = b"\r\n\r\n" if data[-4:] == b"\r\n\r\n" else b"\n\n"
+    before = data.rfind(end, 0, len(data) - len(end))
+    return data[before + len(end) :] if before >= 0 else data
+
+
 class _Typed(msgspec.Struct):
     """What a record says it is."""
 
@@ -338,11 +551,27 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
 
 
-def _mends(route: Route) -> bool:
-    """Are the slips of native arguments put right? At the levels at which those of calls in text are."""
+def _repair_level(route: Route) -> RepairLevel:
+    """How much of native arguments is put right: as much as of calls in text."""
     if route.prompted is not None:
-        return route.prompted.repair != "off"
-    return route.format is None or route.format.policies.repair != "off"
+        return route.prompted.repair
+    return route.format.policies.repair if route.format is not None else "syntax"
+
+
+class _Menders:
+    """Makes what puts the arguments of one native call right; most answers need none."""
+
+    __slots__ = ("_book", "_level", "_tools")
+
+    def __init__(self, tools: tuple[Tool, ...], level: RepairLevel) -> None:
+        self._tools = tools
+        self._level = level
+        self._book: ToolBook | None = None
+
+    def __call__(self) -> ArgumentMender:
+        if self._book is None:
+            self._book = ToolBook(self._tools)
+        return ArgumentMender(self._book, self._level)
 
 
 def _native_families(client: Dialect, profile: Profile, envelope: Envelope | None) -> tuple[str, ...] | None:

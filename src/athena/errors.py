@@ -71,6 +71,11 @@ __all__ = [
 ]
 
 
+def more_about(code: str) -> str:
+    """The end of a message: how to read what an error's code means and what to do about it."""
+    return f"`athena help {code}` says more"
+
+
 class AthenaError(Exception):
     """Base of everything Athena raises on purpose.
 

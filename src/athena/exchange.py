@@ -16,15 +16,17 @@ that can wait no longer calls `commit()` and sends keep-alives.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from athena.advice import advised
 from athena.answer_path import AnswerPath, Options, Route
+from athena.calls.survey import known_facts
 from athena.dialects import get_dialect
-from athena.dialects.base import UNREADABLE, Encoded, Target, conversation_last, kind_of_status, protocol_error
+from athena.dialects.base import UNREADABLE, Encoded, EncodeTarget, conversation_last, kind_of_status, protocol_error
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
@@ -33,6 +35,7 @@ from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
 from athena.restore import is_meaningful
+from athena.wire.fragments import Recall
 from athena.wire.sse import Beginning, beginning_of
 
 __all__ = [
@@ -85,7 +88,8 @@ _PATHS_SHOWN = 3
 class Exchange:
     """One attempt to answer a request: what goes upstream, and what becomes of the answer."""
 
-    def __init__(self, request: Request, route: Route, options: Options | None = None) -> None:
+    def __init__(self, request: Request, route: Route, options: Options | None = None, recall: Recall | None = None) -> None:
+        """`recall` knows what parts of the request were and became before."""
         options = options or Options()
         self.request = request
         self.route = route
@@ -94,7 +98,7 @@ class Exchange:
         self._visible = partial(_shown_error, options)
         self._client = get_dialect(request.dialect)
         self._upstream = get_dialect(route.dialect)
-        target = Target(route.model, route.profile, route.strict)
+        target = EncodeTarget(route.model, route.profile, route.strict)
         self.prepared: Prepared = prepare(
             request,
             target,
@@ -105,10 +109,11 @@ class Exchange:
             tenant=options.tenant,
             pairing=route.pairing,
             prompted=route.prompted,
+            known=partial(known_facts, recall) if recall is not None else None,
         )
-        encoded = self._upstream.encode_request(self.prepared.request, target)
+        encoded = self._upstream.encode_request(self.prepared.request, target, recall)
         self.request_losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
-        self.call = self._written(encoded)
+        self.call = self._written(encoded, recall)
         self._target = target
         self._correction: Correction | None = None
         self._path: AnswerPath | None = None
@@ -126,15 +131,16 @@ class Exchange:
         self.error: Error | None = None
         self.usage: Usage | None = None
 
-    def _written(self, encoded: Encoded) -> UpstreamCall:
+    def _written(self, encoded: Encoded, recall: Recall | None = None) -> UpstreamCall:
         """At home the client's own order of fields stays."""
         body = encoded.body if self._client is self._upstream else conversation_last(encoded.body)
-        return UpstreamCall(encoded.path, encoded.headers, msgspec.json.encode(body))
+        written = msgspec.json.encode(body) if recall is None else recall.encode(body)
+        return UpstreamCall(encoded.path, encoded.headers, written)
 
     def warm_up(self) -> None:
         """Build now what reading the answer will need. It depends on the tools' names and takes long when there are many."""
         if self.route.format is not None and self.route.prompted is None:
-            self.route.format.recognizer().for_tools(tuple(tool.name for tool in self.prepared.request.tools)).compile()
+            self.route.format.make_ready(tuple(tool.name for tool in self.prepared.request.tools))
 
     # -- the upstream speaks -----------------------------------------------------------------------------------------------
 
@@ -150,7 +156,7 @@ class Exchange:
 
     def _open(self, beginning: Beginning) -> AnswerPath:
         """Whole or streamed, as the body's beginning says; where that says neither, as was asked for."""
-        streamed = beginning == "events" if beginning in ("object", "events") else self.request.stream
+        streamed = beginning == "events" if beginning in ("object", "events", "markup") else self.request.stream
         self._path = AnswerPath(
             self.request,
             self.route,
@@ -185,6 +191,15 @@ class Exchange:
         except Exception as error:
             return self._broke(error)
         return self._show(events, output)
+
+    @property
+    def short_way(self) -> Callable[[bytes], bytes | None] | None:
+        """What to ask first about the next read, until it takes the long way: the client's bytes for one more piece of plain
+        text, which is all that the read then means; None for any other. None: `upstream_data` takes the next read."""
+        path = self._path
+        if path is None or not path.has_short_way or not self._head_sent or self._held or self.done:
+            return None
+        return path.plain
 
     def forget_call(self) -> None:
         """No target will be asked again: what was sent upstream need not be kept."""
@@ -221,6 +236,16 @@ class Exchange:
         except Exception as error:
             return self._broke(error)
         return self._show(events, output)
+
+    @property
+    def waiting(self) -> dict[str, Any] | None:
+        """The response that is whole, and whose end the client gets by `release` once it is kept."""
+        return self._path.waiting if self._path is not None and self.outcome == "ok" else None
+
+    def release(self, changed: dict[str, Any] | None = None) -> bytes:
+        """The end of an answer that waited; `changed` are fields of the response that came out otherwise."""
+        assert self._path is not None
+        return self._path.release(changed)
 
     @property
     def finished(self) -> bool:
@@ -265,7 +290,7 @@ class Exchange:
         if self.prompted is not None:
             return self.prompted.calls
         stage = self._path.formats if self._path is not None else None
-        return stage.counts.calls if stage is not None else 0
+        return stage.calls if stage is not None else 0
 
     @property
     def echoes(self) -> int:
@@ -273,7 +298,7 @@ class Exchange:
         if self.prompted is not None:
             return self.prompted.echoes
         stage = self._path.formats if self._path is not None else None
-        return stage.counts.echoes if stage is not None else 0
+        return stage.echoes if stage is not None else 0
 
     @property
     def echo_rule(self) -> EchoRule:
@@ -412,9 +437,8 @@ def _shown_error(options: Options, error: Error) -> Error:
             fatal=error.fatal,
         )
     message = error.message
-    if error.status in (401, 403) and options.upstream:
-        name = options.upstream
-        message = f"the upstream {name} refused its credentials (upstreams.{name}.api_key): {message}"
+    if options.upstream and not options.hide_auth_errors:
+        message = advised(error, options.upstream, options.base_url, options.dialect, has_key=options.has_key)
     wait = error.retry_after
     return msgspec.structs.replace(
         error,
@@ -452,7 +476,9 @@ def warnings_header(losses: Iterable[Loss], limit: int = 20) -> str:
         shown.append(f"and {len(groups) - limit} more")
     text = "; ".join(shown).encode("ascii", "replace").decode()
     # Paths hold the client's own field names, whatever is in them.
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:_WARNINGS_LIMIT]
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text[:_WARNINGS_LIMIT]
 
 
 def _some(paths: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Model text to calls, and calls back to model text: the library's door to the formats.
+"""Model text to calls, and calls back to model text: the library's functions over the formats.
 
 >>> parsed = parse('Let me look.<tool_call>{"name": "get_time", "arguments": {"tz": "UTC"}}</tool_call>')
 >>> parsed.text, parsed.calls[0].name, parsed.calls[0].arguments
@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -27,11 +27,16 @@ from athena.formats.machine.value_types import ToolBook
 from athena.formats.machine.writer import Seed
 from athena.model.events import Done, Error, Event, Finish
 from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.names import FormatName
 from athena.model.parts import Refusal, Text, Thinking, ToolCall, ToolResult
 from athena.model.request import Tool
 
 Tools = Sequence[Tool | Mapping[str, Any]]
 """Tools as values of ours or as JSON in any dialect's shape."""
+
+
+TextChannel = Literal["text", "reasoning"]
+"""Which of a model's two outputs a text is from."""
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -85,12 +90,12 @@ class Parser:
 
     def __init__(
         self,
-        format: str | FormatDescription = "auto",  # noqa: A002 - the word users know
+        format: FormatName | str | FormatDescription = "auto",  # noqa: A002 - the word users know
         *,
         model: str | None = None,
         tools: Tools | ToolBook | None = None,
         starts_in_thinking: bool = False,
-        channel: Literal["text", "reasoning"] = "text",
+        channel: TextChannel = "text",
         repair: RepairLevel = "syntax",
         policies: Policies | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -98,17 +103,19 @@ class Parser:
         untrusted: Sequence[str] = (),
         echo: EchoRule = "text",
     ) -> None:
+        _check_words(format, repair, channel, echo)
         if format == "auto" and model is not None:
             detected = detect_format(model)
             format = detected if detected != "standard" else "auto"  # noqa: A001
         book = tools if isinstance(tools, ToolBook) else ToolBook(tools if tools is None else read_tools(tools))
         known = format if isinstance(format, str) else declared_recognizer(format, model is not None)
         own = () if isinstance(format, str) else (declared_format(format),)
+        opened = starts_in_thinking or (isinstance(format, FormatDescription) and format.starts_in_thinking)
         self._parser = TextParser(
             known,
             tools=book,
             channel=channel,
-            starts_in_thinking=starts_in_thinking,
+            starts_in_thinking=opened,
             policies=msgspec.structs.replace(policies or Policies(), repair=repair, echo=echo),
             limits=limits,
             seed=seed,
@@ -121,6 +128,8 @@ class Parser:
         """The events that `text`, the next piece, completed. Raises `UsageError` after `close()`."""
         if self._closed:
             raise UsageError("feed() after close(): make a new Parser for the next answer")
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}{_hint(text)}")
         return self._parser.feed(text)
 
     def close(self) -> list[Event]:
@@ -141,6 +150,19 @@ class Parser:
         return list(self._parser.notes)
 
 
+def _check_words(format: object, repair: str, channel: str, echo: str) -> None:  # noqa: A002 - as in the public functions
+    """A wrong word is an error before any text is read, not somewhere inside, or silently another meaning."""
+    _check_format(format)
+    for name, word, known in (("repair", repair, RepairLevel), ("channel", channel, TextChannel), ("echo", echo, EchoRule)):
+        if word not in get_args(known):
+            raise UsageError(f"{name} must be one of {', '.join(get_args(known))}, not {word!r}")
+
+
+def _check_format(format: object) -> None:  # noqa: A002 - as in the public functions
+    if not isinstance(format, str | FormatDescription):
+        raise TypeError(f"format must be a str such as 'hermes', or a learnt format, not {type(format).__name__}")
+
+
 def text_guard(
     untrusted: Sequence[str], tools: ToolBook, repair: RepairLevel = "syntax", formats: Sequence[Format] = ()
 ) -> EchoGuard | None:
@@ -152,12 +174,12 @@ def text_guard(
 def parse(
     text: str,
     *,
-    format: str | FormatDescription = "auto",  # noqa: A002 - the word users know
+    format: FormatName | str | FormatDescription = "auto",  # noqa: A002 - the word users know
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",
     starts_in_thinking: bool = False,
-    channel: Literal["text", "reasoning"] = "text",
+    channel: TextChannel = "text",
     untrusted: Sequence[str] = (),
     echo: EchoRule = "text",
     seed: str | None = None,
@@ -178,6 +200,7 @@ def parse(
             the same ids only where the answers are the same.
 
     Raises:
+        TypeError: The text is not a str.
         UsageError: There is no such format.
         InvalidRequest: A tool cannot be read.
 
@@ -190,6 +213,8 @@ def parse(
         >>> parse(f"The page says: {page}", untrusted=[page]).calls
         ()
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}{_hint(text)}")
     return parse_pieces(
         (text,),
         format=format,
@@ -202,6 +227,12 @@ def parse(
         echo=echo,
         seed=seed,
     )
+
+
+def _hint(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return "; decode it first"
+    return "; an answer without text is an empty str" if value is None else ""
 
 
 def content_seed(pieces: Sequence[str], *more: str) -> Callable[[], str]:
@@ -239,7 +270,7 @@ def quotations(notes: Iterable[Error]) -> Iterable[Error]:
 # -- and back --------------------------------------------------------------------------------------------------------------
 
 
-def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str | FormatDescription) -> str:  # noqa: A002
+def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: FormatName | str | FormatDescription) -> str:  # noqa: A002
     """The `calls` of one turn, as a model of that `format` writes them; `parse` reads them back.
 
     Calls are values of `parse`, or mappings with `name` and `arguments` (JSON text or a value). Raises `UsageError` for an
@@ -250,6 +281,8 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str |
         '[TOOL_CALLS]get_time[ARGS]{"tz":"UTC"}'
     """
     known = _known(format)
+    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
+        raise TypeError(f"calls must be a list of calls, not {type(calls).__name__}")
     several = [call if isinstance(call, ToolCall) else _call(call) for call in calls]
     for call in several:
         if (trouble := known.inexpressible(call)) is not None:
@@ -257,7 +290,7 @@ def render_calls(calls: Sequence[ToolCall | Mapping[str, Any]], *, format: str |
     return known.render_calls(several)
 
 
-def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # noqa: A002
+def render_tools(tools: Tools, *, format: FormatName | str | FormatDescription) -> str:  # noqa: A002
     """The `tools`, in any API's shape, and how to call them in that `format`, as text for a system prompt.
 
     Raises `UsageError` for an unknown format and `InvalidRequest` for a tool that cannot be read.
@@ -272,7 +305,7 @@ def render_tools(tools: Tools, *, format: str | FormatDescription) -> str:  # no
 def render_result(
     result: ToolResult | Mapping[str, Any] | Sequence[ToolResult | Mapping[str, Any]],
     *,
-    format: str | FormatDescription,  # noqa: A002
+    format: FormatName | str | FormatDescription,  # noqa: A002
 ) -> str:
     """One `result` or all results of a turn, as the template of a model of that `format` writes them.
 
@@ -286,7 +319,8 @@ def render_result(
     return _known(format).render_results([one if isinstance(one, ToolResult) else _result(one) for one in several])
 
 
-def _known(format: str | FormatDescription) -> Format:  # noqa: A002 - as above
+def _known(format: FormatName | str | FormatDescription) -> Format:  # noqa: A002 - as above
+    _check_format(format)
     return get_format(format) if isinstance(format, str) else declared_format(format)
 
 

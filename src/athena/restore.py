@@ -150,6 +150,14 @@ class Restore:
             text = "".join(self._texts.pop(choice, ()))
             self._thoughts.setdefault(choice, []).append(Thinking(text=text, signature=state))
 
+    def passes(self, event: TextDelta | ThinkingDelta) -> bool:
+        """Would further pieces like this event, the last that was fed, come out as they are?"""
+        return self.lets_text_pass if type(event) is TextDelta else not self.stopped
+
+    def thinking_note(self, choice: int) -> Callable[[str], None] | None:
+        """What is to be told of further pieces of thinking that passed by; None: nothing."""
+        return self._texts.setdefault(choice, []).append if self._store is not None else None
+
     # -- calls -------------------------------------------------------------------------------------------------------------
 
     def _start(self, event: ToolCallStart, out: list[Event]) -> None:

@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 from athena.wire.json_pointer import local_target
 
-__all__ = ["MANY", "MOST_BYTES", "Refusal", "SchemaCost", "pattern_states"]
+__all__ = ["MANY", "MOST_BYTES", "SchemaCost", "SchemaRefusal", "pattern_states"]
 
-Refusal = Literal["", "schema_size", "reference", "pattern"]
+SchemaRefusal = Literal["", "schema_size", "reference", "pattern"]
 """Why a schema is never given to the engine: it is too large or too deep, its references cannot be followed beforehand, or a
 pattern in it needs backtracking or too many states."""
 
@@ -81,9 +81,9 @@ _REPEAT = re.compile(r"\{(\d{1,9})(,?)(\d{0,9})\}")
 
 
 class _Refused(Exception):
-    def __init__(self, reason: Refusal) -> None:
+    def __init__(self, reason: SchemaRefusal) -> None:
         super().__init__(reason)
-        self.reason: Refusal = reason
+        self.reason: SchemaRefusal = reason
 
 
 class _Node:
@@ -119,7 +119,7 @@ class SchemaCost:
     __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "engine_bytes", "refusal")
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        self.refusal: Refusal = ""
+        self.refusal: SchemaRefusal = ""
         self.engine_bytes = 0
         """About what the engine's form of the schema takes in memory, besides what it takes for each character of its text."""
         self._unevaluated = False

@@ -86,8 +86,9 @@ class _Walk:
         self.root = root
         self.losses = losses
         self._growth = growth or Growth()
-        self._left = _length(root)
-        """Steps for the schema as it stands: as many as it has bytes are enough for every walk without references."""
+        self._left: int | None = None
+        """Steps for the schema as it stands: as many as it has bytes are enough for every walk without references. Most schemas
+        are not walked at all."""
         self._lost = 0
         self._sizes: dict[str, int] = {}
 
@@ -100,10 +101,10 @@ class _Walk:
 
     def count(self, path: str, steps: int) -> None:
         """References written out may multiply: a bound on what the schemas of one request may become."""
-        self._left -= steps
-        if self._left < 0:
-            self._growth.left += self._left
-            self._left = 0
+        left = (_length(self.root) if self._left is None else self._left) - steps
+        self._left = max(0, left)
+        if left < 0:
+            self._growth.left += left
             if self._growth.left < 0:
                 raise InvalidRequest(
                     f"{path}: schema becomes too large once its references are written out, which this upstream needs",

@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from athena.dialects import get_dialect
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.errors import AthenaError, ClientError, ConfigError, ConfigProblem
 from athena.exchange import AnswerPath, Options, Route
 from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Done, Error, Event, Finish, TextDelta, ToolCallComplete, is_failure, is_terminal
+from athena.model.names import DialectName
 from athena.model.parts import ToolCall
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
@@ -36,7 +37,7 @@ from athena.prompted.errors import (
     ToolSystemError,
     ToolValidationError,
 )
-from athena.prompted.metrics import FunctionCallDetection, MetricsEvent, Performance, Sink, ToolTransformation, report
+from athena.prompted.metrics import FunctionCallDetection, MetricsEvent, MetricsSink, Performance, ToolTransformation, report
 from athena.prompted.options import PromptedOptions, checked_options
 from athena.prompted.presets import Preset, preset
 from athena.prompted.render import PromptPlan, correction_turns, merged_turns, taught_style, tool_text
@@ -45,7 +46,6 @@ from athena.wire.fields import Body, as_bytes, as_object
 
 __all__ = ["AdaptedRequest", "ExtractedCalls", "ToolAdapter"]
 
-Clock = Callable[[], float]
 Cancelled = Callable[[], bool]
 
 
@@ -108,13 +108,13 @@ class ToolAdapter:
     def __init__(
         self,
         *,
-        dialect: str = "openai_chat",
+        dialect: DialectName | str = "openai_chat",
         preset_name: str | None = None,
         options: PromptedOptions | None = None,
         profile: str | Profile | None = None,
-        metrics: Sink | None = None,
+        metrics: MetricsSink | None = None,
         on_metrics_error: Callable[[Exception], object] | None = None,
-        clock: Clock | None = None,
+        clock: Callable[[], float] | None = None,
         **settings: Any,
     ) -> None:
         problems: list[ConfigProblem] = []
@@ -179,7 +179,7 @@ class ToolAdapter:
 
     def _adapted(self, request: Request, body: dict[str, Any], began: float) -> AdaptedRequest:
         dialect = get_dialect(self._dialect)
-        target = Target(request.model, self._profile_of(request.model))
+        target = EncodeTarget(request.model, self._profile_of(request.model))
         prepared = prepare(request, target, dialect, dialect, pairing="repair", prompted=self._options)
         rendered = prepared.rendered
         if rendered is None or (rendered.plan is None and rendered.request.turns == request.turns and not request.tools):
@@ -368,7 +368,7 @@ class ToolAdapter:
         assert adapted.prepared is not None
         request = adapted.prepared.request
         turns = merged_turns((*request.turns, *correction_turns(correction.answer, correction.reason)))
-        target = Target(request.model, self._profile_of(request.model))
+        target = EncodeTarget(request.model, self._profile_of(request.model))
         return get_dialect(self._dialect).encode_request(msgspec.structs.replace(request, turns=turns), target).body
 
     # -- plain text ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The library's doors to the exchange: translate a request, a whole answer, a stream; write events in any dialect.
+"""The library's functions over the exchange: translate a request, a whole answer, a stream; write events in any dialect.
 
 For requests `source` is the client's dialect and `target` the upstream's; for answers `source` is the upstream's and `target`
 the client's. All of them take and return plain JSON values or bytes and do no IO.
@@ -13,13 +13,14 @@ import msgspec
 
 from athena.calls.builder import unfold
 from athena.dialects import get_dialect
-from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, Target, closed_error
+from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, EncodeTarget, closed_error
 from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route, quotation_losses
 from athena.formats.machine.policies import EchoRule, Policies
 from athena.formats.machine.stage import FormatOptions
 from athena.model.answer import Answer
 from athena.model.events import Done, Error, Event, TextDelta, is_failure, is_terminal
+from athena.model.names import DialectName, FormatName
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, by_weight
 from athena.opaque import Envelope
@@ -45,8 +46,8 @@ class Translated(msgspec.Struct, frozen=True):
 def translate_request(
     body: Body,
     *,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: DialectName | str,
     model: str | None = None,
     profile: str | Profile | None = None,
     stream: bool | None = None,
@@ -91,11 +92,11 @@ def translate_request(
 def translate_response(
     body: Body,
     *,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: DialectName | str,
     request: Body | None = None,
     profile: str | Profile | None = None,
-    format: str | None = None,  # noqa: A002 - the word users know
+    format: FormatName | str | None = None,  # noqa: A002 - the word users know
     envelope_key: bytes | None = None,
     seed: str = "",
     created: int = 0,
@@ -172,11 +173,11 @@ class StreamTranslator:
     def __init__(
         self,
         *,
-        source: str,
-        target: str,
+        source: DialectName | str,
+        target: DialectName | str,
         request: Body | None = None,
         profile: str | Profile | None = None,
-        format: str | None = None,  # noqa: A002 - the word users know
+        format: FormatName | str | None = None,  # noqa: A002 - the word users know
         envelope_key: bytes | None = None,
         seed: str = "",
         created: int = 0,
@@ -193,6 +194,8 @@ class StreamTranslator:
         """Bytes for the client, made of `data`, the upstream's next bytes. Raises `UsageError` after `close()`."""
         if self._closed:
             raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data must be bytes, not {type(data).__name__}")
         events, output = self._path.feed(data)
         return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
 
@@ -247,7 +250,7 @@ class StreamEncoder:
 
     def __init__(
         self,
-        dialect: str,
+        dialect: DialectName | str,
         *,
         request: Body | None = None,
         model: str = "",
@@ -273,7 +276,7 @@ class StreamEncoder:
 
 def encode_answer(
     answer: Answer | Iterable[Event],
-    dialect: str,
+    dialect: DialectName | str,
     *,
     request: Body | None = None,
     model: str = "",
@@ -323,7 +326,7 @@ def _decoded(body: Body, source: str, model: str | None, stream: bool | None) ->
 def _encoded(
     request: Request, target: str, model: str, profile: str | Profile | None, strict: bool, envelope_key: bytes | None
 ) -> tuple[Prepared, Encoded]:
-    where = Target(model, profile_for(profile, target, model), strict)
+    where = EncodeTarget(model, profile_for(profile, target, model), strict)
     upstream_dialect = get_dialect(target)
     prepared = prepare(
         request,

@@ -23,6 +23,7 @@ import pytest
 from athena.shells.agent_run import started_gateway
 from athena.shells.agents import AGENTS
 from athena.shells.temporary_gateway import Wish
+from support.replays import check_archive
 from support.scripted_agent_upstream import FORMS, ScriptedAgentUpstream, is_refused, offered_tools, tool_results
 from support.session_upstream import DIALECTS, QUESTION, STEPS, SessionUpstream, offered
 from support.sessions import prompt_of, shared
@@ -176,8 +177,9 @@ def upstream() -> Iterator[ScriptedAgentUpstream]:
 
 
 @pytest.fixture(scope="module")
-def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rule per answer form and oddity, which agents take for models; and the names that some agents know."""
+def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A rule per answer form and oddity, which agents take for models; and the names that some agents know. Whatever was
+    recorded by it is replayed at the end."""
     lines = ["upstreams:", f"  scripted: {{dialect: openai_chat, base_url: '{upstream.url}'}}", "models:"]
     for form, model in FORMS.items():
         tools = "prompted" if form == "prompted" else "auto"
@@ -186,10 +188,12 @@ def configuration(upstream: ScriptedAgentUpstream, tmp_path_factory: pytest.Temp
     for agent in HEADLESS:  # a model for each, since the gateway remembers a refusal
         lines += [f"  - {{match: 'learnt:{agent}', use: 'scripted/{FORMS['prompted']}:{agent}', tools: auto}}"]
     lines += [f"  - {{match: ['gpt-*', 'claude-*'], use: 'scripted/{FORMS['kimi-reasoning']}'}}"]
-    lines += [f"state_dir: '{tmp_path_factory.mktemp('state')}'"]
+    state = tmp_path_factory.mktemp("state")
+    lines += [f"state_dir: '{state}'", "record: on"]
     file = tmp_path_factory.mktemp("configuration") / "athena.yml"
     file.write_text("\n".join(lines))
-    return file
+    yield file
+    check_archive(state)
 
 
 @pytest.fixture(scope="module")

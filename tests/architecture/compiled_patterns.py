@@ -134,7 +134,7 @@ def run_the_rest() -> None:
     known_refusals()
     Redactor(["not-a-secret"])
     StreamMask(["not-a-secret"])
-    Mask(["not-a-secret"])
+    Mask(["not-a-secret"]).data(b"not-a-secret")
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))
     from athena.formats.declared.build import declared_format
     from learning.invented import INVENTED

@@ -26,16 +26,25 @@ CORE: dict[str, set[str]] = {
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
     "restore": {"errors", "model", "wire", "calls", "opaque", "prepare"},
     "provenance": {"model", "calls", "formats", "prepare"},
+    "quality": {"errors", "model", "formats", "prompted"},
     "answer_path": {
         "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "prompted", "provenance", "restore",
+        "state",
     },
+    "advice": {"errors", "model"},
     "exchange": {
-        "answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore", "prompted",
+        "advice", "answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore",
+        "prompted",
     },
     "serving": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "prompted",
+        "quality", "wire",
     },
+    "state": {"errors", "model", "wire", "opaque"},
     "recording": {"dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "wire"},
+    "verify": {"errors", "model", "wire", "dialects", "formats", "parsing", "prompted", "quality", "serving"},
+    "websocket": {"errors", "model", "wire"},
+    "bulk": {"errors"},
     "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
@@ -51,9 +60,12 @@ CORE: dict[str, set[str]] = {
 SHELLS: dict[str, set[str]] = {
     "shells.own_files": {"errors"},
     "shells.machine": set(),
+    "shells.migrations": set(),
+    "shells.sealing": {"state"},
     "shells.stream_mask": set(),
     "shells.demo": set(),
-    "shells.demo_server": {"shells.demo"},
+    "shells.demo_models": {"dialects", "errors", "model", "quality", "verify"},
+    "shells.demo_server": {"shells.demo", "shells.demo_models"},
     "shells.templates": {"__version__", "errors", "formats", "learning"},
     "shells.config": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "profiles", "prompted", "serving",
@@ -62,16 +74,27 @@ SHELLS: dict[str, set[str]] = {
     "shells.logs": {"shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
+    "shells.doctor": {
+        "dialects", "errors", "exchange", "model", "profiles", "quality", "serving", "shells.config", "shells.upstream",
+    },
     "shells.inspector": {"dialects", "formats", "recording", "shells.config"},
-    "shells.recorder": {"errors", "model", "recording", "serving", "shells.config", "shells.own_files", "shells.stream_mask"},
+    "shells.recorder": {
+        "errors", "model", "recording", "serving", "shells.config", "shells.migrations", "shells.own_files",
+        "shells.stream_mask",
+    },
+    "shells.store": {"bulk", "errors", "shells.config", "shells.migrations", "shells.own_files", "state"},
     "shells.gateway": {
         "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording",
-        "serving", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs", "shells.machine",
-        "shells.recorder", "shells.stream_mask", "shells.upstream",
+        "serving", "state", "websocket", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs",
+        "shells.machine", "shells.recorder", "shells.sealing", "shells.store", "shells.stream_mask", "shells.upstream", "bulk",
     },
     "shells.server": {
-        "dialects", "errors", "formats", "serving", "shells.config", "shells.demo", "shells.demo_server",
+        "dialects", "errors", "formats", "model", "serving", "websocket", "shells.config", "shells.demo", "shells.demo_server",
         "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine", "shells.recorder",
+    },
+    "shells.verify": {
+        "__version__", "dialects", "errors", "exchange", "model", "recording", "serving", "verify", "wire",
+        "shells.config", "shells.gateway", "shells.logs", "shells.recorder",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
     "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},
@@ -79,11 +102,16 @@ SHELLS: dict[str, set[str]] = {
     "shells.agent_run": {
         "errors", "shells.agents", "shells.config", "shells.daemon", "shells.own_files", "shells.temporary_gateway",
     },
+    "shells.showcase": {"formats", "parsing", "translate"},
+    "shells.setup": {"errors", "shells.config"},
     "shells.cli": {
-        "__version__", "batch", "errors", "formats", "model", "parsing", "profiles", "recording", "serving",
-        "shells.agent_run", "shells.agents",
-        "shells.config", "shells.daemon", "shells.demo_server", "shells.inspector", "shells.own_files", "shells.recorder",
-        "shells.server", "shells.templates", "shells.temporary_gateway",
+        "__version__", "batch", "errors", "formats", "model", "parsing", "profiles", "quality", "recording",
+        "serving", "verify", "shells.agent_run", "shells.agents",
+        "shells.config", "shells.daemon", "shells.demo_server", "shells.doctor", "shells.inspector", "shells.own_files",
+        "shells.recorder",
+        "shells.server", "shells.setup", "shells.showcase", "shells.store", "shells.templates", "shells.temporary_gateway",
+        "shells.gateway",
+        "shells.upstream", "shells.verify",
     },
     "transport": {
         "calls", "dialects", "errors", "exchange", "model", "opaque", "serving", "wire", "shells.config",
@@ -184,7 +212,10 @@ def test_a_wrong_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert wrong_imports(path) == [wrong]
 
 
-SHARED = {"dialects": {"base", "losses", "openai_errors", "portable"}, "formats": {"machine", "bodies", "declared"}}
+SHARED = {
+    "dialects": {"base", "losses", "openai_errors", "plain_reads", "portable", "recalled"},
+    "formats": {"machine", "bodies", "declared"},
+}
 """What siblings have in common, by room."""
 
 

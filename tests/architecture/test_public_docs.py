@@ -14,6 +14,7 @@ import athena
 import athena.asgi
 import athena.batch
 import athena.errors
+import athena.testing
 import athena.transport
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -21,6 +22,7 @@ PUBLIC = [
     *(f"athena.{name}" for name in athena.__all__ if name != "errors"),
     *(f"athena.batch.{name}" for name in athena.batch.__all__),
     *(f"athena.errors.{name}" for name in athena.errors.__all__),
+    *(f"athena.testing.{name}" for name in athena.testing.__all__),
     *(f"athena.transport.{name}" for name in athena.transport.__all__),
     "athena.asgi.create_app",
 ]

@@ -192,4 +192,4 @@ def test_a_setting_without_a_reader_is_found(tmp_path: Path) -> None:
             copy.write_text(
                 text.replace("config.metrics.enabled", "config.metrics").replace("upstream.keep_idle_s", "20"), encoding="utf-8"
             )
-    assert unread(tmp_path) == ["Upstream.keep_idle_s", "Metrics.enabled"]
+    assert unread(tmp_path) == ["Upstream.keep_idle_s", "MetricsSettings.enabled"]

@@ -15,6 +15,7 @@ import pytest
 
 import athena
 import athena.batch
+import athena.testing
 import athena.transport
 from support import user_program
 from support.patience import PATIENCE
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 HOMES = {f"athena.{name}" for name in athena.__all__}
 HOMES |= {f"athena.{home}.{name}" for name, home in athena._HOMES.items() if home}
-HOMES |= {f"{module.__name__}.{name}" for module in (athena.batch, athena.transport) for name in module.__all__}
+HOMES |= {f"{module.__name__}.{name}" for module in (athena.batch, athena.testing, athena.transport) for name in module.__all__}
 HOMES |= {f"athena.errors.{name}" for name in athena.errors.__all__}
 
 
@@ -63,7 +64,7 @@ def test_every_public_type_is_known(tmp_path: Path) -> None:
 def test_the_users_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    arguments, shown, calls, written, extracted, path = user_program.everything()
+    arguments, shown, calls, written, extracted, path, status = user_program.everything()
     assert arguments == '{"tz": "UTC"}'
     assert isinstance(shown, list)
     assert shown[-1] == arguments
@@ -73,6 +74,7 @@ def test_the_users_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(extracted, athena.ExtractedCalls)
     assert len(calls) == len(extracted.calls) == 1
     assert path == "model"
+    assert status == 404
 
 
 def test_the_wheel_says_that_it_is_typed(tmp_path: Path) -> None:

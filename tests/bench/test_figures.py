@@ -75,18 +75,21 @@ def test_a_missed_target_is_bold_and_a_range_is_shown() -> None:
 
 def test_a_plot_is_well_formed_and_as_long_as_its_values() -> None:
     groups = [Group("n16 <&>", [Bar("one", 1, 1, 1, 0), Bar("two", 2, 1.5, 2, 1)], target=2.0)]
-    root = ElementTree.fromstring(bars("Title <&>", groups, note="note"))
+    root = ElementTree.fromstring(bars("Title <&>", groups, note="note", axis="times <&>"))
     name = "{http://www.w3.org/2000/svg}"
     widths = [float(found.attrib["width"]) for found in root.findall(f"{name}rect") if "fill" in found.attrib]
     assert widths[1] == pytest.approx(2 * widths[0], rel=0.01)
     target = next(found for found in root.findall(f"{name}line") if found.attrib["class"] == "target")
     assert float(target.attrib["x1"]) == pytest.approx(190 + widths[1], abs=0.2)
     assert next(found.text for found in root.findall(f"{name}text")) == "Title <&>"
+    words = [found.text for found in root.findall(f"{name}text")]
+    assert "times <&>" in words
+    assert [word for word in words if word in ("0", "0.5", "1", "1.5", "2")][:5] == ["0", "0.5", "1", "1.5", "2"]
 
 
 def test_a_logarithmic_plot_keeps_its_order() -> None:
     groups = [Group("g", [Bar(str(value), value, value, value, 0) for value in (1, 10, 1000)])]
-    root = ElementTree.fromstring(bars("t", groups, note="", logarithmic=True))
+    root = ElementTree.fromstring(bars("t", groups, note="", axis="", logarithmic=True))
     found = [float(one.attrib["width"]) for one in root.findall("{http://www.w3.org/2000/svg}rect") if "fill" in one.attrib]
     assert found == sorted(found)
     assert found[2] - found[1] == pytest.approx(2 * (found[1] - found[0]), rel=0.01)

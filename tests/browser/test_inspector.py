@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from athena.serving.learning import Lesson
+from athena.serving.route_health import RouteReport, RouteState
 from athena.shells.inspector import shared_page
-from support.inspected import broken, health, hostile, leaked, long_answer, row, rows, sessions
+from support.inspected import broken, health, hostile, leaked, long_answer, row, rows, sessions, talks
 from support.inspector_server import TOKEN, InspectorServer
 from support.patience import PATIENCE
 
@@ -196,6 +197,10 @@ def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -
     assert "81.4 %" in texts(page, ".health-card .figure.warn b")
     assert page.locator(".lessons table").count() == 0
     hostile_name = "<img src=x onerror=alert(1)>\u202e"
+    assert page.locator(".routes table").count() == 0
+    counts: dict[str, Any] = {"answers": 50, "judged": 40, "bad": 4, "good_canaries": 1, "first_byte_s": None}
+    found = {"off_schema": 3, "leak:kimi_k2": 1}
+    server.routes = [RouteReport(upstream="lab", model=hostile_name, state=RouteState.OUT, found=found, **counts)]
     server.lessons = [Lesson("lab", hostile_name, "images", 61.0), Lesson("lab", "m", "parameter:seed", 5.0)]
     tab.go("#/", ".row")
     tab.go("#/health", ".lessons tbody tr")
@@ -204,6 +209,14 @@ def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -
         "<img src=x onerror=alert(1)>‹U+202E›",
         "images",
         "in 2 minutes",
+    ]
+    assert texts(page, ".routes tbody tr >> nth=0 >> td") == [
+        "lab",
+        "<img src=x onerror=alert(1)>‹U+202E›",
+        "left out 1 good canary",
+        "50",
+        "4 of 40",
+        "3 off_schema, 1 leak:kimi_k2",
     ]
     page.click(".lessons tbody tr >> nth=0 >> text=Forget")
     wait_until(page, "document.querySelectorAll('.lessons tbody tr').length === 1")
@@ -306,14 +319,47 @@ def assert_inert(page: Page) -> None:
 
 def test_nothing_is_wider_than_the_window(tab: Watched, server: InspectorServer) -> None:
     page = tab.open()
-    routes = ["#/", "#/health", *(f"#/x/req_0018/{name}" for name in TABS), "#/x/req_0009/lanes"]
+    server.talks = talks()
+    routes = [
+        "#/",
+        "#/health",
+        "#/conversations",
+        "#/conversations/resp_ath0001",
+        *(f"#/x/req_0018/{name}" for name in TABS),
+        "#/x/req_0009/lanes",
+    ]
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 800})
         for route in routes:
-            wait = ".health-card" if "health" in route else ".pane > *" if "/x/" in route else ".row"
+            wait = (
+                ".health-card"
+                if "health" in route
+                else ".talks .card"
+                if "conv" in route
+                else ".pane > *"
+                if "/x/" in route
+                else ".row"
+            )
             tab.go(route, wait)
             assert page.evaluate(OVERFLOW) <= 0, (width, route)
             assert page.evaluate(WIDE) == [], (width, route)
+    tab.assert_clean()
+
+
+def test_a_conversation_leads_to_its_exchanges(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open("#/conversations")
+    page.wait_for_selector(".empty:has-text('Nothing is stored')")
+    server.talks = talks()
+    page.keyboard.press("l")
+    page.keyboard.press("c")
+    page.click("a:has-text('resp_ath0001')")
+    page.wait_for_selector("[data-response=resp_ath0002]")
+    assert "src/main.py" in page.inner_text("[data-response=resp_ath0001] .box.call")
+    assert "not recorded" in page.inner_text("[data-response=resp_ath0001]")
+    assert "Yes: nothing would change." in page.inner_text("[data-response=resp_ath0002] .box.said")
+    page.click("[data-response=resp_ath0002] a:has-text('the exchange')")
+    page.wait_for_selector(".step")
+    assert page.evaluate("location.hash").startswith("#/x/req_0018/lanes")
     tab.assert_clean()
 
 

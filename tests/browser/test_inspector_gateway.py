@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from athena.shells.config import hash_key
 from support.athena_process import Serving, athena, serving
+from support.held_upstream import HeldUpstream
 from support.leaking_upstream import FORMS, LeakingUpstream
 from support.patience import PATIENCE
 from support.recording_relay import RecordingRelay
@@ -191,3 +193,45 @@ def test_only_the_token_and_the_own_page_enter(page: Page, server: Serving) -> N
         told = page.evaluate(learn, f"/inspect/api/exchanges?token={token}")
         assert "allow_hosts" in told
         assert page.evaluate(FRAMED, f"{server.url}/inspect?token={token}") == "hidden"
+
+
+def test_a_gateway_key_opens_it_and_the_lanes_of_a_request_in_flight_grow(page: Page, tmp_path: Path) -> None:
+    key = "sk-0123456789abcdef"
+    with HeldUpstream() as upstream:
+        config = {
+            "base_url": upstream.url,
+            "keys": [{"name": "ci", "hash": hash_key(key)}],
+            "state_dir": str(tmp_path / "state"),
+            "record": {"mode": "memory"},
+        }
+        with serving(tmp_path, config=config) as server:
+            for shown in ("", "?token=sk-a-wrong-key-0123"):
+                page.goto("about:blank")
+                page.goto(f"{server.url}/inspect{shown}")
+                page.wait_for_selector("input[type=password]")
+                assert page.query_selector(".row") is None
+            page.goto(f"{server.url}/inspect?token={key}")
+            page.wait_for_selector(".live.live")
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            headers = {"content-type": "application/json", "authorization": f"Bearer {key}", "x-request-id": "req_live"}
+            request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                page.click('.row[data-id="req_live"]')
+                page.wait_for_selector('.lane.ev .box.text:has-text("one")')
+                assert page.query_selector("[data-tab=replay]") is None, "what has not ended cannot be replayed"
+                upstream.say("two")
+                page.wait_for_selector('.lane.ev .box.text:has-text("two")')
+                page.wait_for_selector('.lane.cl .box:has-text("two")')
+                assert page.inner_text(".titles .pill") == "in flight"
+                upstream.finish()
+                assert b"[DONE]" in answer.read()
+            page.wait_for_selector("[data-tab=replay]")
+            assert "two" in page.inner_text(".lanes")
+            # What was refused at the door stands in the list as well.
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{server.url}/v1/models", timeout=PATIENCE)
+            refused.value.close()
+            page.click(".chip:has-text('Refused')")
+            page.click(".row:has-text('/v1/models')")
+            page.wait_for_selector(".banner:has-text('refused before any upstream was asked')")
+            page.wait_for_selector('.lane.cl .box:has-text("status 401")')

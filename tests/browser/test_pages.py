@@ -55,11 +55,9 @@ def settings(upstream: LeakingUpstream, **more: Any) -> dict[str, Any]:
     return {"upstreams": {"leaking": {"base_url": upstream.url}}, "models": [{"match": "*", "use": f"leaking/{MODEL}"}], **more}
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def server(
-    request: pytest.FixtureRequest, upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
-    config = settings(upstream, server=request.param)
+@pytest.fixture(scope="module")
+def server(upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    config = settings(upstream)
     with serving(tmp_path_factory.mktemp("attacked"), config=config) as running:
         yield running
 
@@ -161,13 +159,12 @@ REQUESTS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["fast", "uvicorn"])
 def test_an_allowed_page_can_stream_an_answer(
-    kind: str, page: Page, upstream: LeakingUpstream, other_site: RecordingRelay, tmp_path: Path
+    page: Page, upstream: LeakingUpstream, other_site: RecordingRelay, tmp_path: Path
 ) -> None:
     origin = f"http://127.0.0.1:{other_site.port}"
     before = len(upstream.turns)
-    with serving(tmp_path, config=settings(upstream, server=kind, allow_origins=[origin])) as server:
+    with serving(tmp_path, config=settings(upstream, allow_origins=[origin])) as server:
         page.goto(f"{origin}/")
         for name, (path, headers, body) in REQUESTS.items():
             if name in ("chat", "anthropic"):

@@ -14,7 +14,7 @@ from google.genai import types as genai_types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.dialects.base import DecodeContext, EncodeContext, ModelEntry, Target
+from athena.dialects.base import DecodeContext, EncodeContext, EncodeTarget, ModelEntry
 from athena.dialects.gemini import DIALECT
 from athena.dialects.gemini.encode_answer import DECLINED
 from athena.dialects.gemini.partial_arguments import steps_of
@@ -592,7 +592,7 @@ def test_any_body_is_a_request_or_an_invalid_one(contents: list[Any], fields: di
         if not error.path:
             raise
         return
-    assert DIALECT.encode_request(request, Target("m")).body == body
+    assert DIALECT.encode_request(request, EncodeTarget("m")).body == body
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=4), max_size=4), st.booleans())

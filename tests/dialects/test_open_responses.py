@@ -8,22 +8,17 @@ provider, images in answers) goes out as OpenAI writes it and is not looked at h
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 import pytest
 
 from athena.dialects import dialect_names
 from athena.errors import UpstreamStatus
 from athena.translate import StreamTranslator, translate_response
-from support.cases import CASES, answer_modes, case_bytes
+from support.cases import answer_modes, case_bytes
+from support.open_responses import JUDGES, problems
 
-_OWN: dict[str, Any] = json.loads((CASES / "open_responses.json").read_text("utf-8"))
-_DOCUMENT = os.environ.get("ATHENA_OPEN_RESPONSES")
-_SINGLE = {"response": "response", "item": "item", "part": "content", "annotation": "annotation", "error": "error"}
 REQUESTS: list[dict[str, Any]] = [
     {"model": "m", "input": "Hi"},
     {
@@ -59,37 +54,6 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-def _own_judges() -> dict[str, jsonschema_rs.Draft202012Validator]:
-    judges: dict[str, jsonschema_rs.Draft202012Validator] = {}
-    for name, fields in {"": [], **_OWN["events"]}.items():
-        schema: dict[str, Any] = {"$defs": _OWN["$defs"], "$ref": "#/$defs/response"}
-        if name:
-            types = {field: {"$ref": f"#/$defs/{_SINGLE[field]}"} for field in fields if field in _SINGLE}
-            types |= {field: {"$ref": "#/$defs/count"} for field in fields if field.endswith("_index")}
-            types |= {field: {"$ref": "#/$defs/text"} for field in fields if field in ("delta", "text", "refusal", "arguments")}
-            types["sequence_number"] = {"$ref": "#/$defs/count"}
-            schema = {"$defs": _OWN["$defs"], "properties": types, "required": ["type", "sequence_number", *fields]}
-        judges[name] = jsonschema_rs.Draft202012Validator(schema)
-    return judges
-
-
-def _standards_judges(document: Path) -> dict[str, jsonschema_rs.Draft202012Validator]:
-    value = json.loads(document.read_text("utf-8"))
-    schemas = value["components"]["schemas"]
-    # A known mistake of the document: it allows only null where the request's schema is said again.
-    schemas["JsonSchemaResponseFormat"]["properties"]["schema"] = {}
-    forms = value["paths"]["/responses"]["post"]["responses"]["200"]["content"]
-    names = {"": forms["application/json"]["schema"]["$ref"]}
-    for form in forms["text/event-stream"]["schema"]["oneOf"]:
-        (kind,) = schemas[form["$ref"].rsplit("/", 1)[1]]["properties"]["type"]["enum"]
-        names[kind] = form["$ref"]
-    parts = {"components": {"schemas": schemas}}
-    return {kind: jsonschema_rs.Draft202012Validator({"$ref": name, **parts}) for kind, name in names.items()}
-
-
-JUDGES = {"own": _own_judges(), **({"standard": _standards_judges(Path(_DOCUMENT))} if _DOCUMENT else {})}
-
-
 def _written(upstream: str, request: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Everything that a client gets of all cases of one upstream dialect: the case's name, and a response or an event."""
     for case, mode in answer_modes(upstream):
@@ -110,14 +74,14 @@ def _written(upstream: str, request: dict[str, Any]) -> Iterator[tuple[str, dict
 @pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize("upstream", [name for name in dialect_names() if name != "openai_responses"])
 def test_what_clients_of_responses_get_is_valid_open_responses(upstream: str, judge: str) -> None:
-    judges, seen = JUDGES[judge], set()
+    seen = set()
     for request in REQUESTS:
         for case, value in _written(upstream, request):
             if "image_generation_call" in json.dumps(value):
                 continue
             kind = "" if value.get("object") == "response" else value["type"]
             seen.add(kind)
-            wrong = [f"{'/'.join(map(str, error.instance_path))}: {error.message}" for error in judges[kind].iter_errors(value)]
+            wrong = problems(value, judge)
             assert not wrong, (case, kind, wrong)
     assert {"", "response.created", "response.completed", "response.failed", "response.incomplete"} <= seen
     assert {"response.function_call_arguments.done", "response.output_text.delta", "response.output_item.done"} <= seen

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from athena.dialects.openai_chat import DIALECT
-from athena.errors import ErrorKind, UnsupportedFeature
+from athena.errors import ErrorKind
 from athena.model.events import (
     Done,
     Error,
@@ -18,120 +18,31 @@ from athena.model.events import (
     ThinkingDelta,
 )
 from athena.model.parts import (
-    Audio,
-    Base64,
-    CacheMark,
-    Citation,
-    Document,
-    FileRef,
-    Foreign,
-    Image,
-    InlineText,
     Opaque,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
-    Url,
-    Video,
 )
 from athena.model.profile import Profile
-from athena.model.request import Cache, Output, Tool, ToolChoice
+from athena.model.request import ToolChoice
 from athena.translate import translate_request
 from support.chat_values import (
     CALL,
     REDACTED,
     SIGNED,
     THOUGHT,
-    WEATHER,
     accumulate,
     assistant,
     call_events,
     encode,
     foreign,
-    losses,
     sent,
     user,
     whole,
 )
 
 # -- requests to upstreams -------------------------------------------------------------------------------------------------
-
-
-def test_system_blocks_stay_apart_or_become_one_string() -> None:
-    system = (Text(text="A"), Text(text="B"))
-    assert sent(foreign(system=system))["messages"][0] == {
-        "role": "system",
-        "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}],
-    }
-    assert sent(foreign(system=system[:1]))["messages"][0] == {"role": "system", "content": "A"}
-    assert sent(foreign(system=system), Profile(text_content=True))["messages"][0]["content"] == "A\n\nB"
-    assert sent(foreign(system=system[:1]), Profile(developer_role=True))["messages"][0]["role"] == "developer"
-
-
-def test_results_come_first_then_what_they_cannot_hold_then_the_user() -> None:
-    image = Image(source=Base64("image/png", "AAAA"))
-    results = (
-        ToolResult(call_id="call_1", parts=(Text(text="a"), Text(text="b"), image)),
-        ToolResult(call_id="call_2", parts=(Text(text="bad"),), is_error=True),
-        ToolResult(call_id="call_3"),
-        ToolResult(call_id="call_4", structured={"x": 1}),
-        ToolResult(call_id="call_5", parts=(Document(source=InlineText("doc"), title="T"),)),
-    )
-    messages = sent(foreign(user(*results, Text(text="Go on"))))["messages"]
-    assert [message["role"] for message in messages] == ["tool"] * 5 + ["user"]
-    assert [message["content"] for message in messages[:5]] == [
-        "a\nb\n[image: see the next message]", "[tool error] bad", "", '{"x":1}', "T\n\ndoc",
-    ]  # fmt: skip
-    assert messages[5]["content"] == [
-        {"type": "text", "text": "[image from tool call call_1]"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-        {"type": "text", "text": "Go on"},
-    ]
-    native = sent(foreign(user(results[0])), Profile(images_in_results=True))["messages"]
-    assert [item["type"] for item in native[0]["content"]] == ["text", "text", "image_url"]
-
-
-def test_assistant_turns() -> None:
-    turn = assistant(Text(text="One."), Text(text="Two."), CALL)
-    assert sent(foreign(turn, user(ToolResult(call_id="call_1"))))["messages"][0] == {
-        "role": "assistant",
-        "content": "One.\nTwo.",
-        "tool_calls": [
-            {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
-        ],
-    }
-    assert sent(foreign(assistant(CALL)))["messages"][0]["content"] is None
-    cited = (Text(text="One, ", citations=(Citation(url="u"),)), Text(text="two."))
-    assert sent(foreign(assistant(*cited), user(Text(text="?"))))["messages"][0]["content"] == "One, two."
-
-
-def test_reasoning_of_the_history_follows_the_profile() -> None:
-    plain, calling = assistant(Thinking(text="Hm"), Text(text="Hi")), assistant(Thinking(text="So"), CALL)
-    bare = assistant(Text(text="No thought"))
-    request = foreign(plain, user(Text(text="?")), calling, user(ToolResult(call_id="call_1")), bare, user(Text(text="!")))
-
-    def shown(**profile: Any) -> list[Any]:
-        messages = sent(request, Profile(**profile))["messages"]
-        return [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
-
-    assert shown() == [None, None, None]
-    assert shown(reasoning_replay="calls") == [None, "So", None]
-    # Once one turn carries the field, all do.
-    assert shown(reasoning_replay="always") == ["Hm", "So", ""]
-    assert shown(reasoning_replay="always", reasoning_filler="") == ["Hm", "So", ""]
-    assert shown(reasoning_replay="calls", reasoning_filler=" ") == [None, "So", None]
-    lost = msgspec.structs.replace(request, turns=(assistant(CALL), user(ToolResult(call_id="call_1"))))
-    kimi = Profile(reasoning_replay="calls", reasoning_filler=" ")
-    assert sent(lost, kimi)["messages"][0]["reasoning_content"] == " "
-    vllm = sent(request, Profile(reasoning_replay="always", reasoning_field="reasoning"))["messages"]
-    assert vllm[0]["reasoning"] == "Hm"
-    mistral = sent(request, Profile(reasoning_replay="chunks"))["messages"]
-    assert mistral[0]["content"] == [
-        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}], "closed": True},
-        {"type": "text", "text": "Hi"},
-    ]
-    assert any("reasoning" in loss.reason for loss in losses(request))
 
 
 def test_reasoning_details_go_back_as_they_came() -> None:
@@ -156,91 +67,6 @@ def test_reasoning_details_go_back_as_they_came() -> None:
     assert sent(renamed, openrouter)["messages"][0]["reasoning_details"] == [entry]
 
 
-def test_signatures_of_calls_go_where_google_reads_them() -> None:
-    signed = foreign(assistant(msgspec.structs.replace(CALL, signature=THOUGHT)))
-    call = sent(signed)["messages"][0]["tool_calls"][0]
-    assert call["extra_content"] == {"google": {"thought_signature": "c2ln"}}
-    two = foreign(assistant(CALL, msgspec.structs.replace(CALL, id="call_2")))
-    calls = sent(two, Profile(signed_calls=True))["messages"][0]["tool_calls"]
-    assert calls[0]["extra_content"]["google"]["thought_signature"] == "skip_thought_signature_validator"
-    assert "extra_content" not in calls[1]
-
-
-def test_controls_in_the_upstreams_words() -> None:
-    request = foreign(
-        max_output=100, temperature=0.5, stop=("a",), seed=3, n=2, logprobs=2, parallel=False, tools=(WEATHER,),
-        tool_choice=ToolChoice("required"), end_user="u", tier="standard_only", metadata={"a": "b"}, store=True,
-        cache=Cache(key="k"), output=Output(verbosity="low"), stream=True,
-    )  # fmt: skip
-    profile = Profile(
-        max_tokens_field="max_completion_tokens", seed_field="random_seed", required_word="any", user_field="user",
-        metadata=True, store=True, cache_key=True, verbosity=True, body={"safe_prompt": False, "n": 9},
-    )  # fmt: skip
-    body = sent(request, profile)
-    del body["messages"], body["tools"]
-    assert body == {
-        "model": "upstream", "max_completion_tokens": 100, "temperature": 0.5, "stop": ["a"], "random_seed": 3, "n": 2,
-        "logprobs": True, "top_logprobs": 2, "parallel_tool_calls": False, "tool_choice": "any", "user": "u",
-        "service_tier": "default", "metadata": {"a": "b"}, "store": True, "prompt_cache_key": "k", "verbosity": "low",
-        "safe_prompt": False, "stream": True, "stream_options": {"include_usage": True},
-    }  # fmt: skip
-    paths = {loss.path for loss in losses(request)}
-    assert {"user", "metadata", "prompt_cache_key", "verbosity"} <= paths
-    assert "stream_options" not in sent(request, Profile(stream_usage=False))
-
-
-def test_end_users_fit_their_field() -> None:
-    long = foreign(end_user="x" * 200)
-    assert len(sent(long, Profile(user_field="safety_identifier"))["safety_identifier"]) == 32
-    assert sent(foreign(end_user="a b"), Profile(user_field="user_id"))["user_id"].isalnum()
-    assert sent(foreign(end_user="a"), Profile(user_field="metadata.user_id"))["metadata"] == {"user_id": "a"}
-
-
-def test_tools_and_choices() -> None:
-    patch = Tool(name="patch", kind="custom", grammar={"syntax": "lark", "definition": "start: x"})
-    bare = Tool(name="now", description="Time")
-    request = foreign(tools=(WEATHER, patch, bare), tool_choice=ToolChoice("allowed", ("get_weather", "patch"), required=True))
-    body = sent(request)
-    assert body["tools"] == [
-        {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER.schema}},
-        {
-            "type": "custom",
-            "custom": {"name": "patch", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: x"}}},
-        },
-        {
-            "type": "function",
-            "function": {"name": "now", "description": "Time", "parameters": {"type": "object", "properties": {}}},
-        },
-    ]
-    assert body["tool_choice"] == {
-        "type": "allowed_tools",
-        "allowed_tools": {
-            "mode": "required",
-            "tools": [
-                {"type": "function", "function": {"name": "get_weather"}},
-                {"type": "custom", "custom": {"name": "patch"}},
-            ],
-        },
-    }
-    named = sent(foreign(tools=(WEATHER,), tool_choice=ToolChoice("named", ("get_weather",))))
-    assert named["tool_choice"] == {"type": "function", "function": {"name": "get_weather"}}
-    with pytest.raises(UnsupportedFeature):
-        sent(foreign(tools=(WEATHER,), tool_choice=ToolChoice("named", ("web_search",), "hosted")))
-    with pytest.raises(UnsupportedFeature):
-        sent(foreign(tools=(WEATHER, bare)), Profile(tools_limit=1))
-
-
-def test_strict_tools_get_the_strict_subset_or_lose_the_flag() -> None:
-    request = foreign(tools=(msgspec.structs.replace(WEATHER, strict=True),))
-    function = sent(request)["tools"][0]["function"]
-    assert function["strict"] is True
-    assert function["parameters"]["additionalProperties"] is False
-    assert function["parameters"]["required"] == ["city"]
-    loose = sent(request, Profile(strict_tools=False))["tools"][0]["function"]
-    assert "strict" not in loose
-    assert loose["parameters"] == WEATHER.schema
-
-
 def test_schema_keywords_the_upstream_refuses_go_even_at_home() -> None:
     schema = {"type": "object", "properties": {"url": {"type": "string", "format": "uri"}}}
     body = {
@@ -253,101 +79,6 @@ def test_schema_keywords_the_upstream_refuses_go_even_at_home() -> None:
     assert cleaned[0]["function"] == {"name": "a", "parameters": expected, "x": 1}
     assert cleaned[0]["y"] == 2
     assert schema["properties"] == {"url": {"type": "string", "format": "uri"}}
-
-
-def test_hosted_tools_are_reported_or_mapped() -> None:
-    search = Tool(name="web_search", kind="hosted", hosted="web_search_20260318", config={"user_location": {"city": "Oslo"}})
-    assert "tools" not in sent(foreign(tools=(search,)))
-    assert losses(foreign(tools=(search,)))[0].path == "tools[0]"
-    with pytest.raises(UnsupportedFeature):
-        sent(foreign(tools=(search,)), strict=True)
-    mapped = sent(foreign(tools=(search,)), Profile(pass_fields=("web_search_options",)))
-    assert mapped["web_search_options"] == {"user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}}
-
-
-def test_structured_output() -> None:
-    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    request = foreign(output=Output(kind="schema", name="my answer", schema=schema, strict=True))
-    form = sent(request)["response_format"]["json_schema"]
-    assert form["name"] == "my_answer"
-    assert form["schema"]["required"] == ["x"]
-    deepseek = sent(request, Profile(json_schema=False))
-    assert deepseek["response_format"] == {"type": "json_object"}
-    assert '"x"' in deepseek["messages"][0]["content"]
-    words = sent(foreign(output=Output(kind="json")), Profile(json_object=False))
-    assert "response_format" not in words
-    assert "JSON" in words["messages"][0]["content"]
-
-
-def test_cache_marks() -> None:
-    hour = CacheMark(ttl_seconds=3600)
-    request = foreign(user(Text(text="Hi", cache=hour)), system=(Text(text="S"),), tools=(Tool(name="a", cache=hour),))
-    assert sent(request)["messages"][1] == {"role": "user", "content": "Hi"}
-    openrouter = sent(request, Profile(cache_marks="cache_control"))
-    assert openrouter["messages"][1]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-    assert openrouter["tools"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-    native = sent(request, Profile(cache_marks="breakpoint"))
-    assert native["messages"][0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit", "ttl": "12h"}
-    many = foreign(user(*(Text(text=str(number), cache=CacheMark()) for number in range(6))))
-    items = sent(many, Profile(cache_marks="cache_control"))["messages"][0]["content"]
-    assert ["cache_control" in item for item in items] == [False, False, True, True, True, True]
-
-
-def test_content_of_other_dialects() -> None:
-    parts = (
-        Text(text="See"), Image(source=Url("https://a.example/b.png"), detail="low"),
-        Document(source=Base64("application/pdf", "AAAA"), title="a.pdf"), Document(source=InlineText("words"), title="T"),
-        Audio(source=Base64("audio/mpeg", "BBBB")),
-    )  # fmt: skip
-    assert sent(foreign(user(*parts)))["messages"][0]["content"] == [
-        {"type": "text", "text": "See"},
-        {"type": "image_url", "image_url": {"url": "https://a.example/b.png", "detail": "low"}},
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}},
-        {"type": "text", "text": "T\n\nwords"},
-        {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "mp3"}},
-    ]
-    video = foreign(user(Video(source=Url("https://a.example/b.mp4"))))
-    assert sent(video, Profile(video=True))["messages"][0]["content"][0]["type"] == "video_url"
-    refused = (
-        (video, Profile()),
-        (foreign(user(Image(source=FileRef("file_1")))), Profile()),
-        (foreign(user(Document(source=Url("https://a.example/b.pdf")))), Profile()),
-        (foreign(user(Image(source=Url("https://a.example/b.png")))), Profile(image_urls=False)),
-        (foreign(assistant(Foreign(kind="compaction", dialect="anthropic_messages"))), Profile()),
-    )
-    for request, profile in refused:
-        with pytest.raises(UnsupportedFeature) as caught:
-            sent(request, profile)
-        assert caught.value.path == "messages[0]"
-
-
-def test_what_is_unknown_abroad_is_reported_and_refused_when_strict() -> None:
-    request = foreign(extras={"container": "c", "top_a": 1}, server={"context_management": {}})
-    assert {loss.path for loss in losses(request)} == {"container", "top_a", "context_management"}
-    assert sent(request, Profile(pass_fields=("top_a",)))["top_a"] == 1
-    with pytest.raises(UnsupportedFeature) as caught:
-        sent(request, strict=True)
-    assert caught.value.path == "container"
-
-
-def test_prefill() -> None:
-    request = foreign(user(Text(text="Hi")), assistant(Text(text="The answer is")))
-    assert sent(request, Profile(prefill_flag="prefix"))["messages"][-1]["prefix"] is True
-    assert sent(request, Profile(prefill_body={"continue_final_message": True}))["continue_final_message"] is True
-    with pytest.raises(UnsupportedFeature):
-        sent(request, Profile(prefill=False))
-
-
-def test_arrangements_of_messages() -> None:
-    request = foreign(
-        user(Text(text="a")), user(Text(text="b")), assistant(), assistant(CALL),
-        user(ToolResult(call_id="call_1", name="get_weather")), user(Text(text="c")),
-    )  # fmt: skip
-    profile = Profile(merge_turns=True, empty_assistant=False, user_after_results=False, name_in_results=True)
-    messages = sent(request, profile)["messages"]
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
-    assert messages[0]["content"] == "a\n\nb"
-    assert messages[2]["name"] == "get_weather"
 
 
 # -- requests that stay at home --------------------------------------------------------------------------------------------
@@ -412,19 +143,6 @@ def test_fields_an_upstream_refuses_are_said_otherwise_or_left_out() -> None:
     assert "reasoning_content" in HOME["messages"][2]
     nested = DIALECT.decode_request({**HOME, "cache_control": {"type": "ephemeral", "scope": "x"}})
     assert sent(nested, Profile(drop_fields=("cache_control.scope",)))["cache_control"] == {"type": "ephemeral"}
-
-
-def test_home_messages_get_the_reasoning_their_upstream_demands() -> None:
-    body = {**HOME, "messages": [*HOME["messages"], {"role": "assistant", "content": "Ok"}, {"role": "user", "content": "?"}]}
-    profile = Profile(reasoning_replay="always", reasoning_filler="")
-    messages = sent(DIALECT.decode_request(body), profile)["messages"]
-    assert [message.get("reasoning_content") for message in messages if message["role"] == "assistant"] == ["Hm", ""]
-
-
-def test_usage_is_always_asked_for_upstream() -> None:
-    request = DIALECT.decode_request({**HOME, "stream": True})
-    assert request.include_usage is None
-    assert sent(request) == {**HOME, "model": "upstream", "stream": True, "stream_options": {"include_usage": True}}
 
 
 def test_older_functions_become_tools_when_something_changes() -> None:

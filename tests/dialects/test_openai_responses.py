@@ -17,6 +17,7 @@ from openai.types.responses import Response
 from athena.dialects.base import DecodeContext, EncodeContext, ModelEntry
 from athena.dialects.openai_responses import DIALECT
 from athena.errors import InvalidRequest
+from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.model.events import (
     Done,
     Error,
@@ -774,3 +775,37 @@ def test_the_number_of_tokens_tells_that_an_answer_was_cut(
     last = (decoder.feed(f"data: {body}\n\n".encode() if stream else body.encode()) + decoder.close())[-1]
     assert isinstance(last, Done)
     assert last.finish.kind == finish
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(
+    ("limit", "spent", "arguments", "ends"),
+    [
+        (12, 12, '{"city": "Lis', "length"),
+        (12, 12, '{"city": "Lisbon"}', "length"),
+        (12, 11, '{"city": "Lis', "malformed_call"),
+        (12, 11, '{"city": "Lisbon",}', "tool"),
+        (None, 12, '{"city": "Lis', "malformed_call"),
+    ],
+    ids=["cut", "whole at the limit", "broken, not cut", "mended", "an unknown limit"],
+)
+def test_a_call_that_was_cut_under_a_completed_answer(
+    limit: int | None, spent: int, arguments: str, ends: str, stream: bool
+) -> None:
+    """llama.cpp calls the item done and the answer `completed`; the number of tokens, which comes last, tells the truth."""
+    item = {"id": "fc_0", "type": "function_call", "call_id": "c1", "name": "weather", "arguments": arguments}
+    item["status"] = "completed"
+    usage = {"input_tokens": 36, "output_tokens": spent, "total_tokens": 36 + spent}
+    response = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item], "usage": usage}
+    added = {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}}
+    delta = {"type": "response.function_call_arguments.delta", "output_index": 0, "item_id": "fc_0", "delta": arguments}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    records = [added, delta, done, {"type": "response.completed", "response": response}]
+    body = "".join(f"data: {json.dumps(record)}\n\n" for record in records) if stream else json.dumps(response)
+    context = DecodeContext(profile=Profile(cut_by_usage=True), max_output=limit, mend=ArgumentMender)
+    decoder = DIALECT.decoder(context, stream=stream)
+    events = decoder.feed(body.encode()) + decoder.close()
+    last = events[-1]
+    assert (last.finish.kind if isinstance(last, Done) else last.code if isinstance(last, Error) else "") == ends
+    complete = [event.arguments for event in events if isinstance(event, ToolCallComplete)]
+    assert complete == (['{"city": "Lisbon"}'] if "Lisbon" in arguments else [])

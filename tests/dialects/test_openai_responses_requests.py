@@ -8,43 +8,28 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.dialects.openai_responses import DIALECT
-from athena.errors import UnsupportedFeature
 from athena.model.parts import (
-    Audio,
-    Base64,
-    CacheMark,
-    Citation,
-    Document,
-    FileRef,
     Foreign,
-    Image,
-    InlineText,
     Opaque,
-    Refusal,
     Text,
     Thinking,
     ToolCall,
-    ToolResult,
-    Url,
     changed,
 )
 from athena.model.profile import Profile
-from athena.model.request import Loss, Output, Reasoning, Request, Tool, ToolChoice, Turn
+from athena.model.request import Loss, Reasoning, Request, ToolChoice, Turn
 from athena.translate import translate_request
 from support.sdk_types import check_body
 
-STATE = Opaque(family="openai", kind="encrypted", payload="gAAAA")
-
-TARGET = Target("up", Profile(dialect="openai_responses", family="openai", custom_tools=True))
+TARGET = EncodeTarget("up", Profile(dialect="openai_responses", family="openai", custom_tools=True))
 
 
 def send(request: Request, **profile: Any) -> tuple[dict[str, Any], tuple[Loss, ...]]:
     row = msgspec.structs.replace(TARGET.profile, **profile)
-    encoded = DIALECT.encode_request(request, Target("up", row))
+    encoded = DIALECT.encode_request(request, EncodeTarget("up", row))
     assert encoded.path == "/responses"
     check_body("openai_responses", encoded.body)
     return encoded.body, encoded.losses
@@ -54,266 +39,6 @@ def neutral(*turns: Turn, **fields: Any) -> Request:
     return Request(
         dialect="anthropic_messages", model="m", turns=turns or (Turn(role="user", parts=(Text(text="Hi"),)),), **fields
     )
-
-
-def test_a_translated_request() -> None:
-    body, losses = send(neutral(system=(Text(text="S"),), stream=True, max_output=3, temperature=0.1, parallel=False))
-    assert body == {
-        "model": "up",
-        "instructions": "S",
-        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
-        "stream": True,
-        "max_output_tokens": 16,
-        "temperature": 0.1,
-        "parallel_tool_calls": False,
-        "store": False,
-        "include": ["reasoning.encrypted_content"],
-    }
-    assert [loss.path for loss in losses] == ["max_output"]
-
-
-def test_several_instructions_lead_as_a_developer_message() -> None:
-    marked = Text(text="B", cache=CacheMark(43200))
-    body, _ = send(neutral(system=(Text(text="A"), marked)), cache_marks="breakpoint")
-    assert "instructions" not in body
-    assert body["input"][0] == {
-        "type": "message",
-        "role": "developer",
-        "content": [
-            {"type": "input_text", "text": "A"},
-            {"type": "input_text", "text": "B", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}},
-        ],
-    }
-    later = Turn(role="system", parts=(Text(text="L"),))
-    assert send(neutral(Turn(role="user", parts=(Text(text="Q"),)), later))[0]["input"][1]["role"] == "developer"
-
-
-def test_only_the_last_four_marks_are_sent() -> None:
-    parts = tuple(Text(text=str(number), cache=CacheMark()) for number in range(6))
-    body, _ = send(neutral(Turn(role="user", parts=parts)), cache_marks="breakpoint")
-    assert [("prompt_cache_breakpoint" in part) for part in body["input"][0]["content"]] == [False, False, *[True] * 4]
-    assert "prompt_cache_breakpoint" not in json.dumps(send(neutral(Turn(role="user", parts=parts)))[0])
-
-
-def test_tools_always_say_strict() -> None:
-    schema = {"type": "object", "properties": {"p": {"type": "integer"}}}
-    tools = (
-        Tool(name="loose", schema=schema, description="D", deferred=True),
-        Tool(name="tight", schema=schema, strict=True),
-        Tool(name="none"),
-        Tool(name="free", kind="custom", grammar={"syntax": "lark", "definition": "start: /x/"}),
-        Tool(name="text", kind="custom"),
-    )
-    body, _ = send(neutral(tools=tools))
-    loose, tight, none, free, text = body["tools"]
-    assert loose == {"type": "function", "name": "loose", "description": "D", "parameters": schema, "strict": False}
-    assert tight["strict"] is True
-    assert tight["parameters"]["additionalProperties"] is False
-    assert none["parameters"] == {"type": "object", "properties": {}}
-    assert free["format"] == {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}
-    assert text["format"] == {"type": "text"}
-    assert send(neutral(tools=tools), strict_tools=False)[0]["tools"][1]["strict"] is False
-
-
-def test_hosted_tools_of_others() -> None:
-    search = Tool(
-        name="web_search",
-        kind="hosted",
-        hosted="web_search_20250305",
-        config={"allowed_domains": ["e.org"], "max_uses": 3, "user_location": {"type": "approximate", "country": "FR"}},
-    )
-    code = Tool(name="code", kind="hosted", hosted="code_execution")
-    body, losses = send(neutral(tools=(search, code)), hosted_tools=True)
-    assert body["tools"] == [
-        {
-            "type": "web_search",
-            "filters": {"allowed_domains": ["e.org"]},
-            "user_location": {"type": "approximate", "country": "FR"},
-        }
-    ]
-    assert [loss.path for loss in losses] == ["tools[0].max_uses", "tools[1]"]
-    assert "tools" not in send(neutral(tools=(code,), tool_choice=ToolChoice("auto")))[0]
-    with pytest.raises(UnsupportedFeature):
-        send(neutral(tools=(code,), tool_choice=ToolChoice("named", ("code",), "hosted")))
-
-
-def test_calls_results_and_reasoning() -> None:
-    signed = Thinking(text="T", summary=True, signature=msgspec.structs.replace(STATE, item_id="rs_1"))
-    assistant = Turn(
-        role="assistant",
-        parts=(
-            signed,
-            Text(text="Look"),
-            Text(text="ing"),
-            ToolCall(id="c1", name="a", arguments="{}", item_id="toolu_1"),
-            ToolCall(id="c2", name="p", arguments="x", kind="custom"),
-        ),
-    )
-    results = Turn(
-        role="user",
-        parts=(
-            ToolResult(call_id="c1", is_error=True, parts=(Text(text="boom"),)),
-            ToolResult(call_id="c2", kind="custom", is_error=True, parts=(Image(source=Url("https://e.org/a.png")),)),
-            ToolResult(call_id="c3"),
-            ToolResult(call_id="c4", structured={"x": 1}),
-            Text(text="Go on"),
-        ),
-    )
-    body, _ = send(neutral(assistant, results))
-    assert body["input"] == [
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "T"}],
-            "encrypted_content": "gAAAA",
-        },
-        {"type": "message", "role": "assistant", "content": "Looking"},
-        {"type": "function_call", "call_id": "c1", "name": "a", "arguments": "{}"},
-        {"type": "custom_tool_call", "call_id": "c2", "name": "p", "input": "x"},
-        {"type": "function_call_output", "call_id": "c1", "output": "[tool error] boom"},
-        {
-            "type": "custom_tool_call_output",
-            "call_id": "c2",
-            "output": [
-                {"type": "input_text", "text": "[tool error]"},
-                {"type": "input_image", "detail": "auto", "image_url": "https://e.org/a.png"},
-            ],
-        },
-        {"type": "function_call_output", "call_id": "c3", "output": ""},
-        {"type": "function_call_output", "call_id": "c4", "output": '{"x":1}'},
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on"}]},
-    ]
-
-
-def test_citations_and_refusals_of_the_history() -> None:
-    cited = Text(text="A", citations=(Citation(url="https://e.org"), Citation(kind="page")))
-    encoded = DIALECT.encode_request(
-        neutral(Turn(role="assistant", parts=(cited, Refusal(text="no")), phase="final_answer")), TARGET
-    )
-    assert encoded.body["input"] == [
-        {
-            "type": "message",
-            "role": "assistant",
-            "phase": "final_answer",
-            "content": [
-                {
-                    "type": "output_text",
-                    "text": "A",
-                    "annotations": [
-                        {
-                            "type": "url_citation",
-                            "url": "https://e.org",
-                            "title": "https://e.org",
-                            "start_index": 0,
-                            "end_index": 0,
-                        }
-                    ],
-                },
-                {"type": "refusal", "refusal": "no"},
-            ],
-        }
-    ]
-    # The last entry: a conversation that ends with the assistant may be answered anew.
-    assert [loss.path for loss in encoded.losses] == ["turns[0].parts[0].citations", "turns[0]"]
-
-
-def test_reasoning_without_state_or_follower_is_left_out() -> None:
-    unsigned = Turn(role="assistant", parts=(Thinking(text="T"), Text(text="A")))
-    last = Turn(role="assistant", parts=(Text(text="A"), Thinking(text="T", signature=STATE)))
-    body, losses = send(neutral(unsigned, last))
-    assert [item["type"] for item in body["input"]] == ["message", "message"]
-    assert [loss.path for loss in losses] == ["turns[0].parts[0]", "turns[1].parts[1]", "turns[1]"]
-
-
-def test_media() -> None:
-    parts = (
-        Image(source=Base64("image/png", "AA=="), detail="low"),
-        Document(source=Base64("application/pdf", "JV=="), title="a.pdf"),
-        Document(source=Base64("application/pdf", "JV==")),
-        Document(source=Url("https://e.org/a.pdf")),
-        Document(source=InlineText("body"), title="Title"),
-    )
-    body, _ = send(neutral(Turn(role="user", parts=parts)))
-    assert body["input"][0]["content"] == [
-        {"type": "input_image", "detail": "low", "image_url": "data:image/png;base64,AA=="},
-        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JV=="},
-        {"type": "input_file", "filename": "document.pdf", "file_data": "data:application/pdf;base64,JV=="},
-        {"type": "input_file", "file_url": "https://e.org/a.pdf"},
-        {"type": "input_text", "text": "Title\n\nbody"},
-    ]
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        neutral(Turn(role="user", parts=(Audio(source=Base64("audio/wav", "UklG")),))),
-        neutral(Turn(role="user", parts=(Image(source=FileRef("file_1")),))),
-        neutral(Turn(role="user", parts=(Document(source=FileRef("file_1")),))),
-        neutral(n=2),
-        neutral(previous_id="resp_1"),
-        neutral(output=Output(modalities=("text", "audio"))),
-    ],
-)
-def test_what_cannot_be_said_is_refused(request_: Request) -> None:
-    with pytest.raises(UnsupportedFeature) as caught:
-        send(request_)
-    assert caught.value.path
-
-
-def test_what_is_dropped_is_reported_and_refused_when_strict() -> None:
-    foreign = Turn(role="assistant", parts=(Foreign(kind="server_tool_use", dialect="anthropic_messages", raw={}),))
-    request = neutral(
-        foreign,
-        stop=("X",),
-        seed=1,
-        top_k=4,
-        logit_bias={"1": 1},
-        speed="fast",
-        end_user="u",
-        metadata={"a": "b"},
-        server={"container": "c"},
-        extras={"mystery": 1, "passed": 2},
-        output=Output(verbosity="low"),
-    )
-    body, losses = send(request, tier=False, pass_fields=("passed",))
-    paths = {loss.path for loss in losses}
-    assert paths == {
-        "turns[0]", "turns[0].parts[0]",
-        "stop", "seed", "top_k", "logit_bias", "speed", "end_user", "metadata", "container", "mystery",
-        "verbosity",
-    }  # fmt: skip
-    assert body["passed"] == 2
-    for field in ({"stop": ("X",)}, {"seed": 1}, {"server": {"container": "c"}}):
-        with pytest.raises(UnsupportedFeature):
-            DIALECT.encode_request(neutral(**field), Target("up", TARGET.profile, strict=True))
-
-
-def test_reasoning_controls_of_smaller_models() -> None:
-    assert send(neutral(reasoning=Reasoning(mode="off")), efforts=("minimal", "low"))[0]["reasoning"] == {"effort": "minimal"}
-    assert send(neutral(reasoning=Reasoning(budget=64000)), efforts=("low", "high"))[0]["reasoning"] == {"effort": "high"}
-    body, losses = send(neutral(reasoning=Reasoning(effort="low")), reasoning_control="none")
-    assert "reasoning" not in body
-    assert "include" not in body
-    assert [loss.path for loss in losses] == ["reasoning"]
-
-
-def test_output_and_services() -> None:
-    output = Output(kind="schema", name="n", schema={"type": "object", "properties": {}}, strict=True, description="d")
-    body, _ = send(
-        neutral(output=output, end_user="u" * 200, metadata={"a": "b"}, tier="flex", logprobs=2, store=True),
-        user_field="safety_identifier",
-        metadata=True,
-        store=True,
-    )
-    assert body["text"]["format"]["type"] == "json_schema"
-    assert body["text"]["format"]["strict"] is True
-    assert len(body["safety_identifier"]) == 40
-    assert (body["metadata"], body["service_tier"], body["store"], body["top_logprobs"]) == ({"a": "b"}, "flex", True, 2)
-    assert body["include"] == ["reasoning.encrypted_content", "message.output_text.logprobs"]
-    assert send(neutral(output=Output(kind="json")))[0]["text"] == {"format": {"type": "json_object"}}
-    less, losses = send(neutral(output=output), json_schema=False)
-    assert less["text"] == {"format": {"type": "json_object"}}
-    assert [loss.path for loss in losses] == ["output.schema"]
 
 
 def test_profile_fields() -> None:
@@ -347,7 +72,7 @@ LOOP: dict[str, Any] = {
 
 
 def home(request: Request) -> dict[str, Any]:
-    return DIALECT.encode_request(request, Target("m", TARGET.profile)).body
+    return DIALECT.encode_request(request, EncodeTarget("m", TARGET.profile)).body
 
 
 def test_what_the_items_mean() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from athena.dialects import dialect_names, get_dialect
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.exchange import Exchange, Route
 from athena.model.request import Request
 from athena.prepare import prepare
@@ -51,7 +51,7 @@ _IDS = [f"{profile}-{model}" for _, profile, model in UPSTREAMS]
 
 def sent(request: Request, dialect: str, profile: str, model: str, *, prompted: bool = False) -> str:
     """The prompt that goes upstream."""
-    target = Target(model, default_profiles().get(profile, model))
+    target = EncodeTarget(model, default_profiles().get(profile, model))
     home, abroad = get_dialect(request.dialect), get_dialect(dialect)
     options = PromptedOptions() if prompted else None
     prepared = prepare(request, target, home, abroad, prompted=options)

@@ -22,7 +22,7 @@ from athena.calls.ids import unique_history_ids
 from athena.calls.names import NameMap
 from athena.calls.pairing import pair_results
 from athena.dialects import dialect_names, get_dialect
-from athena.dialects.base import DecodeContext, EncodeContext, Target
+from athena.dialects.base import DecodeContext, EncodeContext, EncodeTarget
 from athena.errors import AthenaError, InvalidRequest
 from athena.exchange import AnswerPath, Options, Route
 from athena.model.events import (
@@ -271,7 +271,7 @@ def test_damaged_requests_are_read_or_refused(dialect: str, data: st.DataObject)
         assert body == kept, "decoding changed its input"
     for target in dialect_names():
         abroad = get_dialect(target)
-        where = Target(MODELS[target], default_profiles().for_dialect(target, MODELS[target]))
+        where = EncodeTarget(MODELS[target], default_profiles().for_dialect(target, MODELS[target]))
         try:
             prepared = prepare(request, where, codec, abroad, pairing="repair")
             msgspec.json.encode(abroad.encode_request(prepared.request, where).body)
@@ -316,7 +316,7 @@ def conversation(request: Request, names: NameMap | None = None) -> list[tuple[A
 def test_requests_survive_the_way_abroad(dialect: str, target: str, data: st.DataObject) -> None:
     request = data.draw(requests(dialect))
     home, abroad = get_dialect(dialect), get_dialect(target)
-    where = Target(MODELS[target], default_profiles().for_dialect(target, MODELS[target]))
+    where = EncodeTarget(MODELS[target], default_profiles().for_dialect(target, MODELS[target]))
     before = msgspec.json.encode(request)
     prepared = prepare(request, where, home, abroad)
     again = prepare(prepared.request, where, home, abroad)

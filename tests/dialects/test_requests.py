@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from athena.dialects import dialect_names, get_dialect
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.model.request import Request
 from athena.prepare import prepare
 from athena.profiles import default_profiles
@@ -31,7 +31,7 @@ def load(name: str) -> tuple[str, dict[str, Any]]:
 def encode(request: Request, dialect: str, model: str | None = None) -> dict[str, Any]:
     """The body as it goes to a plain upstream of that dialect."""
     profile = default_profiles().for_dialect(dialect, model or request.model)
-    target = Target(model or request.model, profile)
+    target = EncodeTarget(model or request.model, profile)
     home, abroad = get_dialect(request.dialect), get_dialect(dialect)
     prepared = prepare(request, target, home, abroad)
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(abroad.encode_request(prepared.request, target).body))
@@ -75,6 +75,6 @@ def test_requests_come_home_unchanged(dialect: str, case: RequestCase) -> None:
     model = case.model or ("m" if dialect == "gemini" else None)
     codec = get_dialect(dialect)
     request = codec.decode_request(body, model=model, stream=case.stream)
-    target = Target(request.model, default_profiles().for_dialect(dialect, request.model))
+    target = EncodeTarget(request.model, default_profiles().for_dialect(dialect, request.model))
     again = msgspec.json.decode(msgspec.json.encode(codec.encode_request(request, target).body))
     assert again == body

@@ -61,6 +61,12 @@ def check(answer: Answer, upstream: str, client: str, cuts: list[list[str]]) -> 
         expected.text += "Done."
     whole = by_exchange(answer, [answer.text], upstream=upstream, client=client, stream=False)
     compare(whole, expected, "whole")
+    with long_ways_only():
+        compare(
+            by_exchange(answer, [answer.text], upstream=upstream, client=client, stream=False),
+            expected,
+            "whole, long ways only",
+        )
     for pieces in cuts:
         for joined in (False, True):
             streamed = by_exchange(answer, pieces, upstream=upstream, client=client, stream=True, joined=joined)

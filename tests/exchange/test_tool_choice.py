@@ -96,3 +96,51 @@ def test_a_mender_does_not_care_how_arguments_are_cut(written: str) -> None:
         return
     if written.lstrip().startswith("{"):
         assert mended(3) == written
+
+
+NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("level", "written", "expected"),
+    [
+        ("schema", '{"n": "3", "s": "4"}', {"n": 3, "s": "4"}),
+        ("schema", '{"n": "three"}', {"n": "three"}),
+        ("schema", "{'n': '3',}", {"n": 3}),
+        ("schema", '{"arguments": {"n": "3"}}', {"n": 3}),
+        ("syntax", '{"n": "3"}', {"n": "3"}),
+        ("syntax", '{"arguments": {"n": "3"}}', {"n": "3"}),
+        ("syntax", '{"arguments": {"other": 1}}', {"arguments": {"other": 1}}),
+        ("off", '{"arguments": {"n": "3"}}', {"arguments": {"n": "3"}}),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_native_arguments_are_mended_at_the_level_of_those_in_text(
+    level: Any, written: str, expected: dict[str, Any], size: int
+) -> None:
+    """Streamed, in pieces: the same as the same call in text comes to."""
+    tools = [{"type": "function", "function": {"name": "a", "parameters": NUMBERS}}]
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools, "stream": True}
+    request = get_dialect("openai_chat").decode_request(body)
+    found = []
+    for native in (True, False):
+        reading = FormatOptions("hermes", policies=Policies(repair=level))
+        exchange = Exchange(request, Route(dialect="openai_chat", model="m", format=reading), Options())
+        exchange.upstream_head(200, {"content-type": "text/event-stream"})
+        text = f'<tool_call>\n{{"name": "a", "arguments": {written}}}\n</tool_call>'
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        deltas: list[dict[str, Any]] = [{"content": piece} for piece in pieces]
+        if native:
+            named = {"index": 0, "id": "c", "type": "function", "function": {"name": "a", "arguments": ""}}
+            pieces = [written[at : at + size] for at in range(0, len(written), size)]
+            deltas = [{"tool_calls": [named]}]
+            deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces]
+        records: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        records.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if native else "stop"}]})
+        lines = "".join(f"data: {json.dumps({'id': '1', **record})}\n\n" for record in records) + "data: [DONE]\n\n"
+        steps = [exchange.upstream_data(lines.encode()), exchange.upstream_end()]
+        output = b"".join(step.output for step in steps).decode()
+        shown = [json.loads(line[6:]) for line in output.splitlines() if line.startswith("data: {")]
+        calls = [call for one in shown for choice in one["choices"] for call in choice["delta"].get("tool_calls", ())]
+        found.append(json.loads("".join(call["function"].get("arguments") or "" for call in calls)))
+    assert found == [expected, expected]

@@ -68,6 +68,7 @@ def long_ways_only() -> Iterator[None]:
     def without_direct_way(path: AnswerPath, *arguments: Any, **named: Any) -> None:
         begin(path, *arguments, **named)
         path._direct = False
+        path._streams = None
 
     def never(*_: object) -> bool:
         return False
@@ -76,6 +77,7 @@ def long_ways_only() -> Iterator[None]:
     with (
         mock.patch.object(AnswerPath, "__init__", without_direct_way),
         mock.patch.object(FormatStage, "is_plain", never),
+        mock.patch.object(FormatStage, "finds_nothing", never),
         mock.patch.object(TextParser, "is_plain", never),
         mock.patch.object(Scanner, "straight", nothing),
         mock.patch.object(SseDecoder, "idle", property(never, lambda _, __: None)),

@@ -20,7 +20,6 @@ from support.gateway_process import DIALECTS, GatewayProcess, fault_config
 from support.patience import FOR_EVER, PATIENCE
 
 CLIENTS = list(DIALECTS.values())
-SERVERS = pytest.mark.parametrize("server", ["fast", "uvicorn"])
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 IN_USE, LIMIT = 'athena_budget_used{budget="connections"}', 'athena_budget_limit{budget="connections"}'
 PATIENT = dict.fromkeys(("first_byte_s", "idle_s", "total_s", "connect_s"), FOR_EVER)
@@ -58,10 +57,9 @@ def is_closed(sock: socket.socket) -> bool:
     return True
 
 
-@SERVERS
-def test_few_descriptors_and_many_clients(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
+def test_few_descriptors_and_many_clients(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """64 descriptors, 200 clients at once: every one gets an answer or a refusal, none is dropped."""
-    with serving(upstream, tmp_path, 64, server=server) as gateway, ThreadPoolExecutor(200) as pool:
+    with serving(upstream, tmp_path, 64) as gateway, ThreadPoolExecutor(200) as pool:
 
         def ask(number: int) -> int:
             client = CLIENTS[number % 4]
@@ -83,10 +81,9 @@ def test_few_descriptors_and_many_clients(server: str, upstream: FaultyUpstream,
             assert ask_raw(gateway.port, client, "chat/control", stream=True).status == 200
 
 
-@SERVERS
-def test_idle_connections_lock_nobody_out(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
+def test_idle_connections_lock_nobody_out(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """256 descriptors and 300 connections that were used once and are kept: the oldest ones make room."""
-    with serving(upstream, tmp_path, 256, server=server) as gateway, contextlib.ExitStack() as stack:
+    with serving(upstream, tmp_path, 256) as gateway, contextlib.ExitStack() as stack:
         kept = []
         for _ in range(300):
             sock = stack.enter_context(send(gateway.port, HEALTH))
@@ -100,10 +97,9 @@ def test_idle_connections_lock_nobody_out(server: str, upstream: FaultyUpstream,
         assert gateway.number(IN_USE) <= gateway.number(LIMIT) < 128
 
 
-@SERVERS
-def test_silent_connections_lock_nobody_out(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
+def test_silent_connections_lock_nobody_out(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Connections that never send anything have their place for a moment only, if somebody else needs it."""
-    with serving(upstream, tmp_path, server=server, limits={"connections": 4}) as gateway, contextlib.ExitStack() as stack:
+    with serving(upstream, tmp_path, limits={"connections": 4}) as gateway, contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), PATIENCE))
         deadline = time.monotonic() + PATIENCE
@@ -112,11 +108,11 @@ def test_silent_connections_lock_nobody_out(server: str, upstream: FaultyUpstrea
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("client", "server"), [*((client, "fast") for client in CLIENTS), ("openai_chat", "uvicorn")])
-def test_whoever_finds_no_place_is_told_so(client: str, server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
-    model = f"stall-midstream.{server}-{client}"
+@pytest.mark.parametrize("client", CLIENTS)
+def test_whoever_finds_no_place_is_told_so(client: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
+    model = f"stall-midstream.{client}"
     data = request_bytes(*request_body(client, f"chat/{model}", stream=True))
-    with serving(upstream, tmp_path, server=server, limits={"connections": 2}) as gateway:
+    with serving(upstream, tmp_path, limits={"connections": 2}) as gateway:
         with send(gateway.port, data), send(gateway.port, data):
             assert upstream.wait_for(lambda: len(upstream.of(model)) == 2)
             for stream in (True, False):

@@ -32,7 +32,6 @@ MB = 1024 * 1024
 CLIENTS = list(DIALECTS.values())
 USED, LIMIT = 'athena_budget_used{budget="memory_bytes"}', 'athena_budget_limit{budget="memory_bytes"}'
 REFUSED = 'athena_refusals_total{budget="memory_bytes"}'
-SERVERS = pytest.mark.parametrize("server", ["fast", "uvicorn"])
 
 
 def tell(text: str) -> None:
@@ -69,11 +68,10 @@ def check_refusal(client: str, answer: Answer) -> None:
     assert "x-should-retry" not in answer.headers
 
 
-@SERVERS
-def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUpstream, tmp_path: Path) -> None:
+def test_packed_bodies_do_not_outgrow_the_budget(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """Many small bodies that become large ones, all at once; others are served meanwhile."""
     count, size, budget = (200, 33_000_000, 512 * MB) if SOAK else (24, 8_000_000, 96 * MB)
-    config = fault_config(upstream.url, record=False, server=server, limits={"memory_bytes": budget})
+    config = fault_config(upstream.url, record=False, limits={"memory_bytes": budget})
     gateway = GatewayProcess(config, tmp_path, log_level="info")
     try:
         assert gateway.number(LIMIT) == budget
@@ -106,7 +104,7 @@ def test_packed_bodies_do_not_outgrow_the_budget(server: str, upstream: FaultyUp
         assert until(lambda: gateway.number(USED) == 0), "something is still held"
         assert until(lambda: gateway.memory() - base < 32 * MB), "what was held did not come back"
         tell(
-            f"{server}: {count} packed bodies of {size} bytes, budget {budget // MB} MB: {dict(statuses)}, "
+            f"{count} packed bodies of {size} bytes, budget {budget // MB} MB: {dict(statuses)}, "
             f"others {dict(others)}; base {base // MB} MB, peak {peak // MB} MB, afterwards {gateway.memory() // MB} MB"
         )
         assert statuses[200] >= 1
@@ -254,7 +252,7 @@ def test_an_answer_that_must_be_held_is_counted(client: str, stream: bool, upstr
             check_refusal(client, answer)
             assert running.gateway.memory.peak <= 4 * MB
         assert until(lambda: running.gateway.memory.used == 0)
-        breaker = running.gateway.health.breaker("chat")
+        breaker = running.gateway.resources.health.breaker("chat")
         assert breaker.is_up, "the upstream did nothing wrong"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from athena.serving.breaker import State
+from athena.serving.breaker import BreakerState
 from athena.serving.health import UpstreamHealth
 from support.fault_judge import Answer, ask_raw, judge, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
@@ -80,7 +80,7 @@ def test_places_queue_and_refusal(upstream: FaultyUpstream, tmp_path: Path) -> N
         def number(name: str) -> float:
             return read_number(running.port, name)
 
-        lane = running.gateway.lanes.of("chat")
+        lane = running.gateway.resources.lanes.of("chat")
         waiting = []
         for in_work, queued in ((1, 0), (2, 0), (2, 1)):
             waiting.append(pool.submit(ask_raw, running.port, "openai_chat", "chat/held.places", stream=True))
@@ -101,7 +101,7 @@ def test_places_queue_and_refusal(upstream: FaultyUpstream, tmp_path: Path) -> N
         assert [done.result(PATIENCE).status for done in waiting] == [200, 200, 200]
         assert held.asked == 3
         assert until(lambda: (lane.in_work, lane.waiting) == (0, 0))
-        assert running.gateway.health.is_up("chat"), "that it had no place says nothing about the upstream"
+        assert running.gateway.resources.health.is_up("chat"), "that it had no place says nothing about the upstream"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -120,7 +120,7 @@ def test_nobody_waits_for_ever(client: str, upstream: FaultyUpstream, tmp_path: 
 def test_who_leaves_the_queue_leaves_no_place_behind(upstream: FaultyUpstream, tmp_path: Path) -> None:
     held = Held(upstream, "held.leaves")
     with gateway_with(upstream, tmp_path, {"max_connections": 1, "queue_wait_s": FOR_EVER}) as running:
-        lane = running.gateway.lanes.of("chat")
+        lane = running.gateway.resources.lanes.of("chat")
         data = request_bytes(*request_body("openai_chat", "chat/held.leaves", stream=True))
         with send(running.port, data):
             assert until(lambda: held.asked == 1)
@@ -141,7 +141,7 @@ def test_a_new_configuration_changes_the_places(upstream: FaultyUpstream, tmp_pa
         ThreadPoolExecutor(3) as pool,
     ):
         waiting = [pool.submit(ask_raw, running.port, "openai_chat", "chat/held.reload", stream=True) for _ in range(3)]
-        assert until(lambda: running.gateway.lanes.of("chat").waiting == 2)
+        assert until(lambda: running.gateway.resources.lanes.of("chat").waiting == 2)
         config = running.gateway.config
         chat = msgspec.structs.replace(config.upstreams["chat"], max_connections=3)
         changed = msgspec.structs.replace(config, upstreams={**config.upstreams, "chat": chat})
@@ -162,10 +162,10 @@ def test_two_upstreams_at_one_address_have_their_own_limits(upstream: FaultyUpst
             pool.submit(ask_raw, running.port, "openai_chat", model, stream=True)
             for model in ["chat/held.two", "chat-clean/held.six"] * 12
         ]
-        lanes = running.gateway.lanes
+        lanes = running.gateway.resources.lanes
         assert until(lambda: lanes.of("chat").waiting == 10 and lanes.of("chat-clean").waiting == 6)
         assert until(lambda: (one.asked, other.asked) == (2, 6))
-        assert running.gateway.upstream_connections == 8
+        assert running.gateway.resources.upstream_connections == 8
         one.release.set()
         other.release.set()
         assert [done.result(PATIENCE).status for done in waiting] == [200] * 24
@@ -186,7 +186,7 @@ def test_idle_connections_are_kept_as_configured(upstream: FaultyUpstream, tmp_p
             held.release.set()
             assert [done.result(PATIENCE).status for done in waiting] == [200] * 8
             # Two of the first, and none of the second once their time is over.
-            assert until(lambda: running.gateway.upstream_connections == 2)
+            assert until(lambda: running.gateway.resources.upstream_connections == 2)
 
 
 # -- the breaker -------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def with_clock(upstream: FaultyUpstream, directory: Path, **health: Any) -> Iter
     with gateway_with(upstream, directory, {}, health=settings) as running:
         clock = Clock()
         gateway = running.gateway
-        gateway.health = UpstreamHealth(gateway.config.health, clock, gateway._upstream_changed)
+        gateway.resources.health = UpstreamHealth(gateway.config.health, clock, gateway.resources.changes.upstream_changed)
         running.call(gateway.use, gateway.config)
         yield running, clock
 
@@ -261,7 +261,7 @@ def test_one_probe_at_a_time_while_others_fall_back(upstream: FaultyUpstream, tm
         assert held.asked == 1
         held.release.set()
         assert probe.result(PATIENCE) == 200
-        assert until(lambda: running.gateway.health.breaker("chat").state is State.CLOSED)
+        assert until(lambda: running.gateway.resources.health.breaker("chat").state is BreakerState.CLOSED)
 
 
 def test_a_probe_whose_client_leaves_is_followed_by_another(upstream: FaultyUpstream, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_without_a_fallback_it_is_asked_all_the_same(upstream: FaultyUpstream, t
             assert ask(running, "chat/500-json.alone") == 500
         assert len(upstream.of("500-json.alone")) == 6
         assert ask(running, "chat/control.alone") == 200
-        assert running.gateway.health.is_up("chat"), "it answered"
+        assert running.gateway.resources.health.is_up("chat"), "it answered"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -309,7 +309,7 @@ def test_a_share_of_failures_is_enough(upstream: FaultyUpstream, tmp_path: Path)
         for _ in range(4):
             ask(running, "chat/control.share")
             ask(running, "chat/500-json.share")
-        assert not running.gateway.health.is_up("chat")
+        assert not running.gateway.resources.health.is_up("chat")
 
 
 def test_what_a_client_does_wrong_says_nothing_about_the_upstream(upstream: FaultyUpstream, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_what_a_client_does_wrong_says_nothing_about_the_upstream(upstream: Faul
         for fault in ("400", "404", "422", "429"):
             for _ in range(2):
                 ask(running, f"chat/{fault}.wrong")
-        assert running.gateway.health.is_up("chat")
+        assert running.gateway.resources.health.is_up("chat")
 
 
 def test_a_reload_keeps_what_is_known(upstream: FaultyUpstream, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_reload_keeps_what_is_known(upstream: FaultyUpstream, tmp_path: Path) 
         for _ in range(3):
             ask(running, "chat/500-json.reload")
         running.call(running.gateway.use, msgspec.structs.replace(running.gateway.config, strict=True))
-        assert not running.gateway.health.is_up("chat")
+        assert not running.gateway.resources.health.is_up("chat")
 
 
 # -- the health check --------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_the_health_check_decides_without_requests(upstream: FaultyUpstream, tmp
                     return False
 
             assert until(lambda: moved("open") and moved("closed"))
-            assert running.gateway.health.is_up("watched")
+            assert running.gateway.resources.health.is_up("watched")
         lines = [line for line in running.logs.lines if "upstream watched is" in line]
         assert "status 500" in lines[0]
     first = server.requests[0].decode("latin-1").lower()
@@ -375,6 +375,6 @@ def test_an_upstream_that_nobody_reaches_is_found_by_its_check(upstream: FaultyU
     }
     config["models"] = [{"match": "gone", "use": "gone/m", "fallback": ["chat/control.instead"]}, *config["models"]]
     with running_gateway(config, tmp_path) as running:
-        assert until(lambda: not running.gateway.health.is_up("gone"))
+        assert until(lambda: not running.gateway.resources.health.is_up("gone"))
         assert ask(running, "gone") == 200
         assert read_number(running.port, 'athena_upstream_up{upstream="gone"}') == 0

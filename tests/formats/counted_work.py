@@ -152,6 +152,8 @@ def samples(known: Format) -> dict[str, str]:
         "markers and words": "".join(marker + " x" for marker in markers),
         "markers on lines": "".join(marker + "\n" for marker in markers),
         "nested markers": "".join(marker * 8 for marker in markers),
+        "nested calls": '{"name": "f", "x": ' * 40,
+        "nested beginnings": min((marker for marker in markers if marker.startswith('{"')), key=len, default="") * 128,
         "brackets": "<" * 20 + "[" * 20 + "{" * 20 + "`" * 20 + "\n{\n[" * 10,
         "calls": call,
         "cut calls": call[: len(call) // 2],
@@ -173,6 +175,8 @@ def main() -> None:
     for format_id in sys.argv[1:] or format_names():
         known = known_format(format_id)
         for kind, sample in samples(known).items():
+            if not sample:
+                continue
             sample *= 300 // len(sample) + 1
             for size in (7, 1 << 20):
                 short, long = (measured(known, sample * times, size) for times in (8, 24))

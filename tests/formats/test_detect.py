@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from athena.errors import UsageError
-from athena.formats import all_formats, get_format
-from athena.formats.machine.detect import detect_format
+from athena.formats import ALIASES, format_names, get_format
+from athena.formats.machine.detect import detect_format, family_of, model_table
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from athena.formats.machine.detect import detect_format
 )
 def test_families(model: str, family: str) -> None:
     found = detect_format(model)
-    assert (found if found == "standard" else get_format(found).family) == family
+    assert (found if found == "standard" else family_of(found)) == family
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,46 @@ def test_aliases_and_unknown_names() -> None:
 
 
 def test_every_pattern_finds_its_own_format() -> None:
-    for known in all_formats():
-        for pattern in known.models:
+    for format_id, patterns in model_table().formats.items():
+        for pattern in patterns:
             model = pattern.replace("*", "")
             found = detect_format(model)
-            assert found == known.id, f"{model} is detected as {found}, not {known.id}"
+            assert found == format_id, f"{model} is detected as {found}, not {format_id}"
+
+
+def test_every_row_has_a_source_and_a_format() -> None:
+    table = model_table()
+    assert set(table.formats) <= set(format_names())
+    for format_id, patterns in table.formats.items():
+        for pattern, source in patterns.items():
+            assert pattern == pattern.lower()
+            assert pattern.strip("*"), pattern
+            for one in source.split("; "):
+                name, _, what = one.partition(": ")
+                assert name in table.sources, f"{format_id}, {pattern}: {source}"
+                assert what.strip(), f"{format_id}, {pattern}: the source says nothing"
+    unused = set(table.sources) - {
+        one.partition(":")[0] for rows in table.formats.values() for s in rows.values() for one in s.split("; ")
+    }
+    assert not unused
+
+
+def test_families_are_the_aliases() -> None:
+    families = model_table().families
+    assert {family: formats[0] for family, formats in families.items()} == ALIASES
+    assert all(format_id in model_table().formats for formats in families.values() for format_id in formats)
+
+
+@pytest.mark.parametrize(
+    ("model", "format_id"),
+    [
+        ("PrimeIntellect/INTELLECT-3", "qwen_xml"),
+        ("NousResearch/Hermes-2-Theta-Llama-3-8B", "hermes"),
+        ("swiss-ai/Apertus-1.5-8B", "apertus"),
+        ("zai-org/GLM-5.2", "glm_xml"),
+        ("tencent/Hy4", "hunyuan_xml"),
+        ("upstage/Solar-Open2-250B", "solar_open2"),
+    ],
+)
+def test_names_of_the_newest_lists(model: str, format_id: str) -> None:
+    assert detect_format(model) == format_id

@@ -11,6 +11,8 @@ import pytest
 
 from athena.formats import format_names
 
+MOST = 128
+"""Characters looked at for each character of a text: `{"name":` again and again once took 1,000 in Llama's format."""
 _GROUPS = [format_names()[start::4] for start in range(4)]
 
 
@@ -23,3 +25,5 @@ def test_three_times_the_text_costs_three_times_the_work(names: tuple[str, ...])
     assert {row["format"] for row in rows} == set(names)
     growing = [row for row in rows if row["long"] > row["short"] * 1.5 + 1]
     assert not growing, f"work per character grows with the text: {growing}"
+    dear = [row for row in rows if row["long"] > MOST]
+    assert not dear, f"the same text is looked at again and again: {dear}"

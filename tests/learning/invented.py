@@ -136,6 +136,20 @@ INVENTED = {
             call=Call(body="json", begin="<act>\n", end="\n</act>", between="\n"),
         ),
     ),
+    "opened_reasoning": Invented(
+        chat(
+            each('<act>\n{{ {"name": f.name, "arguments": f.arguments} | tojson }}\n</act>', "\\n"),
+            reasoning="{% if message.reasoning_content %}<muse>\n{{ message.reasoning_content }}\n</muse>\n{% endif %}",
+        )
+        + "{% if add_generation_prompt and enable_thinking is not false %}{{ '<muse>\\n' }}{% endif %}",
+        FormatDescription(
+            id="opened_reasoning",
+            thinking=(("<muse>", "</muse>"),),
+            starts_in_thinking=True,
+            turn_ends=("<|done|>",),
+            call=Call(body="json", begin="<act>\n", end="\n</act>", between="\n"),
+        ),
+    ),
     "nested_wrappers": Invented(
         chat(
             "<plan>\n"

@@ -21,6 +21,17 @@ WORDS = (
     *('{"city": "x"}', "{", "}", "[", "]", "(", ")", '"', ",", "=", "`"),
 )
 TEXTS = 150
+FOUND = {
+    # The last of several beginnings of a call is the beginning of the section's marker.
+    "answer_in_tags": ('{=<|part|>answer<|is|>{"<|part|><|part|>tools<|is|><|part|>look_up<|is|>{"city": "x"}<|end|><|{',),
+    "control_tokens": (
+        # A piece that is the line break behind the opening of reasoning, with tokens between them.
+        '<think><|ran|><|nf|>\n\n<|run|><|fn|>look_up<|with|>{"city": "x"}<|nf|>',
+        # White space in a piece of its own between a call and words: no token was left over.
+        '<|run|><|fn|>look_up<|with|>{"city": "x"}<|nf|><|ran|>   city<|ran|>',
+    ),
+}
+"""Texts that were once read by their cuts."""
 
 
 @pytest.mark.parametrize("name", INVENTED)
@@ -38,6 +49,26 @@ def test_the_cuts_make_no_difference(name: str) -> None:
         size = choose.randint(2, 9)
         for pieces in (text, [text[at : at + size] for at in range(0, len(text), size)]):
             assert read(pieces, recognizer, book) == expected, text
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_the_cuts_of_repeated_markers_make_no_difference(name: str) -> None:
+    description = INVENTED[name].expected
+    built = declared_format(description)
+    recognizer, book = Recognizer(built), book_of((ProbeCall("look_up", {"city": "x"}),))
+    whole = built.render_calls([ToolCall(id="abcdefgh1", name="look_up", arguments='{"city": "x"}')])
+    repeated = [marker * times + whole for marker in markers(description) for times in (1, 2, 4)]
+    for text in (*repeated, *FOUND.get(name, ())):
+        expected = read((text,), recognizer, book)
+        for size in (1, 2, 3, 5, 8, 13):
+            assert read([text[at : at + size] for at in range(0, len(text), size)], recognizer, book) == expected, text
+
+
+def test_a_beginning_before_a_section_is_no_call() -> None:
+    description = INVENTED["answer_in_tags"].expected
+    book = book_of((ProbeCall("look_up", {"city": "x"}),))
+    found = read(FOUND["answer_in_tags"], Recognizer(declared_format(description)), book)
+    assert found.calls == (("look_up", {"city": "x"}),)
 
 
 @pytest.mark.parametrize("name", INVENTED)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from athena import parse
 from athena.errors import CannotLearn, UsageError
 from athena.formats.declared.build import declared_format
 from athena.formats.machine.recognizer import Recognizer
@@ -54,6 +55,14 @@ def test_a_learnt_format_reads_what_it_writes(name: str) -> None:
             book = book_of((ProbeCall("look_up", arguments),))
             for pieces in chunkings(built.render_calls([call, call]), every_cut=False):
                 assert read(pieces, Recognizer(built), book).calls == (("look_up", arguments),) * 2
+
+
+def test_an_answer_begins_in_the_reasoning_that_the_prompt_opened() -> None:
+    tools = [{"name": "look_up", "parameters": {"type": "object"}}]
+    call = '<act>\n{"name": "look_up", "arguments": {}}\n</act>'
+    parsed = parse(f"I look.\n</muse>\nHere:\n{call}", format=INVENTED["opened_reasoning"].expected, tools=tools)
+    assert [found.name for found in parsed.calls] == ["look_up"]
+    assert (parsed.thinking.strip(), parsed.text.strip()) == ("I look.", "Here:")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -15,7 +15,7 @@ from athena.errors import CannotLearn
 from athena.formats import get_format
 from athena.formats.declared.build import declared_format
 from athena.formats.machine.recognizer import Recognizer
-from athena.learning.infer import Learnt, infer
+from athena.learning.infer import LearntFormat, infer
 from athena.learning.probes import ProbeCall, Render, RenderFailed
 from athena.learning.verify import HARD, Reading, answer_text, book_of, chunkings, opened_before, read, samples, verify
 from athena.shells.templates.rendering import TemplateProcess
@@ -95,7 +95,7 @@ def test_the_learnt_format_reads_as_the_shipped_one_does(name: str) -> None:
         compare(process.render, learnt, SHIPPED[name])
 
 
-def compare(render: Render, learnt: Learnt, shipped_id: str) -> None:
+def compare(render: Render, learnt: LearntFormat, shipped_id: str) -> None:
     learnt_one, shipped = Recognizer(declared_format(learnt.description)), Recognizer(get_format(shipped_id))
     hard = [((ProbeCall("look_up", arguments),), None, None) for _, arguments in HARD]
     for calls, content, reasoning in (*samples(learnt.parallel), *hard):

@@ -23,7 +23,7 @@ from athena.prompted.errors import (
 )
 from athena.prompted.metrics import FunctionCallDetection, MetricsEvent, ToolTransformation
 from athena.prompted.presets import PRESETS
-from athena.prompted.readers import CallGroup, FoundCall, FoundText, Item
+from athena.prompted.readers import CallGroup, FoundText, PromptedCall, PromptedItem
 from athena.tool_adapter import ToolAdapter
 from prompted.test_requests import BODIES
 from prompted.test_stage import answer
@@ -232,19 +232,19 @@ class ShoutReader:
     def is_plain(self, text: str) -> bool:
         return False
 
-    def feed(self, text: str) -> list[Item]:
+    def feed(self, text: str) -> list[PromptedItem]:
         self._held += text
         *lines, self._held = self._held.split("\n")
         return [self._line(line) for line in lines]
 
-    def close(self, *, ended_well: bool) -> list[Item]:
+    def close(self, *, ended_well: bool) -> list[PromptedItem]:
         held, self._held = self._held, ""
         return [self._line(held)] if held else []
 
-    def _line(self, line: str) -> Item:
+    def _line(self, line: str) -> PromptedItem:
         name = line.removeprefix("CALL ")
         if name != line and self._book.admits(name):
-            return CallGroup((FoundCall(name, "{}"),), line)
+            return CallGroup((PromptedCall(name, "{}"),), line)
         return FoundText(line + "\n")
 
 

@@ -23,21 +23,23 @@ import openai
 import pytest
 from click.testing import CliRunner, Result
 
+from athena.model.request import Kept
 from athena.recording import file, lines
 from athena.recording.compare import difference
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
+from athena.recording.parted import Parted
 from athena.recording.replay import replay
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.tap import RecordingTap, Room, SettingsMemo
 from athena.recording.view import ReplayResult, View
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving
 from athena.shells.cli import cli
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.recorder import DATABASE
 from athena.shells.recorder.ring import Ring
 from athena.shells.recorder.token import inspector_token
-from athena.shells.recorder.writer import Writer
+from athena.shells.recorder.writer import RecordingWriter
 from athena.testing import replayed_upstream
 from support.athena_process import serving
 from support.gateway_process import GatewayThread, running_gateway
@@ -78,50 +80,46 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         assert archive.delete(["req_1", "nobody"]) == 1
         assert archive.load("req_1.2") == sample(), "what the other one holds stays"
         archive.delete(["req_1.2"])
-        assert [archive._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("blobs", "parts")] == [
-            0,
-            0,
-        ]
+        assert archive._database.execute("SELECT count(*) FROM blobs").fetchone()[0] == 0
     assert (tmp_path / "state" / DATABASE).stat().st_mode & 0o777 == 0o600
     with Archive(tmp_path / "state" / DATABASE) as archive:
         assert archive.count() == 0
 
 
-def growing_session(turns: int) -> Iterator[tuple[Recording, int]]:
+def growing_session(turns: int) -> Iterator[tuple[Parted, int]]:
     """Turns of an agent, each with all turns before it, a header that differs each time, and a mark that moves; with the
-    bytes that are new in each."""
-    messages: list[dict[str, Any]] = []
+    bytes that are new in each. The bodies are put together as bytes: ten thousand of them as JSON would take an hour."""
     tools = [{"name": f"tool_{number}", "description": " ".join(WORDS * 3)} for number in range(10)]
-    recording, seen = sample(), 0
+    tail = b'],"tools":%b,"stream":true}' % msgspec.json.encode(tools)
+    dice, earlier, seen = random.Random(15), bytearray(), 0
     for turn in range(turns):
-        text = " ".join(WORDS[(turn * 7 + at * (turn % 5 + 1)) % len(WORDS)] for at in range(60))
-        messages += [{"role": "user", "content": f"{turn} {text}"}, {"role": "assistant", "content": f"{text[::-1]} {turn}"}]
-        shown = [dict(message) for message in messages]
-        shown[-1]["cache_control"] = {"type": "ephemeral"}
-        body = {"model": "m", "system": f"cch={turn * 7919}", "messages": shown, "tools": tools, "stream": True}
-        raw = json.dumps(body, separators=(",", ":")).encode()
-        fresh = len(raw) - seen
-        seen = len(raw)
-        attempt = json.dumps({"messages": messages, "tools": tools}, separators=(",", ":")).encode()
-        happened = tuple(
-            msgspec.structs.replace(line, body=lines.Payload.of(attempt)) if isinstance(line, lines.Attempt) else line
-            for line in recording.happened
-        )
-        made = msgspec.structs.replace(named(f"turn_{turn}", turn, session="s", body=raw), happened=happened)
-        yield made, fresh * 2 + len(made.client_bytes) + len(made.upstream_bytes)
+        text = " ".join(dice.choices(WORDS, k=40))
+        asked, said = {"role": "user", "content": f"{turn} {text}"}, {"role": "assistant", "content": f"{text[::-1]} {turn}"}
+        earlier += msgspec.json.encode(asked) + b","
+        marked = msgspec.json.encode({**said, "cache_control": {"type": "ephemeral"}})
+        body = b'{"model":"m","system":"cch=%d","messages":[%b%b%b' % (turn * 7919, bytes(earlier), marked, tail)
+        earlier += msgspec.json.encode(said) + b","
+        sent = b'{"messages":[%b%b' % (bytes(earlier[:-1]), tail)
+        made = Parted.of(named(f"turn_{turn}", turn, session="s"))
+        fresh = len(body) + len(sent) - seen
+        seen = len(body) + len(sent)
+        yield msgspec.structs.replace(made, bodies=[body, sent]), fresh + len(made.streams.data)
 
 
 def test_a_growing_session_is_stored_once(tmp_path: Path) -> None:
     """In at most 1.2 times its unique bytes; 10,000 turns under `./dev soak`."""
     turns = 10_000 if os.environ.get("ATHENA_SOAK") else 120
-    unique, last = 0, sample()
+    unique = 0
+    last: Parted | None = None
     with Archive(tmp_path / DATABASE) as archive:
         for recording, fresh in growing_session(turns):
-            archive.add([recording])
+            archive.add_parted([recording])
             unique += fresh
             last = recording
+        assert last is not None
+        print(f"{turns} turns: {archive.bytes_used / unique:.2f} of their {unique / 1e6:.1f} MB of unique bytes")
         assert archive.bytes_used <= 1.2 * unique, (archive.bytes_used, unique)
-        assert archive.load(f"turn_{turns - 1}") == last
+        assert archive.load(f"turn_{turns - 1}") == last.whole()
         rows, cursor = archive.rows(Filter(session="s"), 50)
         assert [row.id for row in rows[:2]] == [f"turn_{turns - 1}", f"turn_{turns - 2}"]
         assert archive.rows(Filter(session="s"), 50, cursor)[0][0].id == f"turn_{turns - 51}"
@@ -129,7 +127,7 @@ def test_a_growing_session_is_stored_once(tmp_path: Path) -> None:
         assert before is not None
         assert before[0] == f"turn_{turns - 2}"
         archive.delete([f"turn_{number}" for number in range(turns - 1)])
-        assert archive.load(f"turn_{turns - 1}") == last, "what its turns are told by stays as long as it is needed"
+        assert archive.load(f"turn_{turns - 1}") == last.whole(), "what its turns are told by stays as long as it is needed"
 
 
 def test_what_went_well_goes_first(tmp_path: Path) -> None:
@@ -154,6 +152,36 @@ def test_a_newer_database_is_refused_and_an_older_one_is_brought_up(tmp_path: Pa
         Archive(tmp_path / DATABASE)
 
 
+def test_an_older_database_keeps_what_it_holds(tmp_path: Path) -> None:
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.add([sample(), named("other", 1)])
+        database = archive._database
+        database.execute("CREATE TABLE parts (exchange INTEGER, position INTEGER, blob INTEGER)")
+        database.execute("INSERT INTO parts SELECT number, key, value FROM exchanges, json_each(exchanges.parts)")
+        database.execute("ALTER TABLE exchanges DROP COLUMN parts")
+        database.execute("PRAGMA user_version = 2")
+    with Archive(tmp_path / DATABASE) as archive:
+        assert archive.load("req_1") == sample()
+        assert archive.delete(["req_1", "other"]) == 2
+        assert archive._database.execute("SELECT count(*) FROM blobs").fetchone()[0] == 0
+
+
+def test_what_is_kept_of_a_response_is_its_own(tmp_path: Path) -> None:
+    """Settings are remembered from one request to the next; the response that a request becomes is not."""
+    memo: SettingsMemo = {}
+    made = []
+    for tap, name in zip(made_taps(3), ("resp_1", "resp_2", None), strict=True):
+        assert tap.asked_as is not None
+        tap.asked_as = msgspec.structs.replace(tap.asked_as, kept=Kept(id=name) if name else None)
+        made.append(tap.parted((), memo))
+    assert len({each.settings for each in made}) == 1
+    with Archive(tmp_path / DATABASE) as archive:
+        rows = archive.add_parted(made)
+        assert [row.response for row in rows] == ["resp_1", "resp_2", ""]
+        loaded = [archive.load(row.id) for row in rows]
+    assert [each.settings.kept for each in loaded if each] == [{"id": "resp_1"}, {"id": "resp_2"}, None]
+
+
 def test_the_ring_keeps_errors_longest() -> None:
     ring = Ring(most=4, most_bytes=1 << 20)
     for number, tap in enumerate(made_taps(6, failing={0})):
@@ -172,7 +200,7 @@ def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = N
         def wants_bodies(self) -> bool:
             return True
 
-        def watch(self, record: Record, request: Any, key: str | None) -> RecordingTap:
+        def watch(self, record: RequestRecord, request: Any, key: str | None) -> RecordingTap:
             return RecordingTap(record, key, room or Room(1 << 30), found.append, version="test")
 
     house = House({"base_url": "http://127.0.0.1:1/v1", "retries": {"attempts": 0}}, Keeper())
@@ -202,7 +230,7 @@ def test_what_does_not_fit_is_not_recorded_and_gives_its_room_back() -> None:
 # -- disks that fail ---------------------------------------------------------------------------------------------------------
 
 
-def written(writer: Writer) -> None:
+def written(writer: RecordingWriter) -> None:
     """Wait until nothing waits any more."""
     until = time.monotonic() + PATIENCE
     while writer.waiting and time.monotonic() < until:
@@ -212,8 +240,8 @@ def written(writer: Writer) -> None:
 
 
 @contextmanager
-def running_writer(path: Path, lost: list[int], **more: Any) -> Iterator[Writer]:
-    writer = Writer(path, tuple, max_bytes=1 << 30, max_age_days=36500, on_dropped=lost.append, **more)
+def running_writer(path: Path, lost: list[int], **more: Any) -> Iterator[RecordingWriter]:
+    writer = RecordingWriter(path, tuple, max_bytes=1 << 30, max_age_days=36500, on_dropped=lost.append, **more)
     try:
         yield writer
     finally:
@@ -363,7 +391,7 @@ def test_the_inspectors_data(tmp_path: Path, mode: str) -> None:
             assert asker.json("/health")["upstreams"][0]["leaks"] == 1
             assert asker.json("/exchanges?repaired=1&model=kimi&q=s-1")["rows"][0]["id"] == name
             assert asker.json("/exchanges?outcome=error")["rows"] == []
-            check_doors(asker, gateway, name)
+            check_endpoints(asker, gateway, name)
             check_commands(tmp_path, gateway, name, disk=mode == "disk")
             assert asker.ask(f"/exchanges/{name}", "DELETE")[0] == 204
             assert asker.ask(f"/exchanges/{name}")[0] == 404
@@ -381,7 +409,7 @@ def listen(asker: Asker, heard: list[bytes]) -> None:
             heard.append(part)
 
 
-def check_doors(asker: Asker, gateway: GatewayThread, name: str) -> None:
+def check_endpoints(asker: Asker, gateway: GatewayThread, name: str) -> None:
     """Who is not let in."""
     stranger = Asker(gateway, "wrong")
     assert stranger.ask("/exchanges")[0] == 401
@@ -519,3 +547,95 @@ def test_a_full_disk_or_a_locked_database_touches_no_answer(tmp_path: Path) -> N
                 ask_often(server.url)
                 assert counted(server.url) == {"kept": 0, "dropped": REQUESTS}
                 assert "recordings cannot be written" in server.log()
+
+
+# -- requests that nobody serves ---------------------------------------------------------------------------------------------
+
+EMBEDDING = Reply({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "m"})
+
+
+def send(url: str, path: str, body: bytes | None, **headers: str) -> int:
+    """The status of the answer."""
+    sent = {"content-type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url + path, body, sent), timeout=PATIENCE) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk"])
+def test_what_is_refused_or_passed_through_is_recorded_too(tmp_path: Path, mode: str) -> None:
+    from athena.shells.config import hash_key
+
+    key, state = "sk-0123456789abcdef", tmp_path / "state"
+    with PlainUpstream({"/v1/embeddings": EMBEDDING, "/v1/chat/completions": ANSWER}) as upstream:
+        config = {
+            "upstreams": {"up": {"base_url": f"{upstream.url}/v1", "api_key": "sk-upstream-778899"}},
+            "models": [{"match": "m", "use": "up"}],
+            "keys": [{"name": "ci", "hash": hash_key(key)}],
+            "limits": {"body_bytes": 5000},
+            "state_dir": str(state),
+            "record": {"mode": mode},
+        }
+        with running_gateway(config, tmp_path) as gateway:
+            mine = {"authorization": f"Bearer {key}"}
+            hello = [{"role": "user", "content": "hi"}]
+            asked: list[tuple[str, bytes | None, dict[str, str], int, str, str]] = [
+                ("/v1/chat/completions", b"{}", {}, 401, "refused", "invalid_api_key"),
+                ("/v1/chat/completions", b'{"model": 3', mine, 400, "refused", "invalid_json"),
+                ("/v1/chat/completions", json.dumps({"model": "no", "messages": hello}).encode(), mine, 404,
+                 "refused", "model_not_found"),
+                ("/v1/messages", b"x" * 6000, mine, 413, "refused", "request_too_large"),
+                ("/v1/nowhere", b"{}", mine, 404, "refused", "unknown_path"),
+                ("/v1/models", None, mine, 200, "passed", ""),
+                ("/v1/messages/count_tokens", json.dumps({"model": "m", "messages": hello}).encode(), mine, 200, "passed", ""),
+                ("/v1/embeddings", json.dumps({"model": "m", "input": f"text and {key}"}).encode(), mine, 200, "passed", ""),
+            ]  # fmt: skip
+            for path, body, headers, status, _, _ in asked:
+                assert send(gateway.url, path, body, **headers) == status, path
+            assert send(gateway.url, "/health", None) == 200
+            asker = Asker(gateway, inspector_token(state))
+            rows = asker.wait_for_rows(len(asked))
+            assert len(rows) == len(asked), "questions about the gateway itself are no exchanges"
+            for row, (path, body, _, status, kind, error) in zip(reversed(rows), asked, strict=True):
+                assert (row["path"], row["status"], row["kind"], row["error"]) == (path, status, kind, error)
+                view = msgspec.convert(asker.json(f"/exchanges/{row['id']}"), View)
+                assert [write.status for write in view.writes[:1]] == [status]
+                was_read = body if error not in ("request_too_large", "invalid_api_key", "unknown_path") else b""
+                assert view.requests.body == (was_read or b"").replace(key.encode(), b"***").decode()
+                assert ("refused before" in view.notes[-1]) == (kind == "refused")
+                text = asker.ask(f"/exchanges/{row['id']}/export")[1]
+                (clean,) = file.decode(text)
+                assert (clean.header.kind, clean.header.redacted) == (kind, True)
+                assert b"text and" not in text
+                assert asker.ask(f"/exchanges/{row['id']}/replay", "POST", {"format": "off"})[0] == 422
+            last = asker.json(f"/exchanges/{rows[0]['id']}")
+            assert last["requests"]["upstream"][0]["url"] == f"{upstream.url}/v1/embeddings"
+            came, left = ("".join(item["text"] for item in last[lane]) for lane in ("reads", "writes"))
+            assert left == came != ""
+            assert len(asker.json("/exchanges?kind=refused")["rows"]) == 5
+            check_refused(tmp_path, gateway, [row["id"] for row in rows], disk=mode == "disk")
+
+
+def check_refused(tmp_path: Path, gateway: GatewayThread, names: list[str], *, disk: bool) -> None:
+    """The same at the command line."""
+    where = ("--config", str(tmp_path / "athena.yml"), *(() if disk else ("--url", gateway.url)))
+    listed = [json.loads(line) for line in run("record", "list", *where, "--json").output.splitlines()]
+    assert {row["kind"] for row in listed} == {"refused", "passed"}
+    assert names[0] in run("record", "list", *where).output
+    shown = run("record", "show", names[-1], *where, "--width", "140").output
+    assert "as a bearer token" in " ".join(shown.split())
+    file_name = tmp_path / f"refused{disk}.athena"
+    run("record", "export", names[-1], *where, "-o", str(file_name), "--keep-text")
+    assert run("replay", str(file_name)).return_value == 0
+
+
+def test_strangers_do_not_push_out_what_others_went_through() -> None:
+    ring = Ring(most=4, most_bytes=1 << 20)
+    for number, tap in enumerate(made_taps(12)):
+        tap.kind = "served" if number < 3 else "refused"
+        ring.add(tap)
+    assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_11", "req_2", "req_1", "req_0"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,11 +29,14 @@ PLACE = Path(__file__).parents[2] / ".servers"
 SOURCE = PLACE / "source" / "vendor" / "llama.cpp"
 TEMPLATES = {file.stem: file for file in sorted((SOURCE / "models" / "templates").glob("*.jinja"))}
 
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
+"""The kernel ends the server with these tests, also when a signal ends them that no `finally` sees."""
+
 BEGIN, END = "<s>", "<|endoftext|>"
 SEED = 7
 STRONG, WEAK = 16.0, 8.0
 """Logits of pairs near a marker, and of all others that the template writes."""
-ENDS = 7.0
+ENDS = 6.0
 """Logit of what ends an answer or a value, behind any token: a fifth of the weight of all other tokens together."""
 CITY = "Lisbon"
 EXAMPLES: list[tuple[str, dict[str, Any]]] = [
@@ -117,18 +121,26 @@ class LlamaServer:
             "--no-prefill-assistant",
             *flags,
         ]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._command = [*_DIES_WITH_US, *command]
 
     def __enter__(self) -> LlamaServer:
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
                 raise Refused(f"the server did not start: {self.log.read_text(errors='replace')[-2000:]}")
             try:
                 if self.get("/health") == {"status": "ok"}:
-                    return self
+                    return
             except (OSError, Refused):
                 time.sleep(0.02)
 

@@ -42,6 +42,12 @@ TURNS: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_renderings_read_back(name: str, family: Callable[[str], Family], judged: list[dict[str, Any]], scores: Scores) -> None:
+    reasons = {
+        turn: row["reason"]
+        for row in judged
+        if row["test"] == "renderings" and row["template"] == name
+        for turn in row["turns"]
+    }
     wrong = []
     with family(name).served() as server:
         end = turn_end(server)
@@ -55,15 +61,15 @@ def test_renderings_read_back(name: str, family: Callable[[str], Family], judged
                 scores.count("renderings", "not written by the template", f"{name}, {turn}")
                 continue
             problem = misread(name, prompt, text, content, calls)
-            known = [row for row in judged if row["test"] == "renderings" and row["template"] == name and turn in row["turns"]]
             if problem is None:
                 scores.count("renderings", "read back")
-            elif known:
-                scores.count("renderings", "lost by the template", f"{name}, {turn}: {known[0]['reason']}")
+            elif turn in reasons:
+                scores.count("renderings", "lost by the template", f"{name}, {turn}: {reasons.pop(turn)}")
             else:
                 scores.count("renderings", "WRONG", f"{name}, {turn}: {problem}")
                 wrong.append(turn)
     assert not wrong
+    assert not reasons, "judged, and read back now"
 
 
 def written(server: LlamaServer, content: str, calls: list[tuple[str, dict[str, Any]]], end: str) -> tuple[str, str] | None:

@@ -22,9 +22,14 @@ import gguf
 import numpy
 
 WIDTH = 256
-SIZE = 4000
+SIZE = 1000
 NOISE = 1.5
 """Standard deviation of the logits of pairs that were not asked for."""
+NEVER = 40.0
+_PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
+BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}
+"""How this kind of vocabulary writes bytes: as themselves where they are printed, else behind all of them."""
 
 
 def main(command: str, source: str, *rest: str) -> None:
@@ -48,6 +53,15 @@ def beginning_of(path: str) -> dict[str, Any]:
         if known.issuperset(merge.split(" ", 1)) and merge.replace(" ", "", 1) in known
     ]
     return {"tokens": tokens, "merges": merges, "pre": fields["tokenizer.ggml.pre"].contents()}
+
+
+def is_text(token: str) -> bool:
+    """Does a token stand for whole characters? Parts of them by chance are text that no server reads."""
+    try:
+        bytes(BYTES[character] for character in token).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def write_model(kept: dict[str, Any], wish: dict[str, Any]) -> None:
@@ -82,6 +96,9 @@ def write_model(kept: dict[str, Any], wish: dict[str, Any]) -> None:
         output[after] += embeddings[before] * (logit / WIDTH)
     for token, logit in wish["everywhere"]:
         output[token, 0] += logit
+    for token, text in enumerate(kept["tokens"]):
+        if not is_text(text):
+            output[token, 0] -= NEVER
     writer.add_tensor("token_embd.weight", embeddings.astype(numpy.float16))
     writer.add_tensor("output.weight", output.astype(numpy.float16))
     writer.add_tensor("output_norm.weight", numpy.ones(WIDTH, numpy.float32))

@@ -43,6 +43,12 @@ class Asked(msgspec.Struct):
         """The visible text and the reasoning of the answer, as far as the server did not make calls of it."""
         return _TEXTS[self.path.rpartition("/v1/")[2]](self.records())
 
+    def failed(self) -> bool:
+        """Did the server refuse, or break a stream off with an error of its own? Its Messages API writes that flat."""
+        if self.status != 200:
+            return True
+        return any(record.get("error") or record.keys() >= {"code", "message"} for record in self.records())
+
     def is_cut(self) -> bool:
         """Did the answer end at the limit of tokens, whatever its own word for that is?"""
         return any(word in self.answer for word in ('"finish_reason":"length"', '"stop_reason":"max_tokens"')) or (

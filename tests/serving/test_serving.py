@@ -10,11 +10,12 @@ import pytest
 
 from athena.errors import UpstreamClosed, UpstreamError, UsageError
 from athena.exchange import Head, UpstreamCall
+from athena.formats.machine import stage
 from athena.model.events import Event
 from athena.model.request import Request
 from athena.serving.clock import ClientLimits
-from athena.serving.record import Record
-from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
+from athena.serving.record import RequestRecord
+from athena.serving.serving import Build, Pause, Send, Serving, ServingState, Tell
 from athena.serving.tap import Tap
 from athena.serving.targets import Target
 from support.serving_values import House, next_send
@@ -84,8 +85,20 @@ def told(action: object) -> tuple[int, str]:
 # -- attempts ----------------------------------------------------------------------------------------------------------------
 
 
+def test_the_first_answer_of_a_format_is_prepared_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "_READY", set())
+    house = House(CONFIG)
+    first, second = house.serve(question("one")), house.serve(question("one"))
+    assert first.next(NOW) == Build(heavy=True)
+    first.build()
+    assert second.next(NOW) == Build(heavy=False)
+
+
 def test_an_answer_at_once() -> None:
     house = House(CONFIG)
+    before = house.serve(question("one"))
+    before.next(NOW)
+    before.build()
     serving = house.serve(question("one"))
     assert serving.next(NOW) == Build(heavy=False)
     serving.build()
@@ -93,7 +106,7 @@ def test_an_answer_at_once() -> None:
     assert isinstance(send, Send)
     assert (send.path, json.loads(send.body)["model"]) == ("/v1/chat/completions", "one")
     assert b"Hello" in accept(serving)
-    assert serving.state is State.OVER
+    assert serving.state is ServingState.OVER
     assert serving.keeps_connection
     serving.close(NOW + 1)
     record = serving.record
@@ -253,7 +266,7 @@ def test_the_head_waits_for_the_first_event_but_not_for_ever() -> None:
     assert step.head.status == 200
     assert step.output.startswith(b":")
     serving.failed(UpstreamClosed("gone"), NOW + 21)
-    assert serving.state is State.OVER, "the client has a head: nothing is tried again"
+    assert serving.state is ServingState.OVER, "the client has a head: nothing is tried again"
     assert serving.record.status == 200
 
 
@@ -279,7 +292,7 @@ def test_silence_ends_an_answer(seen: bytes, after: float, code: str) -> None:
     if seen:
         serving.data(seen, NOW)
     now = NOW
-    while serving.state is State.READING:
+    while serving.state is ServingState.READING:
         assert serving.clock.deadline > now
         now = serving.clock.deadline
         if code == "total_timeout":
@@ -288,7 +301,7 @@ def test_silence_ends_an_answer(seen: bytes, after: float, code: str) -> None:
             serving.data(b": pings do not count\n\n", now)
         serving.tick(now)
         assert now <= NOW + after + 1
-    if serving.state is State.FAILED:
+    if serving.state is ServingState.FAILED:
         serving.next(now)
     serving.close(now)
     assert serving.record.error == code
@@ -303,7 +316,7 @@ def test_what_waits_for_us_is_not_the_upstreams_silence() -> None:
     serving.data(chunk("Hel"), NOW)
     for minute in range(1, 20):
         serving.tick(NOW + 60 * minute, waits_for_us=True)
-    assert serving.state is State.READING
+    assert serving.state is ServingState.READING
 
 
 def test_a_client_that_takes_nothing_is_given_up() -> None:
@@ -316,7 +329,7 @@ def test_a_client_that_takes_nothing_is_given_up() -> None:
     serving.tick(NOW + 59, waits_for_us=True)
     before = serving.state
     serving.tick(NOW + 60, waits_for_us=True)
-    assert (before, serving.state) == (State.READING, State.OVER)
+    assert (before, serving.state) == (ServingState.READING, ServingState.OVER)
     serving.close(NOW + 60)
     assert serving.record.outcome == "client_stalled"
 
@@ -330,7 +343,7 @@ def test_the_end_that_is_missing_is_waited_for_only_a_moment() -> None:
     assert serving.has_said_all
     assert serving.clock.deadline <= NOW + 1
     serving.tick(NOW + 1)
-    assert serving.state is State.OVER
+    assert serving.state is ServingState.OVER
     serving.close(NOW + 1)
     assert serving.record.outcome == "ok"
 
@@ -383,7 +396,7 @@ class Notes(Tap):
     def wants_bodies(self) -> bool:
         return False
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap:
         return self
 
     def upstream_request(self, target: Target, call: UpstreamCall) -> None:
@@ -407,7 +420,7 @@ class Notes(Tap):
     def answered(self) -> None:
         self.seen.append(("answered", None))
 
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         self.seen.append(("over", record.outcome))
 
 

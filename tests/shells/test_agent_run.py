@@ -155,7 +155,7 @@ def test_a_gateway_that_does_not_start_says_why(stage: Stage, tmp_path: Path) ->
 
 
 def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> None:
-    home = Home(stage.home / ".athena")
+    home = Home(stage.home / ".local/state/athena")
     lock = home.lock()
     try:
         home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway))
@@ -167,7 +167,7 @@ def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> Non
 
 
 def test_a_gateway_in_the_background_that_only_has_the_demo_is_refused(stage: Stage, gateway: str) -> None:
-    home = Home(stage.home / ".athena")
+    home = Home(stage.home / ".local/state/athena")
     lock = home.lock()
     try:
         home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
@@ -561,7 +561,7 @@ def test_the_log_of_a_run_is_kept_and_named_when_a_request_failed(stage: Stage, 
     stage.install("claude", ask)
     done = stage.run("--base-url", upstream.url)
     assert done.returncode == 0, done.stderr
-    (log,) = (stage.home / ".athena" / "runs").glob("*.log")
+    (log,) = (stage.home / ".local/state/athena" / "runs").glob("*.log")
     assert f"one request failed in this run; the gateway's log: {log}" in done.stderr
     assert "warning 404 error" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -581,7 +581,7 @@ def test_a_gateway_in_a_terminal_is_found(stage: Stage, upstream: PlainUpstream)
         done = stage.run()
         assert done.returncode == 0, done.stderr
         assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == serving.url
-    assert not list((stage.home / ".athena" / "terminals").iterdir())
+    assert not list((stage.home / ".local/state/athena" / "terminals").iterdir())
     assert stage.run().returncode == 1
 
 

@@ -1,4 +1,4 @@
-"""The gateway behind ASGI: on uvicorn by `--server uvicorn`, and mounted by somebody else with `create_app`."""
+"""The gateway behind ASGI: `create_app` under uvicorn, which somebody else starts."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def behind_uvicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("uvicorn"), "--server", "uvicorn", "--demo") as server:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("demo"), "--demo") as server:
         yield server.url
 
 
 @pytest.fixture(scope="module")
-def mounted(behind_uvicorn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def mounted(demo: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`create_app` under plain uvicorn, before the demo gateway as its upstream."""
     home: Path = tmp_path_factory.mktemp("mounted")
     port = free_port()
-    settings = environment(home, ATHENA_BASE_URL=f"{behind_uvicorn}/v1", ATHENA_API_KEY="sk-none")
+    settings = environment(home, ATHENA_BASE_URL=f"{demo}/v1", ATHENA_API_KEY="sk-none")
     command = [sys.executable, "-m", "uvicorn", "--factory", "athena.asgi:create_app", "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--log-level", "warning"], env=settings, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -66,15 +66,14 @@ def wait_for(url: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", dialect_names())
-@pytest.mark.parametrize("place", ["behind_uvicorn", "mounted"])
-def test_calls_arrive_through_asgi(request: pytest.FixtureRequest, place: str, client: str, stream: bool) -> None:
-    seen = ask(client, request.getfixturevalue(place), "athena-demo", stream=stream)
+def test_calls_arrive_through_asgi(mounted: str, client: str, stream: bool) -> None:
+    seen = ask(client, mounted, "athena-demo", stream=stream)
     assert WANTED in seen.pieces
 
 
-def test_a_client_that_leaves_ends_its_request(behind_uvicorn: str) -> None:
+def test_a_client_that_leaves_ends_its_request(mounted: str) -> None:
     """A stream broken off by its client: the next one on the same server is served."""
-    host, port = behind_uvicorn.removeprefix("http://").split(":")
+    host, port = mounted.removeprefix("http://").split(":")
     body = b'{"model":"athena-demo","stream":true,"messages":[{"role":"user","content":"Tell me about the weather."}]}'
     for _ in range(3):
         with socket.create_connection((host, int(port)), 10) as client:
@@ -82,4 +81,4 @@ def test_a_client_that_leaves_ends_its_request(behind_uvicorn: str) -> None:
                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
             assert client.recv(12) == b"HTTP/1.1 200"
-    assert ask("openai_chat", behind_uvicorn, "athena-demo", stream=True).pieces
+    assert ask("openai_chat", mounted, "athena-demo", stream=True).pieces

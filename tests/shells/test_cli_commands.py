@@ -21,10 +21,12 @@ from athena.dialects import dialect_names
 from athena.shells.cli import cli, names
 from athena.shells.cli.argv import hide_keys
 from athena.shells.cli.background import Duration
+from athena.shells.cli.explain import error_codes
 from athena.shells.cli.registry import ROWS, Commands
 from athena.shells.config import hash_key, schema_text
 from athena.shells.config.model import LogLevel
 from support.athena_process import COMMAND, athena, environment
+from support.code_blocks import ROOT
 from support.patience import PATIENCE
 
 
@@ -132,10 +134,10 @@ def test_config_init_then_check(tmp_path: Path) -> None:
     assert "athena.yml" in checked.out
 
 
-def test_config_check_tells_warnings(tmp_path: Path) -> None:
+def test_config_check_fails_on_misspelled_keys(tmp_path: Path) -> None:
     (tmp_path / "other.yml").write_text("prot: 1\n")
     result = athena(tmp_path, "config", "check", "other.yml")
-    assert result.code == 0
+    assert result.code == 1
     assert "warning: other.yml:1: prot" in result.err
     assert athena(tmp_path, "config", "check", "none.yml").code == 1
 
@@ -190,7 +192,24 @@ def test_completion_scripts(shell: str) -> None:
 
 def test_completion_completes(tmp_path: Path) -> None:
     done = athena(tmp_path, _ATHENA_COMPLETE="bash_complete", COMP_WORDS="athena st", COMP_CWORD="1")
-    assert {line.partition(",")[2] for line in done.out.splitlines()} == {"start", "stop", "status"}
+    assert {line.partition(",")[2] for line in done.out.splitlines()} == {"start", "stop", "status", "store"}
+    done = athena(tmp_path, _ATHENA_COMPLETE="bash_complete", COMP_WORDS="athena help sto", COMP_CWORD="2")
+    assert {line.partition(",")[2] for line in done.out.splitlines()} == {
+        "stop",
+        "store",
+        "store_down",
+        "store_full",
+        "store_unreadable",
+    }
+
+
+def test_messages_name_codes_that_help_explains() -> None:
+    """`athena help` reads a word as a command first, so no code may have a command's name."""
+    sources = (ROOT / "src").rglob("*.py")
+    named = {code for path in sources for code in re.findall(r"more_about\([\"'](\w+)[\"']\)", path.read_text("utf-8"))}
+    assert len(named) >= 7
+    assert named <= set(error_codes())
+    assert {row.name for row in ROWS}.isdisjoint(error_codes())
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("7", 7.0)])
@@ -248,3 +267,30 @@ def test_a_closed_pipe_is_no_fault(tmp_path: Path) -> None:
     )
     assert done.stdout == "{\n"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["srve"], 2, "there is no command 'srve'; did you mean serve?"),
+        (["zzz"], 2, "there is no command 'zzz'\n"),
+        (["version"], 0, f"athena {__version__}"),
+        (["-V"], 0, f"athena {__version__}"),
+        (["help", "detect"], 0, "Usage: athena detect"),
+        (["help"], 0, "Usage: athena [OPTIONS]"),
+        (["help", "config", "check"], 0, "Usage: athena config check"),
+        (["help", "upstream_unreachable"], 0, "What to do: start the server, see `base_url`."),
+        (["help", "response-not-found"], 0, "see state (docs/state.md) for what is kept and how long."),
+        (["help", "upstream_unreachabel"], 2, "no error code 'upstream_unreachabel'; did you mean upstream_unreachable"),
+        (["help", "srve"], 2, "there is no command and no error code 'srve'; did you mean serve"),
+        (["help", "zzz"], 2, "there is no command and no error code 'zzz'\n"),
+        (["detect", "kimi-k2", "gpt-4.1"], 0, "kimi-k2  kimi_k2\ngpt-4.1  standard\nstandard: native calls"),
+        (["detect", "--json", "kimi-k2"], 0, '{"kimi-k2":"kimi_k2"}'),
+        (["models"], 1, "no upstream is configured; athena init sets one up"),
+        (["models", "--base-url", "http://127.0.0.1:9/v1"], 1, "http://127.0.0.1:9/v1/models cannot be reached"),
+    ],
+)
+def test_what_a_newcomer_types(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    done = athena(tmp_path, *arguments)
+    assert done.code == code, done.err
+    assert said in done.out + done.err

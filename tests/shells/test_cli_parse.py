@@ -208,3 +208,12 @@ def test_calls_that_stand_in_a_text_the_model_was_given_are_quotations(tmp_path:
     refused = athena("parse", "--jsonl", "--untrusted", str(page), given=lines)
     assert refused.returncode == 2
     assert "belong into the records" in refused.stderr
+
+
+def test_a_text_without_a_call_and_one_with_half_a_call_say_so() -> None:
+    nothing = athena("parse", given='{"name": "x"}')
+    assert nothing.returncode == 0
+    assert "nothing in the text is a call in any of the known formats" in nothing.stderr
+    half = athena("parse", "--format", "hermes", given='<tool_call>{"name": "f", "arguments": {"a')
+    assert half.returncode == 1
+    assert "the answer ended inside a call of f" in half.stdout

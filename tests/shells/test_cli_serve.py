@@ -21,11 +21,18 @@ import pytest
 import athena
 from athena.asgi import create_app
 from athena.errors import ConfigError
+from athena.shells.cli.serve import DEMO_GIVES, DEMO_WRITES
 from athena.shells.config import Config
+from athena.shells.demo import demo_answer
 from athena.shells.server.process import inspector_page
 from support.athena_process import COMMAND, Serving, environment, serving
 from support.gateway_process import load_config
 from support.patience import PATIENCE
+
+CHAT_QUESTION = {
+    "messages": [{"role": "user", "content": "What is the weather in Tokyo?"}],
+    "tools": [{"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {"city": {}}}}}],
+}
 
 
 def post(url: str, body: str) -> dict[str, Any]:
@@ -48,6 +55,12 @@ def test_the_first_minute(tmp_path: Path) -> None:
         assert answer["content"][-1]["input"] == {"city": "Tokyo"}
         assert "<|" not in json.dumps(answer)
         assert "demo model" in server.banner
+        [raw] = demo_answer({**CHAT_QUESTION, "stream": False})
+        assert DEMO_WRITES in json.loads(raw)["choices"][0]["message"]["reasoning_content"]
+        call = answer["content"][-1]
+        assert f"{call['type']} {call['name']} {json.dumps(call['input'], separators=(',', ':'))}" == DEMO_GIVES
+        assert DEMO_WRITES in server.banner
+        assert DEMO_GIVES in server.banner
         assert "OPENAI_API_KEY is set; to use it: athena serve --base-url" in server.banner
 
 
@@ -163,7 +176,7 @@ def test_flags_before_any_command_are_for_serve(tmp_path: Path) -> None:
 
 def test_the_demo_upstream_alone(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "demo", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(tmp_path)
+        [*COMMAND, "demo", "--serve", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(tmp_path)
     )
     try:
         assert process.stdout is not None

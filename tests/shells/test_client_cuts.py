@@ -25,12 +25,9 @@ def upstream() -> Iterator[HeldUpstream]:
         yield running
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def server(
-    request: pytest.FixtureRequest, upstream: HeldUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+@pytest.fixture(scope="module")
+def server(upstream: HeldUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     config = {
-        "server": request.param,
         "upstreams": {"held": {"base_url": upstream.url}},
         "models": [{"match": "*", "use": "held"}],
         "timeouts": {"client_headers_s": 0.5},

@@ -27,7 +27,7 @@ from athena.shells.config import (
     ConfigWatcher,
     FormatSettings,
     GatewayKey,
-    Limits,
+    LimitSettings,
     ModelRule,
     Router,
     Secret,
@@ -415,9 +415,9 @@ def test_every_flag_and_variable_leads_somewhere() -> None:
 
 
 def test_limits_for_the_core() -> None:
-    assert Limits().core().section_chars == 1024 * 1024
-    assert Limits().core(0).section_chars == 0
-    assert Limits(calls=3).core(2).calls == 3
+    assert LimitSettings().core().section_chars == 1024 * 1024
+    assert LimitSettings().core(0).section_chars == 0
+    assert LimitSettings(calls=3).core(2).calls == 3
 
 
 # -- routing ---------------------------------------------------------------------------------------------------------------

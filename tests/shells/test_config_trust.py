@@ -116,7 +116,7 @@ def test_approval_is_for_a_place(place: Place) -> None:
     (place.directory / "door").symlink_to(place.directory)
     assert load(place.sources(directory=place.directory / "door")).config.port == 2001, "the same directory by another name"
     assert load(place.sources(home=other)).config == Config(), "approved by somebody else"
-    variable = {"ATHENA_STATE_DIR": str(place.home / ".athena")}
+    variable = {"ATHENA_STATE_DIR": str(place.home / ".local/state/athena")}
     assert load(place.sources(home=other, environment=variable)).config.port == 2001
 
 
@@ -203,14 +203,14 @@ def test_a_linked_file_of_ones_own_is_used(place: Place, tmp_path: Path) -> None
 def test_approvals_that_others_could_have_written_do_not_count(place: Place) -> None:
     place.file.write_text("port: 2001")
     trust(place.file, place.home)
-    for directory in (place.home / ".athena", place.home / ".athena" / "trusted"):
+    for directory in (place.home / ".local/state/athena", place.home / ".local/state/athena" / "trusted"):
         directory.chmod(0o777)
         loaded = load(place.sources())
         assert loaded.config == Config()
         assert f"chmod go-w {directory}" in str(loaded.ignored[0])
         directory.chmod(0o700)
     assert load(place.sources()).config.port == 2001
-    record = TrustStore(place.home / ".athena").record(place.file)
+    record = TrustStore(place.home / ".local/state/athena").record(place.file)
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     record.write_text("{")
     assert place.said() == [IGNORED.format(place.file)]
@@ -243,7 +243,7 @@ def test_a_reload_takes_only_what_is_trusted(place: Place) -> None:
     assert watcher.changed(), "that it was approved is a change"
     assert watcher.reload().port == 2002
 
-    TrustStore(place.home / ".athena").forget(place.file)
+    TrustStore(place.home / ".local/state/athena").forget(place.file)
     assert watcher.changed()
     with pytest.raises(ConfigError, match="it is not trusted"):
         watcher.reload()
@@ -469,8 +469,8 @@ def test_what_cannot_be_trusted(place: Place, in_project: Run) -> None:
     assert own.code == 0
     assert "used without being trusted" in own.out
     place.file.write_text("port: 2001\n")
-    (place.home / ".athena").mkdir()
-    (place.home / ".athena").chmod(0o777)
+    (place.home / ".local/state/athena").mkdir(parents=True, exist_ok=True)
+    (place.home / ".local/state/athena").chmod(0o777)
     unsafe = in_project("config", "trust", "--yes")
     assert unsafe.code == 1
     assert "chmod go-w" in unsafe.err

@@ -29,7 +29,7 @@ START = ("start", "--wait", "20s")
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    state = Home(tmp_path / ".athena")
+    state = Home(tmp_path / ".local/state/athena")
     if state.is_locked() and (found := state.read()) is not None:
         os.killpg(found.pid, signal.SIGKILL)
 
@@ -43,12 +43,12 @@ def test_a_whole_life(home: Path) -> None:
     key = "sk-a-key-that-nobody-may-see-1234567890"
     started = athena(home, *START, "--port", "0", "--base-url", "http://127.0.0.1:9", "--api-key", key)
     assert (started.code, started.err) == (0, "")
-    state_file = home / ".athena" / "athena.pid"
+    state_file = home / ".local/state/athena" / "athena.pid"
     state = json.loads(state_file.read_text())
     assert {"pid", "port", "start_time", "config_path"} <= state.keys()
     assert f"http://127.0.0.1:{state['port']}" in started.out
     for name in ("athena.pid", "athena.log", "athena.lock"):
-        assert stat.S_IMODE((home / ".athena" / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((home / ".local/state/athena" / name).stat().st_mode) == 0o600
     assert key not in Path(f"/proc/{state['pid']}/cmdline").read_text()
 
     shown = status(home)
@@ -68,11 +68,11 @@ def test_a_whole_life(home: Path) -> None:
     assert athena(home, "status", "--json").out == '{"running": false}\n'
     assert athena(home, "status").code == 1
     assert athena(home, "stop").code == 0
-    assert key not in (home / ".athena" / "athena.log").read_text()
+    assert key not in (home / ".local/state/athena" / "athena.log").read_text()
 
 
 def test_a_stale_state_file_is_not_running(home: Path) -> None:
-    directory = Home(home / ".athena")
+    directory = Home(home / ".local/state/athena")
     os.close(directory.lock())
     directory.write(DaemonState(pid=os.getpid(), port=1, start_time="2026-01-01T00:00:00+00:00", config_path=""))
     with pytest.raises(NotRunning):
@@ -98,7 +98,7 @@ def test_a_failed_start_shows_the_log(home: Path) -> None:
     assert result.code == 1
     assert f"port {port} on 127.0.0.1 is in use" in result.err
     assert "athena.log says" in result.err
-    assert not Home(home / ".athena").is_locked()
+    assert not Home(home / ".local/state/athena").is_locked()
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_a_start_that_cannot_work_starts_nothing(home: Path, arguments: tuple[st
     result = athena(home, "start", *arguments)
     assert result.code == 1
     assert words in result.err
-    assert not (home / ".athena").exists()
+    assert not (home / ".local/state/athena").exists()
 
 
 def test_a_start_that_takes_too_long_is_given_up(home: Path) -> None:
     result = athena(home, "start", "--port", "0", "--wait", "1ms")
     assert result.code == 1
     assert "was not up within 0.001 s" in result.err
-    assert not Home(home / ".athena").is_locked()
+    assert not Home(home / ".local/state/athena").is_locked()
 
 
 def test_stop_ends_what_does_not_end(home: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_process_that_hears_nothing_is_killed(home: Path) -> None:
     os.killpg(state["pid"], signal.SIGSTOP)
     assert athena(home, "stop", "--timeout", "100ms").code == 0
     assert status(home) == {"running": False}
-    assert not (home / ".athena" / "athena.pid").exists()
+    assert not (home / ".local/state/athena" / "athena.pid").exists()
 
 
 def test_logs_follow_over_a_rotation(tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_tail_reads_the_end(tmp_path: Path) -> None:
 
 
 def test_logs_command_follows(home: Path) -> None:
-    directory = home / ".athena"
-    directory.mkdir()
+    directory = home / ".local/state/athena"
+    directory.mkdir(parents=True)
     (directory / "athena.log").write_text("first\n")
     # Tests that run in the background of a shell have the signal ignored, and so would what they start.
     command = ["env", "--default-signal=INT", *COMMAND, "logs", "-f", "-n", "1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from athena.shells.config import Config, Limits
+from athena.shells.config import Config, LimitSettings
 from athena.shells.server.descriptors import divide
 
 
@@ -24,12 +24,12 @@ def test_clients_upstreams_and_files_never_need_more_than_there_is(descriptors: 
 
 
 def test_what_is_configured_holds_as_far_as_there_are_descriptors() -> None:
-    config = Config(limits=Limits(connections=50, connections_per_address=5))
+    config = Config(limits=LimitSettings(connections=50, connections_per_address=5))
     division = divide(config, 1024, 14)
     assert (division.places.connections, division.places.per_address) == (50, 5)
     assert division.shares_loopback
     assert not division.short
-    division = divide(Config(limits=Limits(connections=5000)), 1024, 14)
+    division = divide(Config(limits=LimitSettings(connections=5000)), 1024, 14)
     assert division.places.connections < 512
     assert division.places.per_address == division.places.connections // 2
     assert not division.shares_loopback

@@ -14,6 +14,7 @@ from athena.errors import AthenaError
 from athena.exchange import Exchange, Step
 from athena.serving import serving as serving_module
 from athena.shells.gateway import driver as driver_module
+from athena.shells.gateway.client import Headers, Recent
 from athena.shells.gateway.driver import Driver
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.upstream import UpstreamClient
@@ -40,7 +41,8 @@ class Watched(Exchange):
         """In the loop's thread? How many bytes?"""
         self.ended_in_loop: bool | None = None
         self.before_end: Callable[[], object] = lambda: None
-        self._loop_thread = threading.get_ident()
+        # Where the first request of a format is made ready, this object is made in another thread.
+        self._loop_thread = threading.main_thread().ident
 
     def upstream_data(self, data: bytes, now: float = 0.0) -> Step:
         self.fed.append((threading.get_ident() == self._loop_thread, len(data)))
@@ -62,6 +64,7 @@ class Reader:
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
+        self.recent: Recent | None = None
         self.writes: list[bytes] = []
         self.finished = 0
 
@@ -82,6 +85,9 @@ class Reader:
     def finish(self, data: bytes = b"") -> None:
         self.finished += 1
         self.writes.append(data)
+
+    def accept_socket(self, headers: Headers) -> bool:
+        return False
 
     def cut_off(self) -> None: ...
 

@@ -158,7 +158,7 @@ def test_an_answer_that_fails_by_policy_does_not_speak_against_the_upstream(gate
     for _ in range(8):
         with pytest.raises(anthropic.BadRequestError):
             ask(client, "alone-hermes-error", stream=False)
-    assert gateway.gateway.health.is_up("local")
+    assert gateway.gateway.resources.health.is_up("local")
 
 
 def test_the_rule_for_all_models_holds_unless_a_model_has_its_own(upstream_url: str, tmp_path: Path) -> None:

@@ -62,12 +62,9 @@ def silent() -> Iterator[SilentUpstream]:
     upstream.close()
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def server(
-    request: pytest.FixtureRequest, held: HeldUpstream, silent: SilentUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+@pytest.fixture(scope="module")
+def server(held: HeldUpstream, silent: SilentUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     config = {
-        "server": request.param,
         "upstreams": {"held": {"base_url": held.url}, "silent": {"base_url": silent.url}},
         "models": [{"match": "held", "use": "held"}, {"match": "silent", "use": "silent"}],
         # Nothing is sent by the clock, and no limit of time ends anything.

@@ -55,7 +55,7 @@ def ask(gateway: GatewayThread) -> bytes:
 
 
 def idle(gateway: GatewayThread) -> int:
-    return sum(stats.idle for stats in gateway.gateway.client.stats().values())
+    return sum(stats.idle for stats in gateway.gateway.resources.client.stats().values())
 
 
 @pytest.mark.parametrize("kind", ["plain", "tls"])
@@ -93,6 +93,6 @@ def test_no_client_waits_for_the_end(tmp_path: Path) -> None:
 def test_a_stray_byte_kills_the_connection(stray: bytes, tmp_path: Path) -> None:
     with RawServer(script(Pause(0.005), END + stray)) as server, running_gateway(config(server), tmp_path) as gateway:
         ask(gateway)
-        assert until(lambda: sum(stats.open for stats in gateway.gateway.client.stats().values()) == 0)
+        assert until(lambda: sum(stats.open for stats in gateway.gateway.resources.client.stats().values()) == 0)
         ask(gateway)
         assert server.connections == 2

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from athena.serving.record import Record, as_fields
+from athena.serving.record import RequestRecord, as_fields
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
 from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TerminalLines, TextLines, log_body, secrets_of
@@ -89,7 +89,9 @@ def test_configured_secrets_are_masked_whatever_they_look_like() -> None:
 
 
 def test_the_request_line() -> None:
-    done = Record("req_1", dialect="anthropic_messages", model="claude-x", upstream="or", upstream_model="kimi", status=200)
+    done = RequestRecord(
+        "req_1", dialect="anthropic_messages", model="claude-x", upstream="or", upstream_model="kimi", status=200
+    )
     done.outcome, done.duration_ms, done.first_byte_ms, done.calls, done.key = "ok", 1234.5, 310.0, 2, "laptop"
     line = TextLines(Redactor()).format(record("request", name="athena.request", fields=as_fields(done)))
     assert "info    200 ok     anthropic_messages claude-x -> or/kimi" in line
@@ -102,7 +104,9 @@ def test_the_request_line() -> None:
 
 
 def _line_on_terminal(columns: int, **fields: Any) -> str:
-    done = Record("req_1", dialect="openai_chat", path="/v1/chat/completions", model="kimi-k2", upstream="or", status=200)
+    done = RequestRecord(
+        "req_1", dialect="openai_chat", path="/v1/chat/completions", model="kimi-k2", upstream="or", status=200
+    )
     done.upstream_model, done.outcome, done.duration_ms, done.first_byte_ms = "moonshotai/kimi-k2", "ok", 1234.5, 310.0
     for name, value in fields.items():
         setattr(done, name, value)
@@ -132,7 +136,7 @@ def test_a_failure_on_a_terminal_says_where_and_why() -> None:
 
 def test_ids_are_linked_to_the_inspector_where_there_is_one() -> None:
     form = TerminalLines(Redactor(), colours=True, inspector="http://127.0.0.1:12377/inspect", columns=lambda: 100)
-    line = form.format(record("request", name="athena.request", fields=as_fields(Record("req_1", model="m"))))
+    line = form.format(record("request", name="athena.request", fields=as_fields(RequestRecord("req_1", model="m"))))
     assert "\x1b]8;;http://127.0.0.1:12377/inspect#/x/req_1\x1b\\req_1\x1b]8;;\x1b\\" in line
 
 

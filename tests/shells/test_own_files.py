@@ -15,7 +15,7 @@ import pytest
 
 from athena.errors import AthenaError
 from athena.recording.tap import RecordingTap, Room
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 from athena.shells import own_files
 from athena.shells.config import Config, Log
 from athena.shells.daemon import DaemonState, Home
@@ -224,8 +224,8 @@ def test_where_nothing_can_be_kept_the_key_lasts_as_long_as_the_process(
 
 
 def test_a_damaged_key_stops_every_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = tmp_path / ".athena"
-    state.mkdir(mode=0o700)
+    state = tmp_path / ".local/state/athena"
+    state.mkdir(parents=True, mode=0o700)
     (state / "envelope.key").touch(mode=0o600)
     result = athena(tmp_path, "serve", "--port", "0", "--demo")
     assert result.code == 1
@@ -327,7 +327,7 @@ def test_a_start_does_not_write_over_a_file(tmp_path: Path, command: tuple[str, 
     assert f"the log file cannot be written: {file} is there already and is not a log of Athena" in result.err
     assert "Traceback" not in result.err
     assert file.read_text() == "alias ls='ls -l'\n"
-    assert not Home(tmp_path / ".athena").is_locked()
+    assert not Home(tmp_path / ".local/state/athena").is_locked()
 
 
 def test_a_reload_does_not_write_over_a_file(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_recordings_go_only_where_nobody_else_writes(tmp_path: Path, caplog: pyt
     with pytest.raises(AthenaError, match=r"log\.sse_dir cannot be used: others can write") as caught:
         check_sse_dir(str(place))
     assert caught.value.code == "sse_dir"
-    tap = RecordingTap(Record(request_id="r"), None, Room(1 << 20), lambda tap: None, version="test")
+    tap = RecordingTap(RequestRecord(request_id="r"), None, Room(1 << 20), lambda tap: None, version="test")
     tap.upstream_head(200, {}, 0.0)
     tap.upstream_bytes(b"data: x\n\n", 0.0)
     writer = FrameWriter(1 << 20)
@@ -386,8 +386,8 @@ def test_recordings_go_only_where_nobody_else_writes(tmp_path: Path, caplog: pyt
 
 
 def test_a_state_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    state = tmp_path / ".athena"
-    state.mkdir()
+    state = tmp_path / ".local/state/athena"
+    state.mkdir(parents=True)
     state.chmod(0o777)
     for command in (("start", "--port", "0", "--demo"), ("status",), ("stop",), ("serve", "--port", "0", "--demo")):
         result = athena(tmp_path, *command)

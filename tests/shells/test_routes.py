@@ -9,7 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from athena.serving.endpoints import dialect_of_error, find_door
+from athena.serving.endpoints import dialect_of_error, find_endpoint, gateway_endpoint
 from support.gateway_process import GatewayThread, running_gateway
 
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
@@ -36,9 +36,9 @@ def test_unknown_verbs_of_a_model_are_not_found(gateway: GatewayThread) -> None:
 
 def test_a_models_name_may_hold_a_colon(gateway: GatewayThread) -> None:
     assert httpx.get(f"{gateway.url}/v1/models/qwen3.5:27b").json()["id"] == "qwen3.5:27b"
-    door = find_door("/v1/models/qwen3.5:27b", "", {})
-    assert door is not None
-    assert (door.action, door.model) == ("model", "qwen3.5:27b")
+    endpoint = find_endpoint("/v1/models/qwen3.5:27b", "", {})
+    assert endpoint is not None
+    assert (endpoint.action, endpoint.model) == ("model", "qwen3.5:27b")
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,8 @@ def test_a_models_name_may_hold_a_colon(gateway: GatewayThread) -> None:
         ("/v1/nothing", ANTHROPIC, "anthropic", "no such path: /v1/nothing"),
         ("/v1/nothing", {"x-goog-api-key": "k"}, "gemini", "no such path: /v1/nothing"),
         ("/v1/nothing", {}, "openai", "no such path: /v1/nothing"),
-        ("/v1/responses/compact", {}, "openai", "does not serve the compaction of Responses API"),
-        ("/v1/responses/resp_1/cancel", {}, "openai", "does not serve the stored Responses API"),
-        ("/v1/conversations", {}, "openai", "does not serve the Conversations API"),
-        ("/conversations/conv_1/items", {}, "openai", "does not serve the Conversations API"),
-        ("/v1/batches", {}, "openai", "does not serve the Batches API"),
-        ("/v1/files", {}, "openai", "does not serve the Files API"),
-        ("/v1/v1/files", ANTHROPIC, "anthropic", "does not serve the Files API"),
-        ("/v1/messages/batches", {}, "anthropic", "does not serve the Message Batches API"),
-        ("/v1/messages/batches/b/results", ANTHROPIC, "anthropic", "does not serve the Message Batches API"),
+        ("/v1/vector_stores", {}, "openai", "does not serve the vector stores API"),
+        ("/v1/messages/nothing", ANTHROPIC, "anthropic", "no such path"),
         ("/v1beta/interactions", {}, "gemini", "does not serve the Interactions API"),
         ("/upload/v1beta/files", {"x-goog-api-key": "k"}, "gemini", "does not serve the Files API"),
     ],
@@ -75,6 +68,21 @@ def test_unknown_paths_name_the_remedy_in_the_callers_shape(
         code = "unsupported_endpoint" if "does not serve" in told else "unknown_path"
         assert body["error"]["code"] == code, "not a model's fault"
     assert ("base URL" in body["error"]["message"]) is ("no such path" in told), "the base URL is right where the API is known"
+
+
+@pytest.mark.parametrize(
+    ("path", "dialect", "resource", "names"),
+    [
+        ("/v1/messages/batches", "anthropic_messages", "message_batches", ()),
+        ("/v1/v1/messages/batches/b/results", "anthropic_messages", "message_results", ("b",)),
+        ("/batches/b/cancel", "openai_chat", "batch_cancel", ("b",)),
+        ("/v1/files/f/content", "openai_chat", "file_content", ("f",)),
+    ],
+)
+def test_doors_of_batches(path: str, dialect: str, resource: str, names: tuple[str, ...]) -> None:
+    endpoint = gateway_endpoint("GET", path, "", {})
+    assert endpoint is not None
+    assert (endpoint.action, endpoint.dialect, endpoint.stored, endpoint.names) == ("batches", dialect, resource, names)
 
 
 def test_a_path_says_whose_error_it_wants() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from athena.errors import ConfigError
-from athena.shells.config import meaning
-from support.gateway_process import GatewayThread, load_config, running_gateway
+from athena.shells.config import Sources, load
+from support.gateway_process import GatewayThread, read_number, running_gateway
 from support.patience import until
 from support.plain_upstream import PlainUpstream, Reply
 from support.raw_server import Hold, RawServer, Request, Script, Step
@@ -112,8 +111,8 @@ def test_idle_connections_are_kept_as_each_upstream_says(tmp_path: Path) -> None
             for _ in range(2):
                 for model in ("kept", "closed"):
                     assert ask(gateway, model=model)[0] == 200
-            stats = gateway.gateway.client.stats()
-            assert until(lambda: sorted(one.idle for one in gateway.gateway.client.stats().values()) == [0, 1]), stats
+            stats = gateway.gateway.resources.client.stats()
+            assert until(lambda: sorted(one.idle for one in gateway.gateway.resources.client.stats().values()) == [0, 1]), stats
         assert (kept.connections, closed.connections) == (1, 2)
 
 
@@ -122,13 +121,56 @@ def test_unused_connections_are_closed_when_the_upstream_says(tmp_path: Path) ->
         up = {"base_url": f"{server.url}/v1", "keep_idle_s": 0.05}
         with running_gateway({**BASE, "upstreams": {"up": up}}, tmp_path) as gateway:
             assert ask(gateway)[0] == 200
-            assert until(lambda: sum(one.open for one in gateway.gateway.client.stats().values()) == 0)
+            assert until(lambda: sum(one.open for one in gateway.gateway.resources.client.stats().values()) == 0)
 
 
-def test_uvicorn_is_asked_for_only_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    value = {**BASE, "upstreams": {"up": {"base_url": "http://127.0.0.1:9"}}, "server": "uvicorn"}
-    assert load_config(value, tmp_path).server == "uvicorn"
-    monkeypatch.setattr(meaning, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"uvicorn is not installed.*athena-gateway\[uvicorn\]"):
-        load_config(value, tmp_path)
-    assert load_config({**value, "server": "fast"}, tmp_path).server == "fast"
+@pytest.mark.parametrize("named", ["uvicorn", "fast"])
+def test_a_choice_of_server_from_earlier_versions_is_explained(named: str, tmp_path: Path) -> None:
+    file = tmp_path / "athena.yml"
+    file.write_text(json.dumps({"upstreams": {"up": {"base_url": "http://127.0.0.1:9"}}, "server": named}))
+    loaded = load(Sources(environment={}, home=tmp_path, directory=tmp_path, config_file=file))
+    (told,) = [warning for warning in map(str, loaded.warnings) if "server" in warning]
+    assert "no choice of a server any more" in told
+    assert "uvicorn --factory athena.asgi:create_app" in told
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+HISTORY = [
+    {"role": "user", "content": "Read it. " * 300},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "It is long. " * 300},
+]
+
+
+@pytest.mark.parametrize("kept", [64 << 20, 0])
+def test_a_history_is_known_again_to_its_own_caller(kept: int, tmp_path: Path) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hi"}], "model": "m", "id": "msg_1"}
+    replies = {"/v1/messages": Reply({**message, "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}})}
+    with PlainUpstream(replies) as upstream:
+        config = {
+            **BASE,
+            "upstreams": {"up": {"base_url": upstream.url, "dialect": "anthropic_messages"}},
+            "limits": {"history_cache_bytes": kept},
+        }
+        with running_gateway(config, tmp_path) as gateway:
+
+            def known(key: str, messages: list[Any]) -> int:
+                before = read_number(gateway.port, 'athena_request_parts_total{seen="before"}')
+                body = json.dumps({"model": "m", "messages": messages, "tools": [TOOL]}).encode()
+                headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+                with urllib.request.urlopen(
+                    urllib.request.Request(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", body, headers)
+                ) as answer:
+                    assert answer.status == 200
+                return int(read_number(gateway.port, 'athena_request_parts_total{seen="before"}') - before)
+
+            on = kept > 0
+            assert known("one", HISTORY) == 0
+            assert known("one", HISTORY) == 4 * on
+            assert known("two", HISTORY) == 0
+            assert known("one", [*HISTORY, {"role": "user", "content": "Go on."}]) == 4 * on
+            assert (read_number(gateway.port, "athena_history_cache_bytes") > 0) is on
+        sent = [visit.body for visit in upstream.visits]
+        assert sent[0] == sent[1] == sent[2]
+        assert len(sent[3]["messages"]) == len(sent[0]["messages"])
+        assert sent[3]["messages"][:2] == sent[0]["messages"][:2]

@@ -11,7 +11,7 @@ import pytest
 from athena.errors import ClientError
 from athena.serving.budget import Budget
 from athena.serving.holding import RequestMemory
-from athena.shells.gateway.client import Headers
+from athena.shells.gateway.client import Headers, Recent
 from athena.shells.gateway.incoming import read_body
 from support.virtual_clock import run_virtually
 
@@ -33,6 +33,7 @@ class SendingClient:
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
+        self.recent: Recent | None = None
         self._eager = eager
         self._pieces = pieces
         self._came: list[bytes] = []
@@ -67,6 +68,7 @@ class SendingClient:
     write: Any = start
     finish: Any = start
     cut_off: Any = start
+    accept_socket: Any = start
 
     def leave(self) -> None:
         self._sending.cancel()

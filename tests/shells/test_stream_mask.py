@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.recording.tap import RecordingTap, Room
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
 from athena.shells.gateway.taps import BodyLines
@@ -98,7 +98,7 @@ def test_cuts_change_nothing(secrets: list[str], pieces: list[bytes]) -> None:
 
 def streamed(request_id: str, *pieces: bytes) -> RecordingTap:
     """A request whose upstream answered with these pieces."""
-    tap = RecordingTap(Record(request_id=request_id), None, Room(1 << 20), lambda tap: None, version="test")
+    tap = RecordingTap(RequestRecord(request_id=request_id), None, Room(1 << 20), lambda tap: None, version="test")
     tap.upstream_head(200, {}, 0.0)
     for piece in pieces:
         tap.upstream_bytes(piece, 0.0)

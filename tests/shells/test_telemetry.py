@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from athena.serving.trace import new_trace, passed_on
 from support.fault_judge import ask_raw
 from support.gateway_process import running_gateway
-from support.patience import PATIENCE
+from support.patience import PATIENCE, until
 from support.plain_upstream import PlainUpstream, Reply
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -171,3 +171,6 @@ def test_a_collector_that_is_away_touches_no_answer(upstream: PlainUpstream, tmp
     with running_gateway(_config(upstream, telemetry={"endpoint": "http://127.0.0.1:9"}), tmp_path) as running:
         for _ in range(3):
             assert ask_raw(running.port, "openai_chat", "asked", stream=False).status == 200
+        before = {thread for thread in threading.enumerate() if "Otel" in thread.name}
+    assert before, "the exporter works in a thread of its own"
+    assert until(lambda: not any(thread.is_alive() for thread in before)), "it goes on trying after the gateway has ended"

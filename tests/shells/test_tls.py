@@ -19,7 +19,7 @@ import pytest
 from athena.dialects import dialect_names
 from athena.errors import ConfigError
 from athena.shells.agent_run import started_gateway
-from athena.shells.config import Config, Loaded, Sources, Timeouts, Tls, load, needs_restart
+from athena.shells.config import Config, Loaded, Sources, TimeoutSettings, Tls, load, needs_restart
 from athena.shells.server.tls import ListenerTls
 from athena.shells.temporary_gateway import Wish
 from support.athena_process import Serving, athena, serving
@@ -198,50 +198,39 @@ def upstream() -> Iterator[HeldUpstream]:
         yield running
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def server(
-    request: pytest.FixtureRequest, upstream: HeldUpstream, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
-    cert, key = authority.issue(HOST, f"served-{request.param}")
-    more = {"server": request.param, "timeouts": {"client_headers_s": 1}, "limits": {"body_bytes": 4096}}
+@pytest.fixture(scope="module")
+def server(upstream: HeldUpstream, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    cert, key = authority.issue(HOST, "served")
+    more = {"timeouts": {"client_headers_s": 1}, "limits": {"body_bytes": 4096}}
     with serving(tmp_path_factory.mktemp("tls"), config=settings(upstream, cert, key, **more)) as running:
         yield running
 
 
 @pytest.mark.parametrize("client", dialect_names())
-@pytest.mark.parametrize(("kind", "stream"), [("fast", True), ("fast", False), ("uvicorn", True)])
+@pytest.mark.parametrize("stream", [True, False])
 def test_official_sdks(
-    kind: str,
     client: str,
     stream: bool,
     authority: Authority,
-    demos: Callable[[str], Serving],
+    demo: Serving,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
-    url = demos(kind).url
+    url = demo.url
     assert url.startswith("https://")
     assert Piece("call", "get_weather", {}) in ask(client, url, "athena-demo", stream=stream).pieces
 
 
 @pytest.fixture(scope="module")
-def demos(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Serving]]:
-    """Gateways on the demo model, by kind of server; Athena's own in two processes."""
-    running: dict[str, Serving] = {}
+def demo(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A gateway on the demo model, in two processes."""
     cert, key = map(str, authority.issue(HOST, "demo"))
-
-    def started(kind: str) -> Serving:
-        if kind not in running:
-            workers = "2" if kind == "fast" else "1"
-            flags = ("--demo", "--server", kind, "--workers", workers, "--tls-cert", cert, "--tls-key", key)
-            running[kind] = Serving(tmp_path_factory.mktemp(f"demo-{kind}"), flags, {})
-        return running[kind]
-
-    yield started
-    for server in running.values():
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
-        server.end()
+    flags = ("--demo", "--workers", "2", "--tls-cert", cert, "--tls-key", key)
+    server = Serving(tmp_path_factory.mktemp("demo"), flags, {})
+    yield server
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    server.end()
 
 
 def test_connections_are_reused_and_pipelined(server: Serving, authority: Authority) -> None:
@@ -335,15 +324,15 @@ def is_shown(server: Serving, authority: Authority, times: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("fast", 1), ("uvicorn", 1), ("fast", 2)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_new_certificate_is_taken_up_and_streams_go_on(
-    kind: str, workers: int, upstream: HeldUpstream, authority: Authority, tmp_path: Path
+    workers: int, upstream: HeldUpstream, authority: Authority, tmp_path: Path
 ) -> None:
     (tmp_path / "next").mkdir()
     following = Authority(tmp_path / "next")
-    pair = authority.issue(HOST, f"replaced-{kind}-{workers}")
+    pair = authority.issue(HOST, f"replaced-{workers}")
     times = 1 if workers == 1 else 24  # the kernel deals connections out to the processes
-    with serving(tmp_path, config=settings(upstream, *pair, server=kind, workers=workers)) as server:
+    with serving(tmp_path, config=settings(upstream, *pair, workers=workers)) as server:
         assert is_shown(server, authority, times)
         with connect(server, trusting(authority)) as client:
             client.sendall(POST)
@@ -391,12 +380,9 @@ def test_the_end_finds_streams_and_handshakes(upstream: HeldUpstream, authority:
         assert "Traceback" not in server.log()
 
 
-@pytest.mark.parametrize("kind", ["fast", "uvicorn"])
-def test_the_end_does_not_wait_for_idle_clients(
-    kind: str, upstream: HeldUpstream, authority: Authority, tmp_path: Path
-) -> None:
+def test_the_end_does_not_wait_for_idle_clients(upstream: HeldUpstream, authority: Authority, tmp_path: Path) -> None:
     """A pool that keeps a connection does not look at it, and so does not answer the end of TLS."""
-    config = settings(upstream, *authority.issue(HOST, f"idle-{kind}"), server=kind, timeouts={"drain_s": 600})
+    config = settings(upstream, *authority.issue(HOST, "idle"), timeouts={"drain_s": 600})
     with serving(tmp_path, config=config) as server, connect(server, trusting(authority)) as client:
         client.sendall(GET.replace(b"Connection: close\r\n", b""))
         read_until(client, b'{"status":"ok"}')
@@ -407,7 +393,7 @@ def test_the_end_does_not_wait_for_idle_clients(
 
 def test_a_slow_reader_has_its_time_for_the_end_of_an_answer(authority: Authority) -> None:
     cert, key = map(str, authority.issue(HOST, "times"))
-    arguments = ListenerTls(Tls(cert=cert, key=key)).server_arguments(Timeouts(client_headers_s=7, client_write_s=77))
+    arguments = ListenerTls(Tls(cert=cert, key=key)).server_arguments(TimeoutSettings(client_headers_s=7, client_write_s=77))
     assert arguments["ssl_handshake_timeout"] == 7
     assert arguments["ssl_shutdown_timeout"] == 77
 

@@ -600,13 +600,15 @@ class Drip:
     """Pieces that a server sends one by one, each when the test says so."""
 
     def __init__(self, *pieces: bytes) -> None:
+        self._begun = threading.Event()
         self._events = [(threading.Event(), threading.Event()) for _ in pieces]
-        self.steps: list[Step] = []
+        self.steps: list[Step] = [Signal(self._begun)]
         for piece, (go_on, sent) in zip(pieces, self._events, strict=True):
             self.steps += [Until(go_on), piece, Signal(sent)]
 
     async def fall(self, *, seconds: float) -> None:
-        """All of them, with so much time before each."""
+        """All of them, with so much time before each; what the script sends before the first has arrived by then."""
+        assert await asyncio.to_thread(self._begun.wait, PATIENCE)
         for go_on, sent in self._events:
             await hand_clock().pass_time(seconds)
             go_on.set()
@@ -631,7 +633,6 @@ def test_bytes_that_say_nothing_gain_no_time(
 
         async def main(client: UpstreamClient) -> None:
             asking = asyncio.ensure_future(ask(client, server, timeouts=timeouts))
-            await until(lambda: len(server.requests) == 1)
             await drip.fall(seconds=4)
             assert not asking.done()
             await hand_clock().pass_time(4)
@@ -650,7 +651,6 @@ def test_data_in_time_keeps_a_stream_alive(run: Run) -> None:
 
         async def main(client: UpstreamClient) -> None:
             asking = asyncio.ensure_future(ask(client, server, timeouts=Timeouts(idle=10, first_byte=10)))
-            await until(lambda: len(server.requests) == 1)
             await drip.fall(seconds=9)
             assert await asking == b"a" * 6
             assert stats(client).idle == 1

@@ -94,6 +94,7 @@ def test_refused(run: Run) -> None:
         with pytest.raises(UpstreamClosed) as caught:
             await ask(client, Origin("http", "127.0.0.1", closed_port()))
         assert caught.value.code == "upstream_unreachable"
+        assert "`athena help upstream_unreachable` says more" in str(caught.value)
         assert not caught.value.request_sent
         assert not caught.value.response_started
 

@@ -172,3 +172,49 @@ def test_any_bytes_give_a_response_or_a_protocol_error(junk: bytes) -> None:
             feed(raw)
         except UpstreamProtocol:
             continue
+
+
+_WIRE = st.one_of(
+    st.binary(min_size=1, max_size=40).map(chunk),
+    st.sampled_from((
+        b"5\r\n", b"hello", b"\r\n", b"0\r\n\r\n", b"1", b"A\r\n0123456789\r\n", b"05\r\nhello\r\n", b"5;a=b\r\nhello\r\n",
+        b"\n", b"-2\r\n", b"+5\r\nhello\r\n", b" 5\r\nhello\r\n", b"0x5\r\nhello\r\n", b"0\r\n",
+        b"x: y\r\n", b"7\r\n5\r\nab\r\n\r\n",
+    )),
+)  # fmt: skip
+
+
+@given(st.lists(_WIRE, min_size=1, max_size=12), st.booleans(), st.data())
+def test_chunks_taken_without_the_parser_are_what_it_would_take(wire: list[bytes], cut: bool, data: st.DataObject) -> None:
+    reads = wire
+    if cut:
+        whole = b"".join(wire)
+        places = sorted(data.draw(st.sets(st.integers(1, len(whole)), max_size=5)))
+        reads = [whole[start:end] for start, end in zip([0, *places], [*places, len(whole)], strict=True) if start < end]
+    judge, quick = feed(chunked_head()), feed(chunked_head())
+    for read in reads:
+        if judge.complete:
+            break
+        failed = False
+        try:
+            judge.feed(read)
+        except UpstreamProtocol:
+            failed = True
+        piece = quick.lone_chunk(read)
+        if piece is not None:
+            quick.pieces.append(piece)
+            assert not failed, read
+        elif failed:
+            with pytest.raises(UpstreamProtocol):
+                quick.feed(read)
+        else:
+            quick.feed(read)
+        assert b"".join(quick.pieces) == b"".join(judge.pieces)
+        assert (quick.complete, quick.stray, quick._tail, quick._overhead) == (
+            judge.complete,
+            judge.stray,
+            judge._tail,
+            judge._overhead,
+        )
+        if failed:
+            break

@@ -36,22 +36,18 @@ def settings(upstream: LeakingUpstream, **more: Any) -> dict[str, Any]:
     return {"upstreams": {"leaking": {"base_url": upstream.url}}, "models": [{"match": "*", "use": f"leaking/{MODEL}"}], **more}
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def server(
-    request: pytest.FixtureRequest, upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+@pytest.fixture(scope="module")
+def server(upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """No keys, one page allowed, one name allowed."""
-    config = settings(upstream, server=request.param, allow_origins=[PAGE], allow_hosts=["gateway.example"])
+    config = settings(upstream, allow_origins=[PAGE], allow_hosts=["gateway.example"])
     with serving(tmp_path_factory.mktemp("open"), config=config) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=("fast", "uvicorn"))
-def keyed(
-    request: pytest.FixtureRequest, upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+@pytest.fixture(scope="module")
+def keyed(upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """With a key, for every page."""
-    config = settings(upstream, server=request.param, keys=[hash_key(KEY)], allow_origins=["*"])
+    config = settings(upstream, keys=[hash_key(KEY)], allow_origins=["*"])
     with serving(tmp_path_factory.mktemp("keyed"), config=config) as running:
         yield running
 
@@ -201,7 +197,9 @@ def test_a_preflight_needs_no_key(keyed: Serving) -> None:
 
 
 def test_upstreams_are_named_to_this_machine(server: Serving) -> None:
-    assert json.loads(ask(server, "GET", "/ready").body) == {"status": "ok", "upstreams": {"leaking": True}, "learnt": []}
+    told = json.loads(ask(server, "GET", "/ready").body)
+    assert {route["upstream"] for route in told.pop("routes")} <= {"leaking"}  # those that other tests asked
+    assert told == {"status": "ok", "upstreams": {"leaking": True}, "learnt": []}
     for header in ("x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "via: 1.1 proxy", "x-real-ip: 10.0.0.1"):
         assert json.loads(ask(server, "GET", "/ready", header).body) == {"status": "ok"}
 
@@ -210,7 +208,7 @@ def test_with_keys_upstreams_are_named_to_whoever_has_one(keyed: Serving) -> Non
     assert json.loads(ask(keyed, "GET", "/ready").body) == {"status": "ok"}
     assert json.loads(ask(keyed, "GET", "/ready", "x-api-key: wrong").body) == {"status": "ok"}
     named = json.loads(ask(keyed, "GET", "/ready", f"x-api-key: {KEY}").body)
-    assert named == {"status": "ok", "upstreams": {"leaking": True}, "learnt": []}
+    assert named == {"status": "ok", "upstreams": {"leaking": True}, "learnt": [], "routes": []}
 
 
 # -- mounted ---------------------------------------------------------------------------------------------------------------
@@ -255,7 +253,7 @@ def test_a_mounted_gateway_names_upstreams_to_nobody_it_does_not_know(tmp_path: 
     keys = (GatewayKey(hash=hash_key(KEY)),)
     for client in (("203.0.113.9", 5000), None):
         assert call(mounted(), "/ready", {"host": "app.example"}, client) == (200, {"status": "ok"})
-    named = (200, {"status": "ok", "upstreams": {"local": True}, "learnt": []})
+    named = (200, {"status": "ok", "upstreams": {"local": True}, "learnt": [], "routes": []})
     assert call(mounted(), "/ready", {"host": "app.example"}, ("127.0.0.1", 5000)) == named
     assert call(mounted(keys=keys), "/ready", {"host": "x"}, ("127.0.0.1", 5000)) == (200, {"status": "ok"})
     assert call(mounted(keys=keys), "/ready", {"host": "x", "x-api-key": KEY}, ("203.0.113.9", 1)) == named

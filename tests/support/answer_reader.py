@@ -110,7 +110,8 @@ def _responses(value: dict[str, Any]) -> Seen:
 def _responses_stream(values: list[Any]) -> Seen:
     """What its last event holds; the text in the deltas must be the same."""
     seen = _responses(values[-1]["response"])
-    said = "".join(value["delta"] for value in values if value["type"] == "response.output_text.delta")
+    spoken = ("response.output_text.delta", "response.refusal.delta")
+    said = "".join(value["delta"] for value in values if value["type"] in spoken)
     assert said == seen.joined("text"), "the deltas say something else than the end"
     return seen
 

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import openai
 
-from athena.dialects.base import EncodeContext, Target
+from athena.dialects.base import EncodeContext, EncodeTarget
 from athena.dialects.openai_chat import DIALECT
 from athena.model.events import (
     Event,
@@ -71,13 +71,13 @@ def accumulate(written: bytes) -> Any:
 
 
 def sent(request: Request, profile: Profile | None = None, *, strict: bool = False) -> dict[str, Any]:
-    target = Target("upstream", profile or Profile(), strict)
+    target = EncodeTarget("upstream", profile or Profile(), strict)
     body: dict[str, Any] = json.loads(msgspec.json.encode(DIALECT.encode_request(request, target).body))
     return body
 
 
 def losses(request: Request, profile: Profile | None = None) -> tuple[Loss, ...]:
-    return DIALECT.encode_request(request, Target("upstream", profile or Profile())).losses
+    return DIALECT.encode_request(request, EncodeTarget("upstream", profile or Profile())).losses
 
 
 def foreign(*turns: Turn, **changes: Any) -> Request:

@@ -81,7 +81,7 @@ def fault_config(upstream_url: str, **settings: Any) -> dict[str, Any]:
 def load_config(value: dict[str, Any], directory: Path) -> Config:
     """A configuration as the gateway itself would read it."""
     file = directory / "athena.yml"
-    file.write_text(json.dumps(value))
+    file.write_text(json.dumps({"state_dir": str(directory / "athena-state"), **value}))
     return load(Sources(environment={}, home=directory, directory=directory, config_file=file)).config
 
 

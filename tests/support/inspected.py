@@ -8,26 +8,27 @@ from typing import Any
 import msgspec
 
 from athena.recording.view import (
-    Agent,
+    CallVerdict,
     Change,
     Difference,
     Equality,
     EventItem,
-    Health,
+    ExchangeRow,
+    HealthHistory,
     HealthPoint,
     Mark,
     Prefix,
     ReadItem,
     ReplayResult,
     Requests,
-    Row,
     Session,
+    SessionAgent,
     Timing,
     UpstreamRequest,
-    Verdict,
     View,
     WriteItem,
 )
+from athena.shells.gateway.inspect_stored import Talk, Told, ToldTalk
 
 AT = 1_794_825_678.0
 """When the made-up exchanges began: 16 November 2026."""
@@ -44,7 +45,7 @@ TOOLS = [
 class Telling:
     """Puts a view together step by step: what came, what was understood, what left."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: ExchangeRow) -> None:
         self.row = row
         self.reads: list[ReadItem] = []
         self.events: list[EventItem] = []
@@ -114,7 +115,7 @@ def anthropic(kind: str, **fields: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields}, separators=(',', ':'))}\n\n"
 
 
-def row(number: int, **more: Any) -> Row:
+def row(number: int, **more: Any) -> ExchangeRow:
     values: dict[str, Any] = {
         "id": f"req_{number:04d}",
         "at": AT + number,
@@ -139,10 +140,10 @@ def row(number: int, **more: Any) -> Row:
         "own_us_per_chunk": 41.3,
         "size": 120_000,
     }
-    return Row(**{**values, **more})
+    return ExchangeRow(**{**values, **more})
 
 
-def requests_of(row: Row, **more: Any) -> Requests:
+def requests_of(row: ExchangeRow, **more: Any) -> Requests:
     question = "Look at src/main.py and tell me what is wrong with it."
     client = {
         "model": row.model,
@@ -320,7 +321,7 @@ def leaked() -> View:
     )
     told.moment(3.191, "end")
     calls = [
-        Verdict(
+        CallVerdict(
             call=0,
             id="toolu_8QzJ3",
             name="Read",
@@ -335,7 +336,7 @@ def leaked() -> View:
             finish="tool, derived from stop",
             id_from="invented",
         ),
-        Verdict(
+        CallVerdict(
             call=1,
             id="call_77",
             name="Bash",
@@ -445,7 +446,7 @@ def broken() -> View:
             call=0,
         )
     )
-    call = Verdict(
+    call = CallVerdict(
         call=0,
         id="call_1",
         name="edit",
@@ -501,7 +502,7 @@ def hostile(text: str) -> View:
     )
     return told.view(
         calls=[
-            Verdict(
+            CallVerdict(
                 call=0,
                 id=text,
                 name=text,
@@ -546,7 +547,7 @@ def long_answer(chunks: int) -> View:
     return told.view()
 
 
-def rows() -> list[Row]:
+def rows() -> list[ExchangeRow]:
     """A list that has one of everything, the newest first."""
     return [
         row(
@@ -589,6 +590,32 @@ def rows() -> list[Row]:
     ]
 
 
+def talks() -> list[ToldTalk]:
+    """One chain of two responses, a call in the first."""
+    asked = {"type": "message", "role": "user", "content": "Is src/main.py formatted?"}
+    call = {"type": "function_call", "name": "read_file", "call_id": "call_1", "arguments": '{"path":"src/main.py"}'}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "import sys\nprint(sys.argv)"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes: nothing would change."}]}
+    first, second = "resp_ath0001", "resp_ath0002"
+    talk = Talk(id=first, kind="chain", owner="ci", began=AT + 2, last=AT + 18, responses=[first, second], status="completed")
+    told = [
+        Told(
+            id=first, created=AT + 2, status="completed", model="kimi-k2", parent="", exchange="", input=[asked], output=[call]
+        ),
+        Told(
+            id=second,
+            created=AT + 18,
+            status="completed",
+            model="kimi-k2",
+            parent=first,
+            exchange="req_0018",
+            input=[result],
+            output=[said],
+        ),
+    ]
+    return [ToldTalk(talk=talk, told=told, is_whole=True)]
+
+
 def sessions() -> list[Session]:
     return [
         Session(
@@ -600,8 +627,8 @@ def sessions() -> list[Session]:
             errors=0,
             repaired=1,
             agents=[
-                Agent(id="main", parent="", exchanges=11, last=AT + 22),
-                Agent(id="explore-1", parent="main", exchanges=3, last=AT + 31),
+                SessionAgent(id="main", parent="", exchanges=11, last=AT + 22),
+                SessionAgent(id="explore-1", parent="main", exchanges=3, last=AT + 31),
             ],
         ),
         Session(
@@ -612,12 +639,12 @@ def sessions() -> list[Session]:
             exchanges=6,
             errors=1,
             repaired=0,
-            agents=[Agent(id="", parent="", exchanges=6, last=AT + 9)],
+            agents=[SessionAgent(id="", parent="", exchanges=6, last=AT + 9)],
         ),
     ]
 
 
-def health() -> list[Health]:
+def health() -> list[HealthHistory]:
     def points(scale: int, errors: int, leaks: int) -> list[HealthPoint]:
         return [
             HealthPoint(
@@ -634,7 +661,7 @@ def health() -> list[Health]:
         ]
 
     return [
-        Health(
+        HealthHistory(
             upstream="openrouter",
             model="moonshotai/kimi-k2-0905",
             up=True,
@@ -645,7 +672,7 @@ def health() -> list[Health]:
             leaks=9,
             points=points(10, 0, 0),
         ),
-        Health(
+        HealthHistory(
             upstream="local-vllm",
             model="deepseek-v3.2",
             up=True,
@@ -656,7 +683,7 @@ def health() -> list[Health]:
             leaks=22,
             points=points(5, 6, 1),
         ),
-        Health(
+        HealthHistory(
             upstream="lab",
             model="qwen3-coder-480b",
             up=False,

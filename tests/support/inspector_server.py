@@ -14,8 +14,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from athena.recording.view import Health, Row, Session, View
+from athena.recording.view import ExchangeRow, HealthHistory, Session, View
 from athena.serving.learning import Lesson
+from athena.serving.route_health import RouteReport
+from athena.shells.gateway.inspect_stored import ToldTalk
 from athena.shells.inspector import page_answer
 from support.inspected import replay_of
 
@@ -26,11 +28,13 @@ class InspectorServer:
     """Use it with `with`; change its values and `tell` what happened."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[ExchangeRow] = []
         self.views: dict[str, View] = {}
         self.sessions: list[Session] = []
-        self.health: list[Health] = []
+        self.health: list[HealthHistory] = []
         self.lessons: list[Lesson] = []
+        self.routes: list[RouteReport] = []
+        self.talks: list[ToldTalk] = []
         self.mode = "memory"
         self.asked: list[str] = []
         self.replays: list[dict[str, str]] = []
@@ -61,7 +65,7 @@ class InspectorServer:
         """Lessons of one upstream's model are forgotten."""
         self.lessons = [lesson for lesson in self.lessons if wanted != {"upstream": lesson.upstream, "model": lesson.model}]
 
-    def fitting(self, query: dict[str, list[str]]) -> list[Row]:
+    def fitting(self, query: dict[str, list[str]]) -> list[ExchangeRow]:
         """The rows of a list, filtered as far as tests need it."""
         found = self.rows
         for name in ("verdict", "model", "upstream", "session"):
@@ -134,7 +138,12 @@ class InspectorServer:
             case ["sessions"]:
                 self._json(handler, {"sessions": self.sessions})
             case ["health"]:
-                self._json(handler, {"upstreams": self.health, "since": 1_794_825_678.0, "lessons": self.lessons})
+                body = {"upstreams": self.health, "since": 1_794_825_678.0, "lessons": self.lessons, "routes": self.routes}
+                self._json(handler, body)
+            case ["conversations"]:
+                self._json(handler, {"talks": [told.talk for told in self.talks], "keeps": True})
+            case ["conversations", name]:
+                self._json(handler, next(told for told in self.talks if name in (told.talk.id, *told.talk.responses)))
             case ["live"]:
                 self._live(handler)
             case _:

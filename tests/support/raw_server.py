@@ -7,10 +7,13 @@ as they are, in one call. When it ends the connection is closed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import socket
 import ssl
 import struct
+import sys
+import termios
 import threading
 import time
 from collections.abc import Sequence
@@ -42,7 +45,7 @@ class Until(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Tell the test."""
+    """Tell the test that what stands before this step has happened, and that what was sent is at the client's socket."""
 
     event: threading.Event
 
@@ -150,6 +153,7 @@ class RawServer:
             case Until(event):
                 event.wait(PATIENCE)
             case Signal(event):
+                _wait_for_arrival(sock)
                 event.set()
             case Hold():
                 while sock.recv(65536):
@@ -166,6 +170,13 @@ class RawServer:
             case Tls(context):
                 return context.wrap_socket(sock, server_side=True)
         return sock
+
+
+def _wait_for_arrival(sock: socket.socket) -> None:
+    """Until the other side's kernel has taken all that was sent: from then on its next look at the socket finds it."""
+    deadline = time.monotonic() + PATIENCE
+    while int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def _read_request(sock: socket.socket) -> bytes:

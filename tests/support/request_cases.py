@@ -21,7 +21,8 @@ A file is named after its dialect. It names profiles of upstreams, and consists 
         {body = {...}, request = {...}, absent = ["tool_choice"]},
     ]
 
-`sent` is exactly what the case adds to the body of a request that says "Hi" with the group's fields and no others.
+A case may have its own `profile = {...}` instead of a name. `sent` is exactly what the case adds to the body of a request
+that says "Hi" with the group's fields and no others. TOML has no null: "<null>" stands for it.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ class EncodeCase(msgspec.Struct, forbid_unknown_fields=True):
     request: dict[str, Any] = {}
     body: dict[str, Any] | None = None
     """Fields of the client's own body, where it speaks the upstream's dialect."""
-    profile: str = ""
+    profile: str | dict[str, Any] = ""
     strict: bool = False
     sent: dict[str, Any] = {}
+    has: dict[str, Any] = {}
+    """What the whole body must have, though every request to this upstream has it."""
     without: tuple[str, ...] = ()
     """What the whole body must not have."""
     losses: dict[str, str] = {}
+    untyped: str = ""
+    """Why the body does not fit the type that the official SDK has for it, where it does not."""
     refused: str = ""
     """The field for which the request is refused."""
 
@@ -79,12 +84,20 @@ class RequestFile(msgspec.Struct, forbid_unknown_fields=True):
     group: tuple[Group, ...]
     profiles: dict[str, dict[str, Any]] = {}
 
-    def profile(self, name: str) -> Profile:
-        return msgspec.convert(self.profiles[name] if name else {}, Profile)
+    def profile(self, given: str | dict[str, Any]) -> Profile:
+        return msgspec.convert(self.profiles[given] if given and isinstance(given, str) else given or {}, Profile)
 
 
 @cache
 def request_file(dialect: str) -> RequestFile:
     """The file of one dialect."""
     value = tomllib.loads((CASES / "requests" / f"{dialect}.toml").read_text(encoding="utf-8"))
-    return msgspec.convert(value, RequestFile)
+    return msgspec.convert(_with_nulls(value), RequestFile)
+
+
+def _with_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_nulls(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_nulls(item) for item in value]
+    return None if value == "<null>" else value

@@ -28,6 +28,7 @@ from athena.model.request import Output, Request, Tool, Turn
 from athena.prompted.options import PromptedOptions
 from athena.prompted.validation import ArgumentCheck
 from athena.serving.tokens import TokenCounter
+from athena.shells.demo_models import fitting
 from athena.translate import translate_request
 
 Place = Callable[[Tool, str], object]
@@ -53,6 +54,7 @@ def places() -> dict[str, Place]:
         "gemini written out": lambda tool, call: msgspec.json.encode(
             schemas.for_gemini(tool.schema, json_schema=False, losses=[])
         ),
+        "demo": lambda tool, call: fitting(tool.schema),
         "gemini read": lambda tool, call: json_schema(tool.schema, "parameters"),
     }
     for name in WALKERS:

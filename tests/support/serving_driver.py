@@ -19,7 +19,7 @@ from athena.exchange import Head, Step
 from athena.serving.holding import RequestMemory
 from athena.serving.network import ClientSettings
 from athena.serving.retries import with_relative_wait
-from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
+from athena.serving.serving import Build, Pause, Send, Serving, ServingState, Tell
 from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.response import PORTION
@@ -28,7 +28,7 @@ from support.fault_scripts import FAULTS
 from support.serving_values import House
 from support.upstream_talk import Asked, Talk
 
-_UPSTREAM_SPEAKS = (State.SENDING, State.READING)
+_UPSTREAM_SPEAKS = (ServingState.SENDING, ServingState.READING)
 _MOST_LOOKS = 1000
 """Calls of `tick` in one silence: more would be a loop that no time passes in."""
 
@@ -100,7 +100,7 @@ class _Drive:
 
     def run(self) -> Answer:
         serving = self._serving
-        while serving.state is not State.OVER:
+        while serving.state is not ServingState.OVER:
             match serving.next(self.now):
                 case Build():
                     serving.build()
@@ -176,14 +176,14 @@ class _Drive:
             framing.feed(data)
         except UpstreamProtocol as broken:
             failure = broken
-        if framing.has_head and self._serving.state is State.SENDING:
+        if framing.has_head and self._serving.state is ServingState.SENDING:
             try:
                 self._take_head()
             except UpstreamProtocol as unreadable:
                 failure = unreadable
         if failure is not None:
             self._fail(failure)
-        elif self._serving.state is State.READING:
+        elif self._serving.state is ServingState.READING:
             self._deliver(None)
 
     def _take_head(self) -> None:
@@ -200,7 +200,7 @@ class _Drive:
 
     def _fail(self, failure: UpstreamError) -> None:
         failure.request_sent, failure.response_started = True, self._framing.started
-        if self._serving.state is State.SENDING:
+        if self._serving.state is ServingState.SENDING:
             self._show(self._serving.failed(failure, self.now))
         else:
             self._deliver(failure)
@@ -213,7 +213,7 @@ class _Drive:
         try:
             for portion in self._decoded(data):
                 self._show(serving.data(portion, self.now))
-                if serving.state is not State.READING:
+                if serving.state is not ServingState.READING:
                     return
             if self._framing.complete and self._decoder is not None:
                 self._decoder.finish()
@@ -238,7 +238,7 @@ class _Drive:
         for _ in range(_MOST_LOOKS):
             if serving.state not in _UPSTREAM_SPEAKS:
                 return
-            waits_for_head = serving.state is State.SENDING
+            waits_for_head = serving.state is ServingState.SENDING
             patience = min(self._first_byte_at, self._total_at) if waits_for_head else inf
             due = min(serving.clock.deadline, patience)
             if due > until:

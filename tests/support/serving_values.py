@@ -10,13 +10,15 @@ from athena.dialects import get_dialect
 from athena.model.request import Request
 from athena.opaque import Envelope
 from athena.serving.budget import Budget
+from athena.serving.choosing import Chooser
 from athena.serving.clock import ClientLimits
-from athena.serving.endpoints import find_door
+from athena.serving.endpoints import find_endpoint
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
-from athena.serving.serving import Build, Send, Serving, Tell
+from athena.serving.record import RequestRecord
+from athena.serving.route_health import RouteHealth, RouteReport, RouteWatch
+from athena.serving.serving import Build, Pause, Send, Serving, Tell
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Watcher
 from athena.serving.tokens import TokenCounter
@@ -35,6 +37,11 @@ class House:
         self.health = UpstreamHealth(self.config.health, lambda: self.now)
         self.memory = Budget(1 << 30, lambda: self.now)
         self.targets = KnownTargets(Router(self.config))
+        self.decisions: list[tuple[RouteReport, str]] = []
+        """Every change of a route, with its reason."""
+        self.routes = RouteHealth(
+            self.config.health.tools, lambda: self.now, lambda report, why: self.decisions.append((report, why))
+        )
         self.shared = Shared(
             retries=self.config.retries,
             learnt=Learnt(lambda: self.now, keep_s=self.config.learning.keep_s),
@@ -46,31 +53,40 @@ class House:
             health=self.health,
             retry_budget=RetryBudget(self.config.retries),
             client_limits=limits,
-            watchers=watchers,
+            chooser=Chooser(self.routes, self.health.is_up),
+            watchers=(RouteWatch(self.routes), *watchers),
             wall_clock=lambda: 1_700_000_000.0,
         )
 
     def enter(self, path: str, body: dict[str, Any], memory: RequestMemory) -> Serving:
-        """A client's request to one of the doors; whoever made its memory gives it back."""
+        """A client's request to one of the endpoints; whoever made its memory gives it back."""
         bare, _, query = path.partition("?")
-        door = find_door(bare, query, {})
-        assert door is not None
-        asked = get_dialect(door.dialect).decode_request(body, model=door.model, stream=door.stream, version=None)
-        return self._serving(asked, memory, array=door.array)
+        endpoint = find_endpoint(bare, query, {})
+        assert endpoint is not None
+        asked = get_dialect(endpoint.dialect).decode_request(body, model=endpoint.model, stream=endpoint.stream, version=None)
+        return self._serving(asked, memory, array=endpoint.array)
 
-    def serve(self, body: dict[str, Any], *, dialect: str = "openai_chat", now: float | None = None) -> Serving:
+    def serve(self, body: dict[str, Any], *, dialect: str = "openai_chat", now: float | None = None, **headers: str) -> Serving:
         """A client's request, for the path of its dialect that says nothing else."""
         request = get_dialect(dialect).decode_request(body, model=None, stream=None, version=None)
-        return self._serving(request, RequestMemory(self.memory), now=now)
+        return self._serving(request, RequestMemory(self.memory), now=now, headers=headers)
 
-    def _serving(self, request: Request, memory: RequestMemory, *, array: bool = False, now: float | None = None) -> Serving:
+    def _serving(
+        self,
+        request: Request,
+        memory: RequestMemory,
+        *,
+        array: bool = False,
+        now: float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Serving:
         return Serving(
             self.shared,
             request,
             self.targets.of(request.model),
-            Record(request_id="req_1", dialect=request.dialect, model=request.model, stream=request.stream),
+            RequestRecord(request_id="req_1", dialect=request.dialect, model=request.model, stream=request.stream),
             memory,
-            headers={},
+            headers={name.replace("_", "-"): value for name, value in (headers or {}).items()},
             key=None,
             array=array,
             now=self.now if now is None else now,
@@ -86,4 +102,5 @@ def next_send(serving: Serving, now: float = 1000.0) -> Send | Tell:
         elif isinstance(action, Send | Tell):
             return action
         else:
+            assert isinstance(action, Pause), "nothing is kept before it is sent"
             now = action.until

@@ -16,9 +16,12 @@ from google.genai import types as genai_types
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import AsyncClients
+from support.patience import FOR_EVER
 from support.sdks import Clients
 
 UPSTREAM_KEY = "sk-upstream-0123456789"
+PATIENT: dict[str, Any] = {"max_retries": 0, "timeout": FOR_EVER}
+"""The SDKs' own limit of 5 seconds for connecting ends requests of a loop that is busy with others."""
 
 
 def settings_for(
@@ -45,10 +48,13 @@ def settings_for(
 @contextmanager
 def sdk_clients(transport: Transport, library: ModuleType = httpx2, **options: Any) -> Iterator[Clients]:
     """The synchronous clients. Anthropic's takes `httpx2` only, whatever the others use."""
-    with library.Client(transport=transport) as http, httpx2.Client(transport=transport) as other:
+    with (
+        library.Client(transport=transport, timeout=FOR_EVER) as http,
+        httpx2.Client(transport=transport, timeout=FOR_EVER) as other,
+    ):
         yield Clients(
-            openai=openai.OpenAI(api_key="test", http_client=http, **{"max_retries": 0, **options}),
-            anthropic=anthropic.Anthropic(api_key="test", http_client=other, **{"max_retries": 0, **options}),
+            openai=openai.OpenAI(api_key="test", http_client=http, **{**PATIENT, **options}),
+            anthropic=anthropic.Anthropic(api_key="test", http_client=other, **{**PATIENT, **options}),
             genai=genai.Client(api_key="test", http_options=genai_types.HttpOptions(httpx_client=http)),
         )
 
@@ -58,9 +64,12 @@ async def async_sdk_clients(
     transport: AsyncTransport, library: ModuleType = httpx2, **options: Any
 ) -> AsyncIterator[AsyncClients]:
     """The asynchronous clients."""
-    async with library.AsyncClient(transport=transport) as http, httpx2.AsyncClient(transport=transport) as other:
+    async with (
+        library.AsyncClient(transport=transport, timeout=FOR_EVER) as http,
+        httpx2.AsyncClient(transport=transport, timeout=FOR_EVER) as other,
+    ):
         yield AsyncClients(
-            openai=openai.AsyncOpenAI(api_key="test", http_client=http, **{"max_retries": 0, **options}),
-            anthropic=anthropic.AsyncAnthropic(api_key="test", http_client=other, **{"max_retries": 0, **options}),
+            openai=openai.AsyncOpenAI(api_key="test", http_client=http, **{**PATIENT, **options}),
+            anthropic=anthropic.AsyncAnthropic(api_key="test", http_client=other, **{**PATIENT, **options}),
             genai=genai.Client(api_key="test", http_options=genai_types.HttpOptions(httpx_async_client=http)),
         )

@@ -9,4 +9,4 @@ from athena.shells.config import TrustStore
 
 def trust(file: Path, home: Path) -> None:
     """Approve the file as it is now, for the user with this home."""
-    TrustStore(home / ".athena").trust(file, file.read_bytes(), "2026-01-01T00:00:00+00:00")
+    TrustStore(home / ".local/state/athena").trust(file, file.read_bytes(), "2026-01-01T00:00:00+00:00")

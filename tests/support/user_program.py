@@ -19,6 +19,7 @@ from athena.errors import AthenaError, ConfigError, InvalidRequest
 from athena.model.parts import ToolCall
 from athena.model.request import Loss, Tool
 from athena.shells.config import Config
+from athena.testing import ReplayedRequest, ReplayedUpstream, replayed_upstream
 from athena.transport import AsyncTransport, Transport
 
 TOOL: dict[str, Any] = {"name": "get_time", "parameters": {"type": "object", "properties": {"tz": {"type": "string"}}}}
@@ -150,6 +151,16 @@ def refused() -> str:
     return ""
 
 
+def testing() -> int:
+    """A recorded upstream that nothing was recorded for: it refuses what it is asked, and remembers it."""
+    with replayed_upstream(pace="fast") as upstream:
+        assert_type(upstream, ReplayedUpstream)
+        status = httpx.post(f"{upstream.url}/v1/chat/completions", json={"model": "m"}).status_code
+        assert_type(upstream.requests, list[ReplayedRequest])
+        assert_type([request.played for request in upstream.requests], list[str])
+    return status
+
+
 def everything() -> list[object]:
     """What a run of this program gives."""
-    return [parsing(), streaming(), tracking(), translating(), adapting(), refused()]
+    return [parsing(), streaming(), tracking(), translating(), adapting(), refused(), testing()]

@@ -91,7 +91,9 @@ def test_gemini_over_a_chat_upstream(demo: str) -> None:
 def test_async_chat_repairs_leaked_calls_on_its_own_dialect(demo: str) -> None:
     async def ask() -> list[Any]:
         transport = AsyncTransport(base_url=demo)
-        async with openai.AsyncOpenAI(api_key="x", http_client=httpx2.AsyncClient(transport=transport)) as client:
+        async with openai.AsyncOpenAI(
+            api_key="x", http_client=httpx2.AsyncClient(transport=transport), timeout=PATIENCE
+        ) as client:
             tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
             stream = await client.chat.completions.create(
                 model="athena-demo", messages=[{"role": "user", "content": QUESTION}], tools=[tool], stream=True

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import athena
 from athena.batch import lines as batch_lines
-from athena.batch.lines import Block, BlockCutter, LineParser, encode_outcome
+from athena.batch.lines import BlockCutter, LineBlock, LineParser, encode_outcome
 from athena.errors import InvalidRequest, UsageError
 from athena.model.request import Tool
 from support.batch_records import as_lines, records
@@ -137,7 +137,7 @@ def test_records_are_taken_as_outcomes_are_asked_for() -> None:
 
 
 def parsed(lines: bytes, **settings: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in LineParser(**settings).parse(Block(lines, 1)).output.splitlines()]
+    return [json.loads(line) for line in LineParser(**settings).parse(LineBlock(lines, 1)).output.splitlines()]
 
 
 def test_lines_and_mappings_come_out_the_same_but_for_the_place() -> None:
@@ -150,7 +150,7 @@ def test_lines_and_mappings_come_out_the_same_but_for_the_place() -> None:
 
 
 def test_bad_lines_keep_their_id_and_number() -> None:
-    block = LineParser().parse(Block(b'{"text": "a"}\n\n{"id": 7, "text": 5}\r\nnope\n \n[]\n{"id": 8, "text": "b"}', 11))
+    block = LineParser().parse(LineBlock(b'{"text": "a"}\n\n{"id": 7, "text": 5}\r\nnope\n \n[]\n{"id": 8, "text": "b"}', 11))
     outcomes = [json.loads(line) for line in block.output.splitlines()]
     assert [outcome["id"] for outcome in outcomes] == [None, 7, None, None, 8]
     assert block.records == 5
@@ -194,7 +194,7 @@ def test_events_are_written_on_request() -> None:
 def test_however_input_is_cut_blocks_are_whole_lines_with_their_numbers(pieces: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(pieces)
     cutter = BlockCutter()
-    blocks: list[Block] = []
+    blocks: list[LineBlock] = []
     at = 0
     while at < len(whole):
         size = data.draw(st.integers(1, len(whole) - at))

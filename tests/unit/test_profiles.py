@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.errors import ConfigError
 from athena.model.profile import Profile
 from athena.model.request import Effort, Loss, Reasoning, Request, Tool, ToolChoice
@@ -200,7 +200,7 @@ def test_longest_pattern_wins_then_the_later() -> None:
 )
 def test_effort_is_sent_in_the_upstreams_words(profile: str, model: str, asked: Effort, sent: str) -> None:
     request = Request(dialect="openai_chat", model=model, reasoning=Reasoning(effort=asked))
-    fitted, _ = fit_controls(request, Target(model, default_profiles().get(profile, model)), same=False, losses=[])
+    fitted, _ = fit_controls(request, EncodeTarget(model, default_profiles().get(profile, model)), same=False, losses=[])
     assert fitted.reasoning.effort == sent
 
 
@@ -222,7 +222,7 @@ def test_effort_is_sent_in_the_upstreams_words(profile: str, model: str, asked: 
 def test_sampling_goes_only_where_it_is_taken(profile: str, model: str, reasoning: Reasoning, kept: bool) -> None:
     request = Request(dialect="openai_chat", model=model, reasoning=reasoning, temperature=0.5)
     losses: list[Loss] = []
-    fitted, _ = fit_controls(request, Target(model, default_profiles().get(profile, model)), same=False, losses=losses)
+    fitted, _ = fit_controls(request, EncodeTarget(model, default_profiles().get(profile, model)), same=False, losses=losses)
     assert (fitted.temperature is not None) == kept
     assert [loss.path for loss in losses] == ([] if kept else ["temperature"]), "nothing is dropped silently"
 
@@ -243,7 +243,7 @@ def test_forced_choice_goes_only_where_it_is_taken(profile: str, model: str, rea
     request = Request(
         dialect="openai_chat", model=model, reasoning=reasoning, tools=(Tool(name="f"),), tool_choice=ToolChoice("required")
     )
-    fitted = fit_choice(request, Target(model, default_profiles().get(profile, model)), [])
+    fitted = fit_choice(request, EncodeTarget(model, default_profiles().get(profile, model)), [])
     assert fitted.tool_choice is not None
     assert fitted.tool_choice.mode == mode
 

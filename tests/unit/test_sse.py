@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.errors import LimitExceeded, UsageError
-from athena.wire.sse import Record, SseDecoder, beginning_of, encode_comment, encode_event
+from athena.wire.sse import SseDecoder, WireRecord, beginning_of, encode_comment, encode_event
 
 
-def decode(*pieces: bytes, limit: int = 1 << 20) -> list[Record]:
+def decode(*pieces: bytes, limit: int = 1 << 20) -> list[WireRecord]:
     decoder = SseDecoder(limit)
     records = [record for piece in pieces for record in decoder.feed(piece)]
     return records + decoder.close()
@@ -51,7 +51,7 @@ def decode(*pieces: bytes, limit: int = 1 << 20) -> list[Record]:
         (b"\xef\xbb", []),
     ],
 )
-def test_streams(stream: bytes, records: list[Record]) -> None:
+def test_streams(stream: bytes, records: list[WireRecord]) -> None:
     assert decode(stream) == records
     assert decode(*(bytes([byte]) for byte in stream)) == records, "one byte at a time"
 
@@ -86,10 +86,10 @@ def test_any_split_gives_the_same_records(lines: list[tuple[bytes, bytes]], cut_
     assert whole == _reference(stream)
 
 
-def _reference(stream: bytes) -> list[Record]:
+def _reference(stream: bytes) -> list[WireRecord]:
     """The grammar written down naively: one line at a time over the whole stream."""
     text = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    records: list[Record] = []
+    records: list[WireRecord] = []
     event, payload = "", list[bytes]()
     for line in [*text.split(b"\n"), b""]:
         name, _, value = line.partition(b":")
@@ -194,7 +194,7 @@ def test_work_is_linear_in_the_bytes() -> None:
         (b": comment", "events"),
         (b"id: 1", "events"),
         (b"retry: 5", "events"),
-        (b"<html>", "other"),
+        (b"<html>", "markup"),
         (b"\xff", "other"),
     ],
 )

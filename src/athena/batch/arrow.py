@@ -18,6 +18,7 @@ import msgspec
 from athena.batch.records import Outcome, RecordParser
 from athena.errors import UsageError
 from athena.formats.machine.policies import EchoRule, RepairLevel
+from athena.model.names import FormatName
 from athena.parsing import Tools
 from athena.wire.surrogates import without_lone_surrogates
 
@@ -39,7 +40,7 @@ def map_batches(
     batch: Batch,
     *,
     columns: Mapping[str, str] | None = None,
-    format: str = "auto",  # noqa: A002 - the word users know
+    format: FormatName | str = "auto",  # noqa: A002 - the word users know
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",

@@ -21,7 +21,7 @@ _RECORD = msgspec.json.Decoder(LineRecord)
 _encode = msgspec.json.encode
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Whole lines as they came, the last one maybe without its end."""
 
     lines: bytes
@@ -39,21 +39,21 @@ class BlockCutter:
         self._size = 0
         self._first = 1
 
-    def feed(self, data: bytes) -> Block | None:
+    def feed(self, data: bytes) -> LineBlock | None:
         """The lines that `data` ended, if there are any."""
         end = data.rfind(b"\n") + 1
         if not end:
             self._hold(data)
             return None
-        block = Block(b"".join((*self._held, data[:end])), self._first)
+        block = LineBlock(b"".join((*self._held, data[:end])), self._first)
         self._first += data.count(b"\n")
         self._held, self._size = [], 0
         self._hold(data[end:])
         return block
 
-    def close(self) -> Block | None:
+    def close(self) -> LineBlock | None:
         """What was left without an end of line."""
-        block = Block(b"".join(self._held), self._first) if self._size else None
+        block = LineBlock(b"".join(self._held), self._first) if self._size else None
         self._held, self._size = [], 0
         return block
 
@@ -97,7 +97,7 @@ class LineParser:
         self._parser = RecordParser(format=format, repair=repair, echo=echo)
         self._writes_events = writes_events
 
-    def parse(self, block: Block) -> ParsedBlock:
+    def parse(self, block: LineBlock) -> ParsedBlock:
         """What the lines say. Empty lines have a number, but nothing is written for them."""
         written: list[bytes] = []
         bad: list[BadLine] = []

@@ -17,6 +17,7 @@ from athena.formats import get_format
 from athena.formats.machine.policies import EchoRule, RepairLevel
 from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallStart
+from athena.model.names import FormatName
 from athena.model.request import Tool
 from athena.parsing import Parser, Tools, content_seed, quotations, read_tools
 from athena.wire.surrogates import without_lone_surrogates
@@ -87,7 +88,7 @@ class Outcome(TypedDict):
 def parse_batch(
     records: Iterable[Mapping[str, Any]],
     *,
-    format: str = "auto",  # noqa: A002 - the word users know
+    format: FormatName | str = "auto",  # noqa: A002 - the word users know
     model: str | None = None,
     tools: Tools | None = None,
     repair: RepairLevel = "syntax",

@@ -52,7 +52,7 @@ class _Open:
         return Thinking(text=text, signature=self.signature, summary=self.summary)
 
 
-class _Choice:
+class _BuiltChoice:
     __slots__ = ("calls", "delta_extras", "extras", "finish", "parts")
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class AnswerBuilder:
 
     def __init__(self) -> None:
         self._start = Start()
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _BuiltChoice] = {}
         self._usage: Usage | None = None
         self._extras: dict[str, Any] = {}
         self._error: Error | None = None
@@ -135,13 +135,13 @@ class AnswerBuilder:
             notes=tuple(self._notes),
         )
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int) -> _BuiltChoice:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice()
+            choice = self._choices[index] = _BuiltChoice()
         return choice
 
-    def _growing(self, choice: _Choice, kind: str) -> _Open:
+    def _growing(self, choice: _BuiltChoice, kind: str) -> _Open:
         if choice.parts and choice.parts[-1].kind == kind:
             return choice.parts[-1]
         place = _Open(kind)

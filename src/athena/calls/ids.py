@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from athena.model.parts import Part, ToolCall, ToolResult, changed
 from athena.model.profile import IdStyle
 from athena.model.request import Turn
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_62_SQUARED, _62_TO_THE_8 = 62**2, 62**8
+_62_SQUARED, _62_TO_THE_4, _62_TO_THE_8 = 62**2, 62**4, 62**8
 _PAIRS = tuple(low + high for high in _BASE62 for low in _BASE62)
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _MISTRAL = re.compile(r"[A-Za-z0-9]{9}")
@@ -27,9 +27,10 @@ def hashed(text: str, length: int = 24) -> str:
     while len(digits) * 2 < length:
         # Eight digits at a time: what is left to divide is then a number of the machine's own size.
         number, part = divmod(number, _62_TO_THE_8)
-        for _ in range(4):
-            part, pair = divmod(part, _62_SQUARED)
-            digits.append(_PAIRS[pair])
+        high, low = divmod(part, _62_TO_THE_4)
+        digits += (
+            _PAIRS[low % _62_SQUARED], _PAIRS[low // _62_SQUARED], _PAIRS[high % _62_SQUARED], _PAIRS[high // _62_SQUARED]
+        )  # fmt: skip
     return "".join(digits)[:length]
 
 
@@ -49,6 +50,18 @@ def fitting_id(call_id: str, style: IdStyle) -> str:
     if style == "mistral":
         return call_id if _MISTRAL.fullmatch(call_id) else hashed(call_id, 9)
     return call_id
+
+
+def id_fits(style: IdStyle) -> Callable[[str], bool]:
+    """Does a target of this style take an id as it is? Kimi takes none: its ids are made of names and numbers."""
+    if style == "kimi":
+        return lambda call_id: False
+    if style == "anthropic":
+        return lambda call_id: _SAFE.fullmatch(call_id) is not None
+    if style in ("chat", "responses"):
+        most = 40 if style == "chat" else 64
+        return lambda call_id: len(call_id) <= most and _PRINTABLE.fullmatch(call_id) is not None
+    return lambda call_id: fitting_id(call_id, style) == call_id
 
 
 def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:

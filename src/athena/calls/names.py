@@ -151,13 +151,16 @@ def _too_long(path: str, length: int, most: int) -> InvalidRequest:
     return InvalidRequest(message, path=path.partition(":")[0], code="name_too_long")
 
 
-def fitted_names(request: Request, rule: NameRule, *, flat: bool = True) -> NameMap:
+def fitted_names(request: Request, rule: NameRule, *, flat: bool = True, calls: Iterable[ToolCall] | None = None) -> NameMap:
     """The map for every tool name a request holds: of its tools, and of the calls of its history.
 
-    Without `flat`, names inside a namespace are left out: the target knows namespaces.
+    Without `flat`, names inside a namespace are left out: the target knows namespaces. `calls` are those of the history, where
+    they are known.
     """
     declared = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
-    called = [(part.namespace, part.name) for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)]
+    if calls is None:
+        calls = (part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall))
+    called = [(call.namespace, call.name) for call in calls]
     if not flat:
         declared = [key for key in declared if key[0] is None]
         called = [key for key in called if key[0] is None]

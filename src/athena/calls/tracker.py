@@ -38,12 +38,17 @@ class Mender(Protocol):
         """How much was put right so far."""
         ...
 
-    def feed(self, piece: str) -> str:
-        """What of the arguments is known now."""
+    @property
+    def held(self) -> str:
+        """What was put right and waits for the end of the call."""
         ...
 
-    def end(self) -> str:
-        """The rest, where the call has ended."""
+    def feed(self, piece: str, name: str) -> str:
+        """What of the arguments of this tool may be shown now."""
+        ...
+
+    def end(self, name: str) -> str:
+        """The rest, where the call of this tool has ended."""
         ...
 
 
@@ -152,7 +157,7 @@ class ToolCallTracker:
             call.size = sum(map(len, early))
             self._early_size -= call.size
             call.mender = self._mend() if self._mend is not None and kind == "function" else None
-            call.arguments = early if call.mender is None else [call.mender.feed(piece) for piece in early]
+            call.arguments = early if call.mender is None else [call.mender.feed(piece, name or "") for piece in early]
         if provider_id is not None:
             self._by_provider[provider_id] = call
         if call_id and not call.id:
@@ -197,7 +202,7 @@ class ToolCallTracker:
                 code="arguments_too_large",
             )
         if call.mender is not None:
-            delta = call.mender.feed(delta)
+            delta = call.mender.feed(delta, call.name)
         call.arguments.append(delta)
         return ToolCallDelta(call.number, delta, call.choice) if call.started else None
 
@@ -290,7 +295,7 @@ class ToolCallTracker:
                     continue
                 self._name_it(call)
                 self.open(out, self._begin(call))
-            if cut and (call.kind == "custom" or not is_json_object("".join(call.arguments))):
+            if cut and (call.kind == "custom" or not is_json_object("".join(call.arguments) + _held(call))):
                 # A call cut before its first argument is cut too: that it was to have none is not known.
                 out.append(_fail(call, f"the arguments of {call.name} are cut", "truncated_call", fatal=False))
                 continue
@@ -357,7 +362,7 @@ class ToolCallTracker:
             return _fail(call, "a tool call without a name", "unnamed_call", fatal=True)
         self._name_it(call)
         if call.mender is not None and call.kind == "function":
-            call.arguments.append(call.mender.end())
+            call.arguments.append(call.mender.end(call.name))
         arguments = _text(call)
         if call.kind == "function" and not is_json_object(arguments):
             return _fail(call, f"the arguments of {call.name} are not a JSON object", "malformed_call", fatal=True)
@@ -395,9 +400,16 @@ def _text(call: _Call) -> str:
     return arguments
 
 
+def _held(call: _Call) -> str:
+    """Arguments that wait for the end of the call."""
+    return call.mender.held if call.mender is not None else ""
+
+
 def _is_whole(call: _Call) -> bool:
     if call.kind != "function":
         return False
+    if held := _held(call):
+        return held.rstrip().endswith("}") and is_json_object(held)
     pieces = call.arguments
     while call.span_read < len(pieces):
         call.span.feed(pieces[call.span_read])

@@ -15,18 +15,21 @@ from typing import Any, Protocol
 import msgspec
 
 from athena.calls.names import NameRule
+from athena.calls.survey import ALL
 from athena.calls.tracker import Mender
+from athena.dialects.plain_reads import PLAIN_BYTES, EachRecord, PlainReader, PlainReads, PlainShape
 from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
-from athena.model.events import Done, Error, Event, Usage, error_event, is_failure
+from athena.model.events import Done, Error, Event, TextDelta, ThinkingDelta, Usage, error_event, is_failure
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
 from athena.opaque import Envelope
-from athena.wire.sse import Record, SseDecoder
+from athena.wire.fragments import Recall
+from athena.wire.sse import SseDecoder, WireRecord
 from athena.wire.surrogates import without_lone_surrogates
 
 
-class Target(msgspec.Struct, frozen=True):
+class EncodeTarget(msgspec.Struct, frozen=True):
     """The upstream, model and profile that a request is written for."""
 
     model: str
@@ -64,6 +67,9 @@ def searches_web(tool: Tool) -> bool:
     return tool.kind == "hosted" and word.startswith(("websearch", "googlesearch"))
 
 
+_EMPTY: tuple[object, ...] = ([], {}, "")
+
+
 class AnswerLosses:
     """What of an answer its client does not get: noted by the decoder and the encoder of one exchange, reported once each.
 
@@ -90,7 +96,7 @@ class AnswerLosses:
         """The unread fields of an object. They mean something to the upstream's own clients only."""
         if isinstance(value, dict):
             for key, item in value.items():
-                if key not in known and item not in (None, [], {}, ""):
+                if key not in known and item is not None and item not in _EMPTY:
                     self.drop(f"{path}.{key}" if path else str(key), "a field that only the upstream's dialect has", minor=True)
 
     def _note(self, loss: Loss) -> None:
@@ -114,10 +120,10 @@ class DecodeContext(msgspec.Struct, frozen=True):
     """How many choices were asked for; others that come besides the first are passed over. 0: not known."""
     keep_extras: bool = False
     """Emit `Extra` events: the client speaks the same dialect."""
-    accepted: list[Record] | None = None
+    accepted: list[WireRecord] | None = None
     """Where to put each record that was read and did not break the answer, for a client that gets them untouched. A whole
     answer is one record."""
-    junk: list[Record] | None = None
+    junk: list[WireRecord] | None = None
     """Where to put records that are not JSON, for a client that asked to see them."""
     losses: AnswerLosses | None = None
     """Where to note what no event carries; None where the upstream's records pass untouched."""
@@ -174,6 +180,25 @@ class AnswerEncoder(Protocol):
     def feed(self, events: list[Event]) -> bytes: ...
 
 
+class KeepingEncoder(AnswerEncoder, Protocol):
+    """An encoder whose answer may be kept by the gateway: its end waits until that is done."""
+
+    @property
+    def final(self) -> dict[str, Any] | None:
+        """The response object, once it is whole."""
+
+    def release(self, changed: dict[str, Any] | None = None) -> bytes:
+        """The end of the answer, with these fields of the response changed."""
+        ...
+
+
+class FrameEncoder(AnswerEncoder, Protocol):
+    """Events to the frames of a stream."""
+
+    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+        """What writes further pieces like this event, the last that was fed, until the next `feed`; None: only `feed` does."""
+
+
 class HttpError(msgspec.Struct, frozen=True):
     """An error as a whole HTTP answer."""
 
@@ -196,13 +221,20 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
 
 class DecodeRequest(Protocol):
-    """A client's body as a Request; `model` and `stream` where the URL says them, `version` where a header does.
+    """A client's body as a Request; `model` and `stream` where the URL says them, `version` where a header does. `recall` knows
+    what parts of the body were before.
 
     Raises InvalidRequest.
     """
 
     def __call__(
-        self, body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+        self,
+        body: Mapping[str, Any],
+        *,
+        model: str | None = None,
+        stream: bool | None = None,
+        version: str | None = None,
+        recall: Recall | None = None,
     ) -> Request: ...
 
 
@@ -210,6 +242,18 @@ class DecodeCountRequest(Protocol):
     """The body of a token counter as a Request. Raises InvalidRequest."""
 
     def __call__(self, body: Mapping[str, Any], *, model: str | None = None) -> Request: ...
+
+
+class Portable(Protocol):
+    """A request in words of other dialects; `kinds` says what its turns hold (`calls.survey`), where that is known."""
+
+    def __call__(self, request: Request, kinds: int = ALL) -> Request: ...
+
+
+class EncodeRequest(Protocol):
+    """A prepared request as a body for an upstream; `recall` knows what turns and tools became before."""
+
+    def __call__(self, request: Request, target: EncodeTarget, recall: Recall | None = None) -> Encoded: ...
 
 
 class EncodeError(Protocol):
@@ -247,15 +291,15 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive: bytes
     """Bytes that keep a stream open and that every client of the dialect ignores."""
 
-    portable: Callable[[Request], Request]
+    portable: Portable
     """A request of this dialect for a target of another, or for a model that is taught tools in its prompt: what the client
     runs itself as functions, and what only this dialect has said in plain words. What had to go is among its losses."""
     decode_request: DecodeRequest
-    encode_request: Callable[[Request, Target], Encoded]
+    encode_request: EncodeRequest
     """A prepared Request as a body for an upstream. Raises UnsupportedFeature for what must not be dropped."""
     stream_decoder: Callable[[DecodeContext], AnswerDecoder]
     whole_decoder: Callable[[DecodeContext], AnswerDecoder]
-    stream_encoder: Callable[[EncodeContext], AnswerEncoder]
+    stream_encoder: Callable[[EncodeContext], FrameEncoder]
     whole_encoder: Callable[[EncodeContext], AnswerEncoder]
     decode_error: Callable[[int, Mapping[str, str], bytes], Error]
     """An upstream's error, from its status, headers and body."""
@@ -306,6 +350,9 @@ class StreamDecoder(ABC):
         self._sse = SseDecoder(context.limits.event_bytes)
         self._accepts = context.accepted is not None
         self._event_bytes = context.limits.event_bytes
+        self._brought = 0
+        """How many events the last record brought."""
+        self._plain_reads = PlainReads()
 
     def feed(self, data: bytes) -> list[Event]:
         out: list[Event] = []
@@ -322,7 +369,9 @@ class StreamDecoder(ABC):
         )
         try:
             # One event in one read is the rule when a model's pace sets the reads.
+            before = 0
             for name, payload in (("", data[6:-2]),) if single else sse.feed(data):
+                before = len(out)
                 try:
                     self.record(name, payload, out)
                 except UNREADABLE as error:
@@ -332,9 +381,39 @@ class StreamDecoder(ABC):
                         self._accept(name, payload, out)
                 if self.ended:
                     break  # type: ignore[unreachable]  # the record may have ended it; mypy does not look into calls
+            self._brought = len(out) - before
         except AthenaError as error:
             self.fail(out, upstream_fault(error))
         return out
+
+    # -- the short way -------------------------------------------------------------------------------------------------------
+
+    def plain_reader(self, event: TextDelta | ThinkingDelta, data: bytes) -> PlainReader | None:
+        """What tells the text of records that are pieces like the last one and nothing else, until the next `feed`.
+
+        `data` was the last record, and this the last event. None: only `feed` can tell.
+        """
+        if self.ended or self._brought != 1 or not self._sse.at_rest or self._event_bytes < PLAIN_BYTES:
+            return None
+        shape = self.plain_shape(event)
+        if shape is None:
+            return None
+        if self._plain_reads.learn(shape, data):
+            return self._plain_reads
+        return EachRecord(shape, data, is_noted=self.plain_note(event) is not None) if self.reads_each_plain else None
+
+    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+        """How further pieces like this event look, if in the present state they would bring nothing but their text."""
+        return None
+
+    reads_each_plain = False
+    """Is the shape's own reader enough, whatever else a record holds beside its text?"""
+
+    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+        """What is to be told of each text that takes the short way; None: nothing."""
+        return None
+
+    # -- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> list[Event]:
         """The terminal event, if the records so far had none."""
@@ -506,6 +585,8 @@ def mended_json(payload: bytes) -> bytes:
 
 def token_count(value: object) -> int:
     """A number of tokens as some server wrote it; 0 for what can be none."""
+    if value is None:
+        return 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
         return 0
     return int(value)

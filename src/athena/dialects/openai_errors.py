@@ -84,6 +84,10 @@ PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint"))
 """Codes of errors about a path: what is not found then is no model."""
 
 
+OBJECT_CODES = frozenset(("response_not_found", "conversation_not_found", "item_not_found", "missing_tool_result"))
+"""Codes of ours for errors about stored objects that OpenAI gives without one."""
+
+
 def kind_of_code(code: str) -> ErrorKind | None:
     """What a code, or a type, of an error body means; None for a word that no API of OpenAI's form is known to use."""
     return _KIND_OF_CODE.get(code.lower())

@@ -6,6 +6,7 @@ of, `declared` makes formats from files.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -24,7 +25,9 @@ def get_format(name: str) -> Format:
     """The format of that id, or of A's name for it."""
     name = ALIASES.get(name, name)
     if name not in format_names():
-        raise UsageError(f"unknown format {name!r}; known: auto, standard, {', '.join(format_names())}")
+        near = get_close_matches(name, ("auto", "standard", *ALIASES, *format_names()), 1)
+        hint = f"did you mean {near[0]}?" if near else f"known: auto, standard, {', '.join(format_names())}"
+        raise UsageError(f"unknown format {name!r}; {hint}")
     found: Format = import_module(f"athena.formats.{name}").FORMAT
     if found.id != name:
         raise UsageError(f"formats/{name}.py declares the id {found.id!r}")

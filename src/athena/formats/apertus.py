@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
-from athena.formats.bodies.named import Fields
+from athena.formats.bodies.named import CallKeys
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.bodies.typescript import typescript
 from athena.formats.machine.base import THINK, Format, Opener
@@ -22,7 +22,7 @@ from athena.model.request import Tool
 
 BEGIN, END = "<|tools_prefix|>", "<|tools_suffix|>"
 TURN_END = "<|assistant_end|>"
-FIELDS = Fields(name=("name",), arguments=("arguments", "parameters"), id=("id",), wrappers=(), name_is_key=True)
+FIELDS = CallKeys(name=("name",), arguments=("arguments", "parameters"), id=("id",), wrappers=(), name_is_key=True)
 _KEYS = (*FIELDS.name, *FIELDS.arguments)
 
 
@@ -57,7 +57,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="apertus",
-    models=("apertus*",),
     reserved=True,
     openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN, TURN_END), FIELDS), never=no_json()),),
     thinking=(("<|inner_prefix|>", "<|inner_suffix|>"), *THINK),

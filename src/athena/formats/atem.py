@@ -21,7 +21,7 @@ from athena.formats.bodies.invoke import Invoke, InvokeReader
 from athena.formats.bodies.invoke_text import invoke_calls
 from athena.formats.bodies.near_misses import unlike
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -142,7 +142,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="atem",
-    models=("muse-glimmer*",),
     reserved=True,
     openers=(
         Opener(START, read_messages, auto=False, rank=-2, never=_NO_HEADER),
@@ -157,7 +156,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         reason="the name does not fit into a header",
         characters=' \t\r\n"<>',
         taken=("self", "user"),

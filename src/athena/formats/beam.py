@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.harmony_messages import CHANNEL, CONSTRAIN, ENDS, MESSAGE, OPENERS, PARAMETERS, START, render_results
 from athena.formats.machine.base import Format
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import arguments_of, plain_value, spaced_json, tool_json
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
@@ -45,7 +45,6 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 FORMAT = Format(
     id="beam",
-    models=("beam*",),
     reserved=True,
     openers=OPENERS,
     thinking=(),
@@ -55,7 +54,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         reason="the name does not fit into a header",
         characters=" \n\t<{=",
         markers=(_BEGIN, _END, *ENDS, START, CHANNEL),

@@ -67,7 +67,6 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 FORMAT = Format(
     id="cohere_action",
-    models=("command-r7b*", "command-a*", "command-4*", "cohere2moe*"),
     reserved=True,
     openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,)), never=no_json()),),
     thinking=(("<|START_THINKING|>", "<|END_THINKING|>"),),

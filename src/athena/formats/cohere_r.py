@@ -19,14 +19,14 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.json_text import quoted
-from athena.formats.bodies.named import Fields
+from athena.formats.bodies.named import CallKeys
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import TOOLS, ToolPrompt, function_blocks, result_text
 from athena.model.parts import ToolCall, ToolResult
 
 BEGIN = "Action:"
-FIELDS = Fields(nothing=("directly-answer", "directly_answer"))
+FIELDS = CallKeys(nothing=("directly-answer", "directly_answer"))
 TURN_END = "<|END_OF_TURN_TOKEN|>"
 
 
@@ -56,7 +56,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="cohere_r",
-    models=("command-r*",),
     openers=(Opener(BEGIN, json_block_reader(("```",), (), FIELDS), where="line", auto=False, never=no_json()),),
     turn_ends=(TURN_END,),
     render_calls=render_calls,

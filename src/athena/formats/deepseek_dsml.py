@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -71,8 +71,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="deepseek_dsml",
-    models=("deepseek-v3.2*", "deepseek-v4*", "deepseek-v4.1*", "gigachat-3.5*", "gigachat3.5*"),
-    family="deepseek",
     reserved=True,
     openers=(
         *(Opener(marker, READ, never=READ.never) for marker in SHAPE.section_begin),
@@ -84,7 +82,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         reason="the name does not fit into an attribute",
         characters='"\n>',
         empty=True,

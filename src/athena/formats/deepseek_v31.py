@@ -19,7 +19,7 @@ from athena.formats.bodies.deepseek_tokens import (
     TURN_END,
 )
 from athena.formats.machine.base import Format
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -43,8 +43,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="deepseek_v31",
-    models=("deepseek-v3.1*", "deepseek-chat-v3.1*", "deepseek-v3.1-terminus*", "deepseek-v3.2-exp*"),
-    family="deepseek",
     reserved=True,
     openers=OPENERS,
     closers=(*CALLS_END, *CALL_END),
@@ -52,5 +50,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(reason="the name does not fit into a head", characters=" \n{`<"),
+    inexpressible=BareNameRule(reason="the name does not fit into a head", characters=" \n{`<"),
 )

@@ -46,7 +46,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="dots",
-    models=("dots*",),
     openers=(
         Opener(BEGIN, READ, never=READ.never),
         Opener(BEGIN, json_block_reader((END,), (BEGIN,)), rank=1, never=no_json()),

@@ -34,7 +34,6 @@ def read_block(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
 
 FORMAT = Format(
     id="ernie45",
-    models=("ernie-4.5*thinking*", "ernie4.5*thinking*"),
     openers=(Opener(BEGIN, read_block, auto=False, never=_NO_JSON),),
     answer=(("<response>", "</response>"),),
     closers=(END,),

@@ -20,7 +20,7 @@ from athena.formats.bodies.named import CODE_TOOLS
 from athena.formats.bodies.near_misses import at_once, unlike
 from athena.formats.bodies.raw_text import drop_rest, read_code, read_raw
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -117,7 +117,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="functionary_v2",
-    models=("functionary-*v2*",),
     reserved=True,
     openers=(
         Opener(START, read_messages, never=unlike(RECIPIENT)),
@@ -131,5 +130,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(reason="the name does not fit into a header", pieces=("<|",), taken=(USER,), blanks="nowhere"),
+    inexpressible=BareNameRule(reason="the name does not fit into a header", pieces=("<|",), taken=(USER,), blanks="nowhere"),
 )

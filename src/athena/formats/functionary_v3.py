@@ -106,7 +106,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="functionary_v3",
-    models=("functionary-*v3.0*", "functionary-*v3.2*", "functionary-*v4r*"),
     openers=(
         Opener(SEPARATOR, read_segments, where="line", never=_NO_RECIPIENT),
         Opener(SEPARATOR, read_segments, auto=False, never=_NO_RECIPIENT),

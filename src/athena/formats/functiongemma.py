@@ -48,7 +48,6 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="functiongemma",
-    models=("functiongemma*",),
     reserved=True,
     openers=(Opener(BEGIN, _CALLS.read, never=unlike(CALL)),),
     tool_openers=_name_openers,

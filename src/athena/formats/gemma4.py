@@ -47,7 +47,6 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="gemma4",
-    models=("gemma-4*", "gemma4*"),
     reserved=True,
     openers=(Opener(BEGIN, _CALLS.read, never=unlike(CALL)),),
     tool_openers=_name_openers,

@@ -60,7 +60,6 @@ def _declaration(tool: Tool) -> str:
 
 FORMAT = Format(
     id="gigachat3",
-    models=("gigachat3*", "gigachat-3*"),
     reserved=True,
     openers=tuple(Opener(marker, _read, never=no_json()) for marker in (TOKEN, *HEADS)),
     turn_ends=TURN_ENDS,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import result_text, spaced_json, tool_json
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -78,12 +78,11 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 FORMAT = Format(
     id="glm4_legacy",
-    models=("glm-4-9b*", "glm-4-32b*", "glm4-9b*"),
     openers=(Opener("", read, auto=False), Opener(SEPARATOR, read, auto=False)),
     tool_openers=_name_openers,
     turn_ends=TURN_ENDS,
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=NameRule(reason="the name does not fit into a line", pieces=("<|",), blanks="nowhere"),
+    inexpressible=BareNameRule(reason="the name does not fit into a line", pieces=("<|",), blanks="nowhere"),
 )

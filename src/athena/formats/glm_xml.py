@@ -25,7 +25,7 @@ from athena.formats.bodies.tool_call_blocks import (
     read_keyed_body,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -79,10 +79,6 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="glm_xml",
-    models=(
-        "glm-4.5*", "glm-4.6*", "glm-4.7*", "glm-5*", "ling-3*", "ring-3*", "ling-2.6*", "ring-2.6*",
-        "laguna*", "spark-2.5*", "spark2.5*", "iquest*",
-    ),
     in_reasoning=True,
     openers=(
         KEYED_OPENER,
@@ -99,5 +95,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(empty=True, markers=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", BEGIN, END)),
+    inexpressible=BareNameRule(empty=True, markers=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", BEGIN, END)),
 )  # fmt: skip

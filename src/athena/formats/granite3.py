@@ -43,7 +43,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="granite3",
-    models=("granite-3*", "granite3*"),
     reserved=True,
     openers=(
         Opener(TOKEN, _read, never=no_json()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.bodies.json_block import json_block_reader
-from athena.formats.bodies.named import Fields
+from athena.formats.bodies.named import CallKeys
 from athena.formats.bodies.near_misses import no_json
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
@@ -18,7 +18,7 @@ from athena.model.parts import ToolCall, ToolResult
 
 BEGIN, END = "<function_call>", "</function_call>"
 TURN_END = "<|endoftext|>"
-FIELDS = Fields(nothing=("no_function",))
+FIELDS = CallKeys(nothing=("no_function",))
 
 
 def render_calls(calls: Sequence[ToolCall]) -> str:
@@ -40,7 +40,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="granite_20b",
-    models=("granite-20b-functioncalling*", "granite-20b-function-calling*"),
     openers=(Opener(BEGIN, json_block_reader((END, TURN_END), (BEGIN,), FIELDS), never=no_json()),),
     closers=(END,),
     turn_ends=(TURN_END,),

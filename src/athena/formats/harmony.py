@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.harmony_messages import CHANNEL, CONSTRAIN, ENDS, MESSAGE, OPENERS, START, render_results
 from athena.formats.machine.base import Format
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import spaced_json
 from athena.model.parts import ToolCall
 from athena.model.request import Tool
@@ -72,7 +72,6 @@ _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean"
 
 FORMAT = Format(
     id="harmony",
-    models=("gpt-oss*",),
     reserved=True,
     openers=OPENERS,
     thinking=(),
@@ -81,5 +80,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=render_tools,
-    inexpressible=NameRule(reason="the name does not fit into a header", characters=" \n\t<{="),
+    inexpressible=BareNameRule(reason="the name does not fit into a header", characters=" \n\t<{="),
 )

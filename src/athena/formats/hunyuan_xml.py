@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -107,7 +107,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="hunyuan_xml",
-    models=("hy3*", "hy4*", "hy-3*", "hy-4*", "hunyuan-3*", "hunyuan-4*"),
     openers=(
         Opener("<tool_calls>", read_section, rank=2, never=_calls("").never_section),
         Opener("<tool_calls:", read_section, never=_NO_SUFFIX),
@@ -120,7 +119,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         reason="the name does not fit before a tag",
         characters=" \t\r\n<>{}[]\"'=|",
         markers=(PLAIN.call, PLAIN.call_end, PLAIN.key, PLAIN.key_end, PLAIN.value, PLAIN.value_end, PLAIN.section_end),

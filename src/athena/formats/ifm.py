@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from athena.formats.bodies.json_block import json_block_reader
 from athena.formats.bodies.keyed import Keyed, KeyedCalls
 from athena.formats.bodies.near_misses import SPACE, unlike
-from athena.formats.bodies.tagged import TEXT, Parameter
+from athena.formats.bodies.tagged import TEXT, TagParameter
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import TOOLS, ToolPrompt, json_calls, result_text
 from athena.formats.machine.scanner import Scanner, Steps
@@ -23,13 +23,13 @@ from athena.model.parts import ToolCall, ToolResult
 KEY_END, TYPE, TYPE_END = "</ifm|arg_key>", "<ifm|arg_type>", "</ifm|arg_type>"
 
 
-def read_parameter(text: str) -> Parameter | None:
+def read_parameter(text: str) -> TagParameter | None:
     """Everything between the key's tag and the value's."""
     key, _, rest = text.partition(KEY_END)
     kind = rest.partition(TYPE)[2].partition(TYPE_END)[0].strip().lower()
     if not key.strip():
         return None
-    return Parameter(
+    return TagParameter(
         key.strip(), TEXT if kind in ("string", "str") else None, is_json=bool(kind) and kind not in ("string", "str")
     )
 
@@ -94,7 +94,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="ifm",
-    models=("k2-horizon*", "k2-v3*"),
     reserved=True,
     openers=(Opener(SHAPE.section, read_section, never=unlike(SHAPE.call)), Opener(SHAPE.call, read_call, never=_NO_CALL)),
     thinking=(

@@ -60,7 +60,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="inkling",
-    models=("inkling*",),
     reserved=True,
     openers=(
         *(Opener(marker, _READ) for marker in (START, THINKING, TEXT, CALL, CALL_TEXT, CALL_ERROR)),

@@ -66,7 +66,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="internlm",
-    models=("internlm2*", "internlm3*", "intern-s1*"),
     reserved=True,
     openers=(
         Opener(BEGIN, read_action, never=unlike(PLUGIN, INTERPRETER, "{", "[", "`")),

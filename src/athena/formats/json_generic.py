@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from athena.formats.bodies.arguments import end_of_block, json_value
-from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.named import CallKeys, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_OBJECTS, unlike
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import TOOLS, ToolPrompt, function_array, json_calls, result_text, spaced_json
@@ -25,7 +25,7 @@ from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
 
 FENCES = ("```json", "```tool_call", "```tool_use", "```tool_code", "```")
-FIELDS = Fields(
+FIELDS = CallKeys(
     wrappers=("function", "function_call", "tool_call"),
     lists=("tool_calls",),
     others=("type", "index"),

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from athena.errors import ConfigError
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_array
 from athena.formats.machine.writer import CallWriter
 from athena.model.parts import ToolCall, ToolResult
@@ -100,8 +100,6 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
     read = HeadedReader(shape)
     return Format(
         id="kimi_k2",
-        models=("kimi-k2*", "kimi-k2.5*", "kimi-k2-thinking*", "kimi-latest*"),
-        family="kimi",
         reserved=True,
         openers=(
             *(Opener(marker, read, never=read.never_section) for marker in shape.section_begin),
@@ -113,7 +111,7 @@ def with_tokens(tokens: Mapping[str, str]) -> Format:
         render_calls=render_calls,
         render_results=render_results,
         render_tools=TOOL_PROMPT,
-        inexpressible=NameRule(
+        inexpressible=BareNameRule(
             reason="the name does not fit into an id", pieces=("<|", "\n", "{", "**", "```"), blanks="inside", empty=True
         ),
         tokens=used,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from athena.formats.bodies.arguments import json_arguments
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.near_misses import unlike
-from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TEXT, TaggedArguments, TagParameter, Tags
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import arguments_of, plain_value, result_text, spaced_json, tool_json
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
@@ -43,14 +43,14 @@ JSON, JSON_END = _openings("json"), _spellings(CLOSE, "json")
 MESSAGE_END = _spellings(CLOSE, "message")
 
 
-def read_argument(text: str) -> Parameter | None:
+def read_argument(text: str) -> TagParameter | None:
     """The attributes of an argument."""
     found = attributes(text)
     key, kind = _unescaped(found.get("key", "")), found.get("type", "")
     if not key or OPEN in text or CLOSE in text:
         # A tag that did not end names nothing.
         return None
-    return Parameter(key, TEXT if kind == "string" else None, is_json=kind not in ("", "string"))
+    return TagParameter(key, TEXT if kind == "string" else None, is_json=kind not in ("", "string"))
 
 
 _ARGUMENTS = TaggedArguments(
@@ -188,8 +188,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="kimi_k3",
-    models=("kimi-k3*",),
-    family="kimi",
     reserved=True,
     openers=(
         *(Opener(tag, read_tools, never=unlike(*CALL, *TOOLS_END)) for tag in TOOLS),

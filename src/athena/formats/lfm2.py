@@ -101,7 +101,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="lfm2",
-    models=("lfm2*", "lfm-2*"),
     reserved=True,
     openers=(Opener(BEGIN, read_block, never=_NO_CALL),),
     closers=(END,),

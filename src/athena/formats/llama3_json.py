@@ -49,7 +49,6 @@ def render_tools(tools: Sequence[Tool]) -> str:
 
 FORMAT = Format(
     id="llama3_json",
-    models=("llama-3.1*", "llama-3.2*", "llama-3.3*", "llama3.1*", "llama3.2*", "llama3.3*"),
     reserved=True,
     openers=(
         Opener(TAG, read_python_tag),

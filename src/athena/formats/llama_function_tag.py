@@ -46,7 +46,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="llama_function_tag",
-    models=("functionary*v3.1*", "llama-3-groq*"),
     openers=(
         Opener(BEGIN, read_function_tags, rank=-1, never=NO_TAG_NAME),
         Opener(NAMED_BEGIN, read_function_tags, auto=False, rank=-1, never=NO_TAG_NAME),

@@ -50,7 +50,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="longcat",
-    models=("longcat*",),
     openers=(
         Opener(SHAPE.call, json_block_reader((SHAPE.call_end,), (SHAPE.call,)), never=no_json()),
         Opener(SHAPE.call, _CALLS.read_call, rank=1, never=_CALLS.never_call),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.formats.bodies.near_misses import SPACE
-from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TaggedArguments, TagParameter, Tags
 from athena.formats.bodies.tool_call_blocks import tag_name
 from athena.formats.machine.base import Format, Opener
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, python_value, result_text
@@ -23,10 +23,10 @@ BLANKS = (" ", "", "Ġ")
 """The blank in a tag: as it is, lost, and as the tokenizer's glyph."""
 
 
-def read_parameter(text: str) -> Parameter | None:
+def read_parameter(text: str) -> TagParameter | None:
     """The name in a tag, behind `name=`."""
     key = tag_name(text)
-    return Parameter(key) if key else None
+    return TagParameter(key) if key else None
 
 
 FUNCTION = tuple(f"<function{blank}name=" for blank in BLANKS)
@@ -103,7 +103,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="minicpm5",
-    models=("minicpm5*", "minicpm-5*"),
     openers=tuple(Opener(marker, read_function, rank=1, never=_NO_NAME) for marker in FUNCTION),
     closers=("</function>", "</param>", "<tool_sep>"),
     turn_ends=("<|im_end|>",),

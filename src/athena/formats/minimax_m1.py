@@ -42,7 +42,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="minimax_m1",
-    models=("minimax-m1*", "minimax-text-01*"),
     openers=(Opener(BEGIN, _read_objects, never=no_json("{")), Opener(BEGIN, _read_array, auto=False, never=no_json("["))),
     closers=(END,),
     turn_ends=("<end_of_sentence>",),

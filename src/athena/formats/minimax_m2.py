@@ -45,7 +45,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="minimax_m2",
-    models=("minimax-m2*",),
     in_reasoning=True,
     openers=(
         Opener(BEGIN, READ, never=READ.never),

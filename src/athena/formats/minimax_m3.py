@@ -142,7 +142,6 @@ def _odd_keys(value: Any) -> bool:
 
 FORMAT = Format(
     id="minimax_m3",
-    models=("minimax-m3*",),
     reserved=True,
     openers=(Opener(TOKEN, read_section, never=unlike(BEGIN, END, INVOKE, INVOKE_END)),),
     thinking=(("<mm:think>", "</mm:think>"),),

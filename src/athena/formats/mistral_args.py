@@ -23,7 +23,7 @@ from athena.formats.bodies.mistral_tokens import (
     read_name_and_arguments,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text, tool_array
 from athena.model.parts import ToolCall, ToolResult
 
@@ -50,10 +50,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="mistral_args",
-    models=(
-        "mistral-small-3.2*", "mistral-small-2506*", "devstral*", "magistral*", "ministral-3*", "mistral-large-3*",
-        "mistral-large-2512*", "mistral-medium*",
-    ),
     reserved=True,
     openers=(
         Opener(CALLS, read_name_and_arguments, never=NO_NAME),
@@ -67,5 +63,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(reason="the name does not fit between tokens", characters=" \n{["),
+    inexpressible=BareNameRule(reason="the name does not fit between tokens", characters=" \n{["),
 )  # fmt: skip

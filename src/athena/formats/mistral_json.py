@@ -58,23 +58,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="mistral_json",
-    models=(
-        "mistral-7b*",
-        "mixtral-8x22b*",
-        "mistral-nemo*",
-        "mistral-small-3.1*",
-        "mistral-small-24b*",
-        "mistral-small-instruct*",
-        "mistral-small-2402*",
-        "mistral-small-2409*",
-        "mistral-small-2501*",
-        "mistral-small-2503*",
-        "mistral-large-2407*",
-        "mistral-large-2411*",
-        "mistral-large-instruct-2407*",
-        "mistral-large-instruct-2411*",
-        "pixtral*",
-    ),
     reserved=True,
     openers=(
         Opener(CALLS, read_array, never=NO_ARRAY),

@@ -39,14 +39,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="nemotron_toolcall",
-    models=(
-        "nemotron-nano-9b-v2*",
-        "nemotron-nano-12b-v2*",
-        "nemotron-nano-v2*",
-        "llama-3*nemotron-nano*",
-        "llama-3*nemotron-super*",
-        "llama-3*nemotron-ultra*",
-    ),
     openers=(Opener(BEGIN, json_block_reader((END,), (BEGIN,)), never=no_json()),),
     closers=(END,),
     turn_ends=("<SPECIAL_12>", "<|eot_id|>"),

@@ -70,7 +70,6 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="olmo3",
-    models=("olmo-3*", "olmo3*"),
     openers=(Opener(BEGIN, read_block, rank=2, never=NO_PYTHON_CALLS),),
     tool_openers=_name_openers,
     closers=(END,),

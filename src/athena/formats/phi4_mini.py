@@ -77,7 +77,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="phi4_mini",
-    models=("phi-4-mini*", "phi4-mini*", "firefunction-v2*"),
     reserved=True,
     openers=(
         Opener(TOKEN, _read, rank=1, never=no_json()),

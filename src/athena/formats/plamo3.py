@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -80,7 +80,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="plamo3",
-    models=("plamo-3*", "plamo3*"),
     reserved=True,
     openers=(*(Opener(marker, _READ, never=_READ.never_section) for marker in (REQUESTS, REQUEST)), Opener(NAME, _READ)),
     thinking=(THINKING,),
@@ -89,5 +88,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(reason="the name does not fit between tokens", pieces=("<|", "{", "**", "```"), blanks="nowhere"),
+    inexpressible=BareNameRule(
+        reason="the name does not fit between tokens", pieces=("<|", "{", "**", "```"), blanks="nowhere"
+    ),
 )

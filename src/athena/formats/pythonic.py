@@ -85,7 +85,6 @@ def _name_openers(names: tuple[str, ...]) -> tuple[Opener, ...]:
 
 FORMAT = Format(
     id="pythonic",
-    models=("llama-4*", "toolace*", "toolace-2-llama*", "gemma-3*", "gemma3*", "minicpm3*"),
     openers=(
         Opener("[", read_list, where="line", auto=False, never=NO_PYTHON_CALL),
         *(Opener(marker, read_marked, auto=False, never=NO_PYTHON_CALLS) for marker in (START, TAG)),

@@ -30,7 +30,7 @@ from athena.formats.bodies.tool_call_blocks import (
     read_bare_function,
 )
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -65,11 +65,6 @@ def _bare_function(begin: str, *, auto: bool) -> Opener:
 
 FORMAT = Format(
     id="qwen_xml",
-    models=(
-        "qwen3-coder*", "qwen-3-coder*", "qwen3.5*", "qwen-3.5*", "qwen3.6*", "qwen3.8*", "nemotron-3*", "step-3.5*", "mimo*",
-        "ornith*", "granite-4.2*", "k-exaone-2*", "minicpm-v*",
-    ),
-    family="qwen",
     in_reasoning=True,
     openers=(
         FUNCTION_OPENER,
@@ -84,7 +79,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         empty=True,
         markers=(*FUNCTION_TAGS.parameter_end, *FUNCTION_TAGS.call_end, "<parameter", *FUNCTION_TAGS.next_call, END),
     ),

@@ -125,7 +125,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="sarashina",
-    models=("sarashina*",),
     reserved=True,
     openers=(
         Opener(TOKEN, read_token, rank=1, never=unlike("[")),

@@ -110,7 +110,6 @@ def inexpressible(call: ToolCall) -> str | None:
 
 FORMAT = Format(
     id="seed_oss",
-    models=("seed-oss*",),
     openers=(
         Opener(BEGIN, read_block, never=unlike(*FUNCTION_BEGIN, "function=")),
         *(Opener(begin, read_functions, where="line", auto=False, never=NO_TAG_NAME) for begin in FUNCTION_BEGIN),

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.messages import MessageReader, Messages
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, result_text
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -101,7 +101,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="solar_open",
-    models=("solar-open*",),
     reserved=True,
     openers=(
         *(Opener(marker, _READ) for marker in (START, CALL)),
@@ -115,5 +114,5 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(reason="the name does not fit between tokens", pieces=("<|", "{"), blanks="inside"),
+    inexpressible=BareNameRule(reason="the name does not fit between tokens", pieces=("<|", "{"), blanks="inside"),
 )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from athena.formats.bodies.invoke import NO_ATTRIBUTE, Invoke, InvokeReader
 from athena.formats.machine.base import Format, Opener
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import TOOLS, ToolPrompt, arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -69,7 +69,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="step3",
-    models=("step3*", "step-3*"),
     reserved=True,
     openers=(
         *(Opener(token, READ, never=READ.never) for token in CALLS_BEGIN),
@@ -83,7 +82,7 @@ FORMAT = Format(
     render_calls=render_calls,
     render_results=render_results,
     render_tools=TOOL_PROMPT,
-    inexpressible=NameRule(
+    inexpressible=BareNameRule(
         reason="the name does not fit into an attribute",
         characters='"\n>',
         markers=(*SHAPE.parameter, *SHAPE.parameter_end, *SHAPE.call, *SHAPE.call_end, *SHAPE.section_end),

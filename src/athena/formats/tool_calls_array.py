@@ -89,7 +89,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="tool_calls_array",
-    models=("jamba*", "ai21-jamba*", "hunyuan-a13b*", "apriel-1.5*", "apriel-1.6*"),
     openers=(
         Opener(BEGIN, _read_array, never=no_json("[")),
         Opener(BEGIN, _read_objects, auto=False, never=no_json("{")),

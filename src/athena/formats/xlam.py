@@ -47,7 +47,6 @@ TOOL_PROMPT = ToolPrompt(
 
 FORMAT = Format(
     id="xlam",
-    models=("xlam*", "llama-xlam*", "hammer*", "bitagent*"),
     openers=(
         Opener("[", read_bare_array, where="line", auto=False, never=NO_OBJECTS),
         *(Opener(fence, _read_fence, where="line", auto=False, never=no_json_block()) for fence in FENCES),

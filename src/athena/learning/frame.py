@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from athena.errors import CannotLearn
 from athena.formats.declared.description import weak
+from athena.formats.machine.base import THINK
 from athena.learning.literals import common_start, first_tag, tags, through_tags
 from athena.learning.probes import CONTENT, REASONING, USER, ProbeCall, Render, RenderFailed, Way
 
@@ -25,6 +26,8 @@ class Frame(NamedTuple):
     thinking: tuple[str, str]
     turn_end: str
     """Behind the answer."""
+    opens_thinking: bool
+    """Does the prompt for an answer open the reasoning, unless somebody turns it off?"""
 
 
 def answer_of(text: str) -> str:
@@ -64,7 +67,18 @@ def find_frame(render: Render, way: Way, calls: Sequence[ProbeCall]) -> Frame:
     if not tags(answer_end):
         answer_begin = answer_end = ""
     turn_end = after.removeprefix(answer_end)
-    return Frame(header, (answer_begin.strip(), answer_end.strip()), thinking, turn_end)
+    return Frame(header, (answer_begin.strip(), answer_end.strip()), thinking, turn_end, _opens_thinking(render, way, thinking))
+
+
+def _opens_thinking(render: Render, way: Way, thinking: tuple[str, str]) -> bool:
+    """Does the prompt end with the delimiter that opens reasoning, where nothing says whether to think?"""
+    variables = way.conversation(assistant=False, generate=True)
+    del variables["enable_thinking"]
+    try:
+        prompt = answer_of(render(variables)).rstrip()
+    except RenderFailed:
+        return False
+    return any(begin and prompt.endswith(begin) for begin in (thinking[0], THINK[0][0]))
 
 
 def _thinking(render: Render, way: Way, calls: Sequence[ProbeCall], header: str, prompt: str) -> tuple[tuple[str, str], str]:

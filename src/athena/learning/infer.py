@@ -41,7 +41,7 @@ _Form: TypeAlias = tuple[Call, Section, Json, Parameter | None]
 _DIGITS = re.compile(r"[0-9]+")
 
 
-class Learnt(NamedTuple):
+class LearntFormat(NamedTuple):
     """A description, and how the template is to be rendered to get what it describes."""
 
     description: FormatDescription
@@ -51,7 +51,7 @@ class Learnt(NamedTuple):
     """Does the template write several calls?"""
 
 
-def infer(render: Render, format_id: str) -> Learnt:
+def infer(render: Render, format_id: str) -> LearntFormat:
     """The format of a template. Raises CannotLearn."""
     reasons: list[str] = []
     for way in WAYS:
@@ -68,7 +68,7 @@ def infer(render: Render, format_id: str) -> Learnt:
     raise CannotLearn((told or reasons)[0])
 
 
-def _infer(render: Render, way: Way, format_id: str) -> Learnt:
+def _infer(render: Render, way: Way, format_id: str) -> LearntFormat:
     calls: tuple[ProbeCall, ...] = (FIRST, SECOND)
     try:
         text = answer_of(render(way.conversation(calls)))
@@ -93,6 +93,7 @@ def _infer(render: Render, way: Way, format_id: str) -> Learnt:
         reserved=is_control(first),
         ids="nine" if _wants_nine(render, way) else "any",
         thinking=(frame.thinking,) if frame.thinking[0] else THINK,
+        starts_in_thinking=frame.opens_thinking,
         answer=(frame.answer,) if frame.answer[0] else (),
         turn_ends=turn_ends,
         section=section,
@@ -100,7 +101,7 @@ def _infer(render: Render, way: Way, format_id: str) -> Learnt:
         json=keys,
         parameter=parameter,
     )
-    return Learnt(description, way, frame, len(calls) > 1)
+    return LearntFormat(description, way, frame, len(calls) > 1)
 
 
 def _wants_nine(render: Render, way: Way) -> bool:

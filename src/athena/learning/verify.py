@@ -13,7 +13,7 @@ from athena.formats.declared.description import FormatDescription
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.recognizer import Recognizer
 from athena.formats.machine.value_types import ToolBook
-from athena.learning.infer import Learnt
+from athena.learning.infer import LearntFormat
 from athena.learning.literals import common_start
 from athena.learning.probes import CONTENT, REASONING, USER, ProbeCall, Render, RenderFailed, schema_of
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete
@@ -68,7 +68,7 @@ class Reading(NamedTuple):
     errors: tuple[str, ...]
 
 
-def verify(render: Render, learnt: Learnt) -> Verified:
+def verify(render: Render, learnt: LearntFormat) -> Verified:
     """Raises CannotLearn where the format does not read its template's own calls."""
     recognizer = Recognizer(declared_format(learnt.description))
     texts = cuts = 0
@@ -103,7 +103,7 @@ def samples(parallel: bool) -> Iterator[tuple[tuple[ProbeCall, ...], str | None,
 
 def _check(
     render: Render,
-    learnt: Learnt,
+    learnt: LearntFormat,
     recognizer: Recognizer,
     calls: Sequence[ProbeCall],
     content: str | None = None,
@@ -132,7 +132,7 @@ def _check(
     return count
 
 
-def _keeps_ids(render: Render, learnt: Learnt, recognizer: Recognizer) -> bool:
+def _keeps_ids(render: Render, learnt: LearntFormat, recognizer: Recognizer) -> bool:
     call = ProbeCall("look_up", {"city": "Paris"}, "zyxwvuts9")
     text = answer_text(render, learnt, (call,)) or ""
     return read((text,), recognizer, book_of((call,))).ids == (call.id,)
@@ -148,7 +148,7 @@ def _mismatch(wanted: Sequence[tuple[str, Any]], whole: Reading, text: str) -> s
 
 
 def answer_text(
-    render: Render, learnt: Learnt, calls: Sequence[ProbeCall], content: str | None = None, reasoning: str | None = None
+    render: Render, learnt: LearntFormat, calls: Sequence[ProbeCall], content: str | None = None, reasoning: str | None = None
 ) -> str | None:
     """What a model that follows the template writes for these calls, up to the end of its turn.
 
@@ -171,17 +171,17 @@ def answer_text(
     return text[: min(ends)] if ends else text
 
 
-def _ends(learnt: Learnt) -> tuple[str, ...]:
+def _ends(learnt: LearntFormat) -> tuple[str, ...]:
     # What ends a message may begin a section of calls too.
     return tuple(end for end in learnt.description.turn_ends if not learnt.description.call.begin.startswith(end))
 
 
-def opened_before(learnt: Learnt, text: str) -> bool:
+def opened_before(learnt: LearntFormat, text: str) -> bool:
     """Does the text begin inside reasoning, because only the prompt opens it?"""
     return any(end in text and begin not in text[: text.find(end)] for begin, end in learnt.description.thinking)
 
 
-def learnt_ids(learnt: Learnt) -> bool:
+def learnt_ids(learnt: LearntFormat) -> bool:
     """Are ids written in the text?"""
     description = learnt.description
     return "{id}" in description.call.head or (description.call.body == "json" and bool(description.json.id))

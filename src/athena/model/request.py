@@ -119,6 +119,28 @@ class Cache(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     options: Any = None
 
 
+class Kept(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """A response that is kept here, or that continues one: what its answer says of that."""
+
+    id: str
+    """The id of the response, which is ours."""
+    shown: dict[str, Any] = {}
+    """Fields of the response object that are decided by what is kept."""
+    waits: bool = False
+    """The end of the answer is held back until it is told that the response is kept."""
+    leading: tuple[dict[str, Any], ...] = ()
+    """Items that the answer begins with, before anything of the model."""
+    compacts: Literal["", "response", "compaction"] = ""
+    """The model's text is a summary that becomes a compaction: as the one item of a response, or as the answer to a request
+    for a compaction."""
+    retained: tuple[dict[str, Any], ...] = ()
+    """Items that stand before a compaction in the answer."""
+
+    def item_id(self, prefix: str, position: int) -> str:
+        """The id of the item of the answer at a position."""
+        return f"{prefix}{self.id.partition('_')[2]}o{position:x}"
+
+
 class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A client's request in neutral form: conversation, tools, and every setting a dialect knows."""
 
@@ -162,6 +184,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     include: tuple[str, ...] = ()
     server: dict[str, Any] | None = None
     """Known settings bound to the provider's own services (containers, context_management, safety settings, routing)."""
+    kept: Kept | None = None
+    """Responses: what is kept of the answer, by us."""
     raw: dict[str, Any] | None = None
     extras: dict[str, Any] | None = None
     unread: tuple[str, ...] = ()

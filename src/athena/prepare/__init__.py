@@ -7,16 +7,19 @@ was done here to names, tools and stop sequences.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from athena.calls.ids import fit_history_ids, unique_history_ids
+from athena.calls.ids import fit_history_ids, id_fits, unique_history_ids
 from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
-from athena.dialects.base import Dialect, Target
+from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, TOLD, Survey, TurnFacts, is_orderly, survey
+from athena.dialects.base import Dialect, EncodeTarget
 from athena.errors import InvalidRequest, UnsupportedFeature
-from athena.model.parts import Foreign, Thinking
+from athena.model.parts import Foreign
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Loss, Request, Turn
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
@@ -51,7 +54,7 @@ _PORTABLE_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logpro
 """What a client may ask to be included that has nothing to do with one provider: reasoning state travels sealed."""
 
 
-def _refuse_bound_features(request: Request) -> None:
+def _refuse_bound_features(request: Request, looked: Survey) -> None:
     if request.previous_id:
         raise UnsupportedFeature(
             "previous_response_id: this upstream keeps no conversations; send the whole history as input",
@@ -60,7 +63,7 @@ def _refuse_bound_features(request: Request) -> None:
     for name in _BOUND_SETTINGS:
         if request.server and request.server.get(name):
             raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
-    for position, turn in enumerate(request.turns):
+    for position, turn in enumerate(request.turns) if looked.has(FOREIGN) else ():
         for part in turn.parts:
             if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
                 asked = part.kind == "compaction_trigger"
@@ -70,12 +73,11 @@ def _refuse_bound_features(request: Request) -> None:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
 
 
-def _refuse_nothing(request: Request, losses: list[Loss]) -> None:
+def _refuse_nothing(request: Request, looked: Survey, losses: list[Loss]) -> None:
     """A conversation of which nothing can be told abroad, such as one reference to what only its provider keeps. The model
     would be asked nothing, and its client would take the answer for one to its own question.
     """
-    told = any(not isinstance(part, Thinking) for turn in request.turns for part in turn.parts)
-    if not told and not request.system:
+    if not looked.has(TOLD) and not request.system:
         lost = next((loss for loss in losses if loss.path.startswith("turns[")), None)
         path = "turns" if lost is None else lost.path
         why = "" if lost is None else f"{lost.reason}; "
@@ -92,7 +94,7 @@ def _refuse_threads(request: Request) -> None:
         )
 
 
-def _unread(request: Request, target: Target) -> list[Loss]:
+def _unread(request: Request, target: EncodeTarget) -> list[Loss]:
     if request.unread and target.strict:
         raise UnsupportedFeature(f"{request.unread[0]}: unknown to this upstream", path=request.unread[0])
     return [Loss(path, "unknown to this upstream") for path in request.unread]
@@ -123,9 +125,38 @@ def _holds_tools(request: Request) -> bool:
     return bool(request.server and any(request.server.get(name) for name in ("thread", "prompt", "conversation")))
 
 
+def _phases(request: Request) -> list[Loss]:
+    return [
+        Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)
+        for position, turn in enumerate(request.turns)
+        if turn.phase is not None
+    ]
+
+
+def _any_id(call_id: str) -> bool:
+    """A prompt takes ids as they are: it shows none, or as text."""
+    return True
+
+
+class _Look:
+    """The survey of a history, made anew when a step has changed the history."""
+
+    __slots__ = ("_known", "_last")
+
+    def __init__(self, known: Callable[[Turn], TurnFacts] | None) -> None:
+        self._known = known
+        self._last: Survey | None = None
+
+    def __call__(self, turns: tuple[Turn, ...]) -> Survey:
+        last = self._last
+        if last is None or last.turns is not turns:
+            last = self._last = survey(turns, self._known)
+        return last
+
+
 def prepare(
     request: Request,
-    target: Target,
+    target: EncodeTarget,
     client_dialect: Dialect,
     upstream_dialect: Dialect,
     *,
@@ -134,54 +165,62 @@ def prepare(
     tenant: str = "",
     pairing: Pairing = "strict",
     prompted: PromptedOptions | None = None,
+    known: Callable[[Turn], TurnFacts] | None = None,
 ) -> Prepared:
-    """Fit a client's request to a target of another or the same dialect; `prompted`: its model has no tools."""
+    """Fit a client's request to a target of another or the same dialect; `prompted`: its model has no tools.
+
+    `known` gives what a turn holds, where somebody remembers that.
+    """
     profile = target.profile
     same = client_dialect.name == upstream_dialect.name
     foreign_or_taught = not same or prompted is not None
+    look = _Look(known)
     if foreign_or_taught:
-        request = client_dialect.portable(request)
+        request = client_dialect.portable(request, look(request.turns).kinds)
     losses: list[Loss] = list(request.losses)
     if profile.family != "anthropic":
         # A server that only imitates the dialect would pass over the field and answer without the conversation.
         _refuse_threads(request)
     if not same:
-        _refuse_bound_features(request)
+        _refuse_bound_features(request, look(request.turns))
         losses += _unread(request, target)
-        request = leave_strangers(request, target, losses)
-        _refuse_nothing(request, losses)
+        request = leave_strangers(request, look(request.turns), target, losses)
+        _refuse_nothing(request, look(request.turns), losses)
         losses += _labels(request, profile)
-        losses += [
-            Loss(f"turns[{position}].phase", "only its own dialect has phases of a message", minor=True)
-            for position, turn in enumerate(request.turns)
-            if turn.phase is not None
-        ]
+        if look(request.turns).has(PHASES):
+            losses += _phases(request)
     turns = request.turns
-    if foreign_or_taught or profile.ids == "kimi":
+    fits = id_fits(profile.ids)
+    orderly = is_orderly(look(turns), fits if prompted is None else _any_id)
+    if not orderly and (foreign_or_taught or profile.ids == "kimi"):
         # Kimi's ids are numbers of calls: two calls that share an id would share a number.
         turns = unique_history_ids(turns)
-    if foreign_or_taught:
+    if not orderly and foreign_or_taught:
         # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
         # response, a thread), and calls may be pending by design.
         turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
         losses.extend(repairs)
-    if not (same and profile.clean):
+    if not (same and profile.clean) and look(turns).has(BROKEN):
         turns = mend_broken_calls(turns, losses)
-    if not (profile.images and profile.empty_content):
+    if look(turns).has((0 if profile.images else IMAGES) | (0 if profile.empty_content else BLANK)):
         turns = without_refused(turns, profile, losses)
-    turns = fit_state(turns, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
-    request = msgspec.structs.replace(request, turns=turns)
-    request = fit_system(request, profile, inline=upstream_dialect.system_turns, same=same, losses=losses)
-    request, custom = emulate_custom_tools(request, profile, losses, always=prompted is not None)
+    turns = fit_state(look(turns), profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
+    if turns is not request.turns:
+        request = msgspec.structs.replace(request, turns=turns)
+    inline = upstream_dialect.system_turns
+    request = fit_system(request, look(request.turns), profile, inline=inline, same=same, losses=losses)
+    looked = look(request.turns)
+    request, custom = emulate_custom_tools(request, looked, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them in its own dialect. A prompt has none.
-    names = fitted_names(request, OPENAI_NAMES if prompted is not None else upstream_dialect.names, flat=foreign_or_taught)
+    rule = OPENAI_NAMES if prompted is not None else upstream_dialect.names
+    names = fitted_names(request, rule, flat=foreign_or_taught, calls=look(request.turns).calls())
     request = rename(request, names)
     rendered = None
     if prompted is not None:
         rendered = render_request(request, prompted, model=target.model)
         request = rendered.request
         losses.extend(rendered.losses)
-    else:
+    elif not orderly:
         # Behind the names: some ids are made of them.
         request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
     request = fit_choice(request, target, losses, tools_held=not foreign_or_taught and _holds_tools(request))

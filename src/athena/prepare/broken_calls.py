@@ -10,20 +10,20 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.arguments import arguments_object
+from athena.calls.survey import is_broken
 from athena.model.parts import Part, ToolCall, changed
 from athena.model.request import Loss, Turn
-from athena.wire.json_span import is_json_object
 
 
 def mend_broken_calls(turns: tuple[Turn, ...], losses: list[Loss]) -> tuple[Turn, ...]:
     """The turns with the arguments of every function call one JSON object."""
     mended = list(turns)
     for position, turn in enumerate(turns):
-        if turn.role != "assistant" or not any(map(_is_broken, turn.parts)):
+        if turn.role != "assistant" or not any(map(_is_broken_call, turn.parts)):
             continue
         parts: list[Part] = []
         for number, part in enumerate(turn.parts):
-            if isinstance(part, ToolCall) and _is_broken(part):
+            if isinstance(part, ToolCall) and is_broken(part):
                 path = f"turns[{position}].parts[{number}].arguments"
                 losses.append(Loss(path, "the arguments of a call in the history are no JSON object", "repaired"))
                 part = changed(part, arguments=msgspec.json.encode(arguments_object(part.arguments)).decode())
@@ -32,10 +32,5 @@ def mend_broken_calls(turns: tuple[Turn, ...], losses: list[Loss]) -> tuple[Turn
     return tuple(mended)
 
 
-def _is_broken(part: Part) -> bool:
-    return (
-        isinstance(part, ToolCall)
-        and part.kind == "function"
-        and bool(part.arguments.strip())
-        and not is_json_object(part.arguments)
-    )
+def _is_broken_call(part: Part) -> bool:
+    return isinstance(part, ToolCall) and is_broken(part)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.errors import UnsupportedFeature
 from athena.model.profile import Profile
 from athena.model.request import Effort, Loss, Reasoning, Request
@@ -30,7 +30,7 @@ _SAMPLING = (
 _EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
-def fit_controls(request: Request, target: Target, *, same: bool, losses: list[Loss]) -> tuple[Request, tuple[str, ...]]:
+def fit_controls(request: Request, target: EncodeTarget, *, same: bool, losses: list[Loss]) -> tuple[Request, tuple[str, ...]]:
     """The request with the controls the target takes, and the stop sequences that are left for us to match."""
     profile = target.profile
     if request.n > 1 and not profile.choices:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from athena.calls.survey import SIGNED, Survey
 from athena.model.parts import Opaque, Part, Text, Thinking, ToolCall, changed
 from athena.model.profile import Profile
 from athena.model.request import Loss, Turn
@@ -18,7 +19,7 @@ from athena.opaque import Envelope, OpaqueStore, is_envelope
 
 
 def fit_state(
-    turns: tuple[Turn, ...],
+    looked: Survey,
     profile: Profile,
     *,
     same: bool,
@@ -28,6 +29,9 @@ def fit_state(
     losses: list[Loss],
 ) -> tuple[Turn, ...]:
     """The turns with only the state that the target's family can read."""
+    turns = looked.turns
+    if not looked.has(SIGNED) and not _is_remembered(looked, store, tenant):
+        return turns
     fitted: list[Turn] = []
     for position, turn in enumerate(turns):
         if turn.role != "assistant":
@@ -48,6 +52,13 @@ def fit_state(
         else:
             fitted.append(changed(turn, parts=tuple(parts)))
     return tuple(fitted)
+
+
+def _is_remembered(looked: Survey, store: OpaqueStore | None, tenant: str) -> bool:
+    """Does the store hold anything of one of these calls?"""
+    if store is None:
+        return False
+    return any(store.get(tenant, call.id) is not None for facts in looked.facts for call in facts.calls)
 
 
 def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:

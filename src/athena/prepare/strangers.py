@@ -10,14 +10,19 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import Target
+from athena.calls.survey import CITED, EXTRAS, FOREIGN, Survey, kinds_of
+from athena.dialects.base import EncodeTarget
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Foreign, Part, Text, ToolResult, changed
 from athena.model.request import Loss, Request, Turn
 
+_STRANGE = FOREIGN | EXTRAS | CITED
 
-def leave_strangers(request: Request, target: Target, losses: list[Loss]) -> Request:
+
+def leave_strangers(request: Request, looked: Survey, target: EncodeTarget, losses: list[Loss]) -> Request:
     """The request without them. Raises UnsupportedFeature when the target is strict."""
+    if not looked.has(_STRANGE) and not kinds_of(request.system) & _STRANGE:
+        return request
     known = _Known(target.strict, losses)
     system = known.parts(request.system, "system", note=False)
     turns: list[Turn] = []

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import msgspec
 
+from athena.calls.survey import SYSTEM, Survey
 from athena.model.parts import Refusal, Text, changed, joined_text
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Turn
 
 
-def fit_system(request: Request, profile: Profile, *, inline: bool, same: bool, losses: list[Loss]) -> Request:
+def fit_system(request: Request, looked: Survey, profile: Profile, *, inline: bool, same: bool, losses: list[Loss]) -> Request:
     """`inline`: the dialect takes system turns anywhere, unless the profile says otherwise. Else the profile may take them
     behind a user turn; whether they stand right is at home (`same`) for the upstream to say."""
     turns = request.turns
     inline = inline and profile.system_turns == "anywhere"
-    if not inline and any(turn.role == "system" for turn in turns):
+    if not inline and looked.has(SYSTEM):
         fitted: list[Turn] = []
         for position, turn in enumerate(turns):
             stands = same or (fitted and fitted[-1].role != "assistant")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from athena.calls.names import NAMESPACE_SEPARATOR, NameMap
-from athena.dialects.base import Target
+from athena.calls.survey import CUSTOM, Survey
+from athena.dialects.base import EncodeTarget
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Part, Text, ToolCall, ToolResult, changed
 from athena.model.profile import Profile
@@ -31,15 +32,13 @@ class CustomTools(msgspec.Struct, frozen=True):
 
 
 def emulate_custom_tools(
-    request: Request, profile: Profile, losses: list[Loss], *, always: bool = False
+    request: Request, looked: Survey, profile: Profile, losses: list[Loss], *, always: bool = False
 ) -> tuple[Request, CustomTools]:
     """Free-form tools as functions with one string argument, in definitions and history alike.
 
     `always`: whatever the upstream takes, this model knows no tools of its own.
     """
-    has_custom = any(tool.kind == "custom" for tool in request.tools) or any(
-        isinstance(part, ToolCall | ToolResult) and part.kind == "custom" for turn in request.turns for part in turn.parts
-    )
+    has_custom = looked.has(CUSTOM) or any(tool.kind == "custom" for tool in request.tools)
     if (profile.custom_tools and not always) or not has_custom:
         return request, CustomTools()
     keys = tuple((tool.namespace, tool.name) for tool in request.tools if tool.kind == "custom")
@@ -94,7 +93,7 @@ def _plain_choice(choice: ToolChoice | None) -> ToolChoice | None:
     return msgspec.structs.replace(choice, kind="function")
 
 
-def fit_choice(request: Request, target: Target, losses: list[Loss], *, tools_held: bool = False) -> Request:
+def fit_choice(request: Request, target: EncodeTarget, losses: list[Loss], *, tools_held: bool = False) -> Request:
     """The tool choice, or the nearest one the target takes; `tools_held`: the provider may know tools that are not declared."""
     choice, profile = request.tool_choice, target.profile
     if choice is None or (tools_held and not request.tools):

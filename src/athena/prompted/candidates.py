@@ -15,7 +15,7 @@ from athena.formats.machine.policies import RepairLevel
 from athena.formats.machine.repair import coerced
 from athena.formats.machine.scanner import Cut, Declined, Scanner, Steps
 from athena.formats.machine.value_types import ToolBook
-from athena.prompted.readers import FoundCall
+from athena.prompted.readers import PromptedCall
 from athena.wire.json_span import is_json_object
 
 _PARAMETERS = frozenset({"parameters", "arguments"})
@@ -47,7 +47,7 @@ class CandidateReader:
         self._book = book
         self._repair: RepairLevel = repair
         self._depth_limit = depth_limit
-        self.calls: list[FoundCall] = []
+        self.calls: list[PromptedCall] = []
         self.array = False
         self._draft: _Draft | None = None
         self._loose = False
@@ -135,7 +135,7 @@ class CandidateReader:
         repaired = draft.repaired
         if self._repair == "schema" and (better := coerced(text, self._book, draft.name)) is not None:
             text, repaired = better, True
-        self.calls.append(FoundCall(draft.name, text, repaired))
+        self.calls.append(PromptedCall(draft.name, text, repaired))
 
     def _fields(self, draft: _Draft) -> Steps[None]:
         """The fields of one object, to its closing brace."""

@@ -40,10 +40,10 @@ class FunctionCallDetection(msgspec.Struct, frozen=True, tag="function_call_dete
 
 
 MetricsEvent: TypeAlias = ToolTransformation | FunctionCallDetection
-Sink: TypeAlias = Callable[[MetricsEvent], object]
+MetricsSink: TypeAlias = Callable[[MetricsEvent], object]
 
 
-def report(sink: Sink | None, event: MetricsEvent, on_failure: Callable[[Exception], object] | None = None) -> None:
+def report(sink: MetricsSink | None, event: MetricsEvent, on_failure: Callable[[Exception], object] | None = None) -> None:
     """Hand an event to a sink. A sink that raises has no effect on the request; `on_failure` may log it."""
     if sink is None:
         return

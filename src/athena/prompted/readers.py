@@ -25,7 +25,7 @@ class FoundText(msgspec.Struct, frozen=True, gc=False):
     thinking: bool = False
 
 
-class FoundCall(msgspec.Struct, frozen=True, gc=False):
+class PromptedCall(msgspec.Struct, frozen=True, gc=False):
     """One call: a declared name and the JSON text of an object."""
 
     name: str
@@ -36,7 +36,7 @@ class FoundCall(msgspec.Struct, frozen=True, gc=False):
 class CallGroup(msgspec.Struct, frozen=True, gc=False):
     """The calls of one JSON value, or one call of a text format. `raw` is all that they took of the answer."""
 
-    calls: tuple[FoundCall, ...]
+    calls: tuple[PromptedCall, ...]
     raw: str = ""
     array: bool = False
     """They stood in one array: its end is the end of them."""
@@ -49,10 +49,10 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
     code: str = "malformed_call"
 
 
-Item: TypeAlias = FoundText | CallGroup | Trouble
+PromptedItem: TypeAlias = FoundText | CallGroup | Trouble
 
 
-class Reader(Protocol):
+class PromptedReader(Protocol):
     """Reads the text of one choice."""
 
     @property
@@ -64,9 +64,9 @@ class Reader(Protocol):
         """Would this piece come out at once and unchanged? If so it counts as fed."""
         ...
 
-    def feed(self, text: str) -> list[Item]: ...
+    def feed(self, text: str) -> list[PromptedItem]: ...
 
-    def close(self, *, ended_well: bool) -> list[Item]:
+    def close(self, *, ended_well: bool) -> list[PromptedItem]:
         """The text ended; `ended_well`: the model stopped by itself."""
         ...
 
@@ -96,13 +96,13 @@ class FormatReader:
     def is_plain(self, text: str) -> bool:
         return self._parser.is_plain(text)
 
-    def feed(self, text: str) -> list[Item]:
+    def feed(self, text: str) -> list[PromptedItem]:
         return self._with_notes(_items(self._parser.feed(text)))
 
-    def close(self, *, ended_well: bool) -> list[Item]:
+    def close(self, *, ended_well: bool) -> list[PromptedItem]:
         return self._with_notes(_items(self._parser.close(ended_well=ended_well)))
 
-    def _with_notes(self, items: list[Item]) -> list[Item]:
+    def _with_notes(self, items: list[PromptedItem]) -> list[PromptedItem]:
         """What the parser found without making an event of it: calls that stay text."""
         notes = self._parser.notes
         if len(notes) > self._told:
@@ -111,15 +111,15 @@ class FormatReader:
         return items
 
 
-def _items(events: list[Event]) -> list[Item]:
-    items: list[Item] = []
+def _items(events: list[Event]) -> list[PromptedItem]:
+    items: list[PromptedItem] = []
     for event in events:
         if isinstance(event, TextDelta):
             items.append(FoundText(event.text))
         elif isinstance(event, ThinkingDelta):
             items.append(FoundText(event.text, thinking=True))
         elif isinstance(event, ToolCallComplete):
-            items.append(CallGroup((FoundCall(event.name, event.arguments, event.repaired),), event.arguments))
+            items.append(CallGroup((PromptedCall(event.name, event.arguments, event.repaired),), event.arguments))
         elif isinstance(event, Error):
             items.append(Trouble(event.message, event.code))
     return items

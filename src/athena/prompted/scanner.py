@@ -17,7 +17,7 @@ from athena.formats.machine.policies import RepairLevel
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.value_types import ToolBook
 from athena.prompted.candidates import CandidateReader, Unusable
-from athena.prompted.readers import CallGroup, FoundText, Item, Trouble
+from athena.prompted.readers import CallGroup, FoundText, PromptedItem, Trouble
 
 _OUTSIDE = Lexer(("{", "["), ticks=True)
 _TICKS = Lexer((), ticks=True)
@@ -43,7 +43,7 @@ class JsonReader:
         self._repair: RepairLevel = repair
         self._byte_limit = byte_limit
         self._depth_limit = depth_limit
-        self._out: list[Item] = []
+        self._out: list[PromptedItem] = []
         self._text: list[str] = []
         self._ended_well = False
         self._reading = False
@@ -71,13 +71,13 @@ class JsonReader:
         """Would this piece come out at once and unchanged?"""
         return self._plain and "{" not in text and "[" not in text and "`" not in text
 
-    def feed(self, text: str) -> list[Item]:
+    def feed(self, text: str) -> list[PromptedItem]:
         if text and not self._closed:
             self._scan.push(text)
             self._advance()
         return self._drain()
 
-    def close(self, *, ended_well: bool = True) -> list[Item]:
+    def close(self, *, ended_well: bool = True) -> list[PromptedItem]:
         if not self._closed:
             self._closed = True
             self._ended_well = ended_well
@@ -95,7 +95,7 @@ class JsonReader:
         except StopIteration:
             self._open = False
 
-    def _drain(self) -> list[Item]:
+    def _drain(self) -> list[PromptedItem]:
         self._flush()
         out, self._out = self._out, []
         return out
@@ -109,7 +109,7 @@ class JsonReader:
         if text:
             self._text.append(text)
 
-    def _item(self, item: Item) -> None:
+    def _item(self, item: PromptedItem) -> None:
         self._flush()
         self._out.append(item)
 

@@ -30,7 +30,7 @@ from athena.model.events import (
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.prompted.options import PromptedOptions
 from athena.prompted.policy import POLICIES, StreamPolicy
-from athena.prompted.readers import CallGroup, FormatReader, FoundCall, FoundText, Item, Reader, Trouble
+from athena.prompted.readers import CallGroup, FormatReader, FoundText, PromptedCall, PromptedItem, PromptedReader, Trouble
 from athena.prompted.render import PromptPlan
 from athena.prompted.scanner import JsonReader
 from athena.prompted.validation import ArgumentCheck
@@ -48,13 +48,13 @@ class Correction(msgspec.Struct, frozen=True):
     usage: Usage | None = None
 
 
-class _Choice:
+class _PromptedChoice:
     __slots__ = (
         "aside", "bytes", "calls", "ended", "held", "held_bytes", "hold_limit", "names", "raws", "reader", "rejected", "said",
         "shown", "size", "stopped", "trouble", "visible",
     )  # fmt: skip
 
-    def __init__(self, reader: Reader, hold_limit: int) -> None:
+    def __init__(self, reader: PromptedReader, hold_limit: int) -> None:
         self.reader = reader
         self.hold_limit = hold_limit
         """How many characters of text may wait for a call; -1: all of it."""
@@ -76,7 +76,7 @@ class _Choice:
         """Why something meant as a call was not taken."""
         self.rejected = ""
         """Why the answer is to be thrown away and asked for again."""
-        self.aside: list[Item] = []
+        self.aside: list[PromptedItem] = []
         """What came since then."""
 
 
@@ -113,7 +113,7 @@ class PromptedStage:
         self._said_unchecked = False
         self._counted: Usage | None = None
         """The upstream's own counts, when they came along with the end of the answer."""
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _PromptedChoice] = {}
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._ended = False
@@ -216,7 +216,7 @@ class PromptedStage:
             out.append(msgspec.structs.replace(event, text=""))
         self._set_window(choice, now)
 
-    def _read(self, index: int, choice: _Choice, text: str, out: list[Event]) -> None:
+    def _read(self, index: int, choice: _PromptedChoice, text: str, out: list[Event]) -> None:
         if self.clock is None:
             self._items(index, choice, choice.reader.feed(text), out)
             return
@@ -227,22 +227,22 @@ class PromptedStage:
         self.seconds["json_parsing"] += read - began
         self.seconds["call_extraction"] += self.clock() - read
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int) -> _PromptedChoice:
         choice = self._choices.get(index)
         if choice is None:
             options = self._options
             holds = self._policy.holds_text or (self._plan.required and not self._policy.mixed)
-            choice = _Choice(self._reader(index), -1 if holds else options.early_detection_chars)
+            choice = _PromptedChoice(self._reader(index), -1 if holds else options.early_detection_chars)
             if self._may_reask:
                 choice.said = []
             self._choices[index] = choice
         return choice
 
-    def _reader(self, index: int) -> Reader:
+    def _reader(self, index: int) -> PromptedReader:
         options, plan = self._options, self._plan
         factory = options.parsers.get(plan.style)
         if factory is not None:
-            custom: Reader = factory(self._book)
+            custom: PromptedReader = factory(self._book)
             return custom
         if plan.style != "json":
             return FormatReader(
@@ -262,7 +262,7 @@ class PromptedStage:
             depth_limit=self._limits.json_depth,
         )
 
-    def _items(self, index: int, choice: _Choice, items: list[Item], out: list[Event]) -> None:
+    def _items(self, index: int, choice: _PromptedChoice, items: list[PromptedItem], out: list[Event]) -> None:
         for item in items:
             if choice.stopped or self._ended:
                 return
@@ -278,11 +278,11 @@ class PromptedStage:
             else:
                 self._group(index, choice, item, out)
 
-    def _shows_text(self, choice: _Choice) -> bool:
+    def _shows_text(self, choice: _PromptedChoice) -> bool:
         """May text be shown at this place?"""
         return self._policy.mixed or not choice.calls
 
-    def _say(self, index: int, choice: _Choice, text: str, out: list[Event]) -> None:
+    def _say(self, index: int, choice: _PromptedChoice, text: str, out: list[Event]) -> None:
         if not text or not self._shows_text(choice):
             return
         if choice.visible and not choice.held:
@@ -302,25 +302,25 @@ class PromptedStage:
         elif choice.visible and choice.held_bytes > choice.hold_limit:
             self._release(index, choice, out)
 
-    def _show(self, index: int, choice: _Choice, text: str, out: list[Event]) -> None:
+    def _show(self, index: int, choice: _PromptedChoice, text: str, out: list[Event]) -> None:
         choice.shown = True
         out.append(TextDelta(text, index))
 
-    def _release(self, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _release(self, index: int, choice: _PromptedChoice, out: list[Event]) -> None:
         if choice.held:
             text = "".join(choice.held)
             choice.held.clear()
             choice.held_bytes = 0
             self._show(index, choice, text, out)
 
-    def _drop_held(self, choice: _Choice) -> None:
+    def _drop_held(self, choice: _PromptedChoice) -> None:
         """A call follows: text that waited for that is not shown. In mixed answers only white space is left out."""
         choice.held.clear()
         choice.held_bytes = 0
 
     # -- calls ---------------------------------------------------------------------------------------------------------------
 
-    def _trouble(self, index: int, choice: _Choice, trouble: Trouble, out: list[Event]) -> None:
+    def _trouble(self, index: int, choice: _PromptedChoice, trouble: Trouble, out: list[Event]) -> None:
         if trouble.code == "quoted_call":
             self._quotation(trouble.reason, index, out)
             return
@@ -334,10 +334,10 @@ class PromptedStage:
     def _note(self, index: int, reason: str, code: str) -> None:
         self.notes.append(Error(reason, code=code, fatal=False, choice=index))
 
-    def _can_reask(self, choice: _Choice) -> bool:
+    def _can_reask(self, choice: _PromptedChoice) -> bool:
         return self._may_reask and not choice.shown and not choice.calls
 
-    def _group(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> None:
+    def _group(self, index: int, choice: _PromptedChoice, group: CallGroup, out: list[Event]) -> None:
         if group.raw and group.raw in choice.raws:
             self._note(index, "the same calls once more, word for word", "repeated_calls")
             return
@@ -357,7 +357,7 @@ class PromptedStage:
         if self._is_enough(choice, group):
             self._stop(index, choice, out)
 
-    def _is_quotation(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> bool:
+    def _is_quotation(self, index: int, choice: _PromptedChoice, group: CallGroup, out: list[Event]) -> bool:
         """Does the model quote one of these calls from the request? Then the group is what the policy wants."""
         guard = self._guard
         # The parser of a text format has asked already, and its groups do not hold all of their text.
@@ -380,7 +380,7 @@ class PromptedStage:
         elif self.echoes <= MOST_NOTES:
             self.notes.append(note)
 
-    def _is_fit(self, index: int, choice: _Choice, group: CallGroup, out: list[Event]) -> bool:
+    def _is_fit(self, index: int, choice: _PromptedChoice, group: CallGroup, out: list[Event]) -> bool:
         """Do the arguments fit the schemas? Else the option says what becomes of the group."""
         for call in group.calls:
             problem, unchecked = self._check.verdict(call.name, call.arguments)
@@ -404,7 +404,7 @@ class PromptedStage:
                 return False
         return True
 
-    def _call(self, index: int, choice: _Choice, call: FoundCall, out: list[Event]) -> None:
+    def _call(self, index: int, choice: _PromptedChoice, call: PromptedCall, out: list[Event]) -> None:
         number = self._next
         self._next += 1
         choice.calls += 1
@@ -415,7 +415,7 @@ class PromptedStage:
         out.append(ToolCallDelta(number, call.arguments, index))
         out.append(ToolCallComplete(number, call_id, call.name, call.arguments, index, repaired=call.repaired))
 
-    def _is_enough(self, choice: _Choice, group: CallGroup) -> bool:
+    def _is_enough(self, choice: _PromptedChoice, group: CallGroup) -> bool:
         policy, options = self._policy, self._options
         if self._plan.single and choice.calls:
             return not policy.mixed
@@ -429,7 +429,7 @@ class PromptedStage:
 
     # -- ends ----------------------------------------------------------------------------------------------------------------
 
-    def _set_window(self, choice: _Choice, now: float) -> None:
+    def _set_window(self, choice: _PromptedChoice, now: float) -> None:
         if not self._policy.window or not self._options.window_ms or not choice.calls:
             return
         if choice.stopped or choice.reader.pending:
@@ -443,7 +443,7 @@ class PromptedStage:
             if choice.calls and not choice.stopped and not choice.reader.pending:
                 self._stop(index, choice, out)
 
-    def _stop(self, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _stop(self, index: int, choice: _PromptedChoice, out: list[Event]) -> None:
         """The policy has what it wants of this choice."""
         choice.stopped = True
         self._drop_held(choice)
@@ -514,14 +514,14 @@ class PromptedStage:
         out.append(event)
         self._ended = event.last
 
-    def _take_after_all(self, index: int, choice: _Choice, out: list[Event]) -> bool:
+    def _take_after_all(self, index: int, choice: _PromptedChoice, out: list[Event]) -> bool:
         """The answer was put aside to be asked for again, and that cannot be: it counts as it is. False: that was the end."""
         items, choice.aside, choice.rejected = choice.aside, [], ""
         self._may_reask = False
         self._items(index, choice, items, out)
         return not self._ended
 
-    def _wants_correction(self, choice: _Choice, finish: Finish) -> bool:
+    def _wants_correction(self, choice: _PromptedChoice, finish: Finish) -> bool:
         if not self._can_reask(choice) or finish.kind not in _STOPPED:
             return False
         return bool(choice.rejected or choice.trouble or self._plan.required)
@@ -536,7 +536,7 @@ class PromptedStage:
             for index, choice in self._choices.items():
                 if not choice.stopped and not choice.ended:
                     rest = choice.reader.close(ended_well=False)
-                    items: list[Item] = [item for item in rest if isinstance(item, FoundText)]
+                    items: list[PromptedItem] = [item for item in rest if isinstance(item, FoundText)]
                     self._items(index, choice, items, out)
                     if not choice.calls:
                         self._release(index, choice, out)

@@ -16,7 +16,7 @@ import msgspec
 
 from athena.bounded_cache import BoundedCache
 from athena.formats.machine.value_types import SchemaTypes, ToolBook
-from athena.schema_cost import MOST_BYTES, Refusal, SchemaCost
+from athena.schema_cost import MOST_BYTES, SchemaCost, SchemaRefusal
 
 __all__ = ["ANSWER_STEPS", "LATE_STEPS", "STEPS", "ArgumentCheck", "SchemaCheck", "Unchecked", "Verdict", "compiled"]
 
@@ -119,10 +119,15 @@ class SchemaCheck:
         self.engine_bytes = 0
         if analysed:
             cost = SchemaCost(schema)
-            refusal: Refusal = cost.refusal
+            refusal: SchemaRefusal = cost.refusal
             self.unchecked, self.engine_bytes = refusal, cost.engine_bytes
             self._validator = _validator(schema) if not refusal else None
             self._cost = cost if self._validator is not None else None
+
+    @property
+    def is_schema(self) -> bool:
+        """Is this a schema, as far as the library was asked?"""
+        return self._validator is not None or bool(self.unchecked)
 
     def steps(self, value: Any) -> int:
         """The most steps that a check of this value takes."""

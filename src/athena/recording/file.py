@@ -17,7 +17,7 @@ from athena.recording.lines import (
     Happened,
     Header,
     Line,
-    Outcome,
+    RecordedOutcome,
     Recording,
     Seals,
     Settings,
@@ -62,7 +62,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording]:
                 f"line {number}: " + ("the exchange before it has no outcome" if parts else "no recording")
             )
         parts.append(line)
-        if isinstance(line, Outcome):
+        if isinstance(line, RecordedOutcome):
             yield _recording(parts, number)
             parts = []
     if parts:
@@ -96,7 +96,7 @@ def _recording(parts: list[Line], number: int) -> Recording:
     header = parts[0]
     outcome = parts[-1]
     assert isinstance(header, Header)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, RecordedOutcome)
     settings, seals, request = Settings(), Seals(), None
     happened: list[Happened] = []
     for line in parts[1:-1]:
@@ -106,7 +106,7 @@ def _recording(parts: list[Line], number: int) -> Recording:
             seals = line
         elif isinstance(line, ClientRequest):
             request = line
-        elif not isinstance(line, Header | Outcome):
+        elif not isinstance(line, Header | RecordedOutcome):
             happened.append(line)
     if request is None:
         raise UnreadableRecording(f"the exchange that ends in line {number} has no request")

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from athena.recording.view import Agent, Health, HealthPoint, Row, Session
+from athena.recording.view import ExchangeRow, HealthHistory, HealthPoint, Session, SessionAgent
 
 MOST_ROWS = 500
 _SLICES = 30
@@ -21,26 +21,30 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     session: str = ""
     agent: str = ""
+    response: str = ""
     program: str = ""
     model: str = ""
     """The client's or the upstream's name of it; patterns with `*`."""
     upstream: str = ""
     outcome: str = ""
+    kind: str = ""
     verdict: str = ""
     repaired: bool = False
     since: float = 0.0
     until: float = 0.0
 
-    def holds(self, row: Row) -> bool:
+    def holds(self, row: ExchangeRow) -> bool:
         """Is this exchange meant?"""
         return (
             (not self.id or row.id.startswith(self.id))
             and (not self.session or row.session == self.session)
             and (not self.agent or row.agent == self.agent)
+            and (not self.response or row.response == self.response)
             and (not self.program or row.program.lower().startswith(self.program.lower()))
             and (not self.model or _is_like(self.model, row.model) or _is_like(self.model, row.upstream_model))
             and (not self.upstream or row.upstream == self.upstream)
             and (not self.outcome or row.outcome == self.outcome)
+            and (not self.kind or row.kind == self.kind)
             and (not self.verdict or row.verdict == self.verdict)
             and (not self.repaired or bool(row.repairs or row.text_calls or row.echoes))
             and (not self.since or row.at >= self.since)
@@ -53,16 +57,16 @@ def _is_like(pattern: str, name: str) -> bool:
     return fnmatchcase(name.lower(), pattern.lower() if "*" in pattern else f"*{pattern.lower()}*")
 
 
-def _has_words(words: str, row: Row) -> bool:
+def _has_words(words: str, row: ExchangeRow) -> bool:
     text = " ".join(
         (row.id, row.model, row.upstream, row.upstream_model, row.session, row.program, row.error, row.outcome, row.format)
     ).lower()
     return all(word in text for word in words.lower().split())
 
 
-def sessions_of(rows: Iterable[Row]) -> list[Session]:
+def sessions_of(rows: Iterable[ExchangeRow]) -> list[Session]:
     """The sessions that these exchanges belong to, the newest first."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ExchangeRow]] = {}
     for row in rows:
         if row.session:
             found.setdefault(row.session, []).append(row)
@@ -70,8 +74,8 @@ def sessions_of(rows: Iterable[Row]) -> list[Session]:
     return sorted(sessions, key=lambda session: session.last, reverse=True)
 
 
-def _session(name: str, rows: list[Row]) -> Session:
-    agents: dict[str, list[Row]] = {}
+def _session(name: str, rows: list[ExchangeRow]) -> Session:
+    agents: dict[str, list[ExchangeRow]] = {}
     for row in rows:
         agents.setdefault(row.agent, []).append(row)
     return Session(
@@ -83,7 +87,7 @@ def _session(name: str, rows: list[Row]) -> Session:
         errors=sum(row.verdict == "error" for row in rows),
         repaired=sum(row.verdict == "repaired" for row in rows),
         agents=[
-            Agent(
+            SessionAgent(
                 id=agent,
                 parent=next((row.parent for row in members if row.parent), ""),
                 exchanges=len(members),
@@ -94,10 +98,10 @@ def _session(name: str, rows: list[Row]) -> Session:
     )
 
 
-def health_of(rows: Iterable[Row], up: dict[str, bool], now: float, since: float) -> list[Health]:
+def health_of(rows: Iterable[ExchangeRow], up: dict[str, bool], now: float, since: float) -> list[HealthHistory]:
     """What upstreams and models did since then, in slices of time."""
     width = max((now - since) / _SLICES, 1.0)
-    found: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    found: dict[tuple[str, str], dict[int, list[ExchangeRow]]] = {}
     for row in rows:
         if row.state == "done" and row.at >= since and row.upstream:
             slices = found.setdefault((row.upstream, row.upstream_model), {})
@@ -105,10 +109,12 @@ def health_of(rows: Iterable[Row], up: dict[str, bool], now: float, since: float
     return [_health(name, slices, up=up.get(name[0], True), since=since, width=width) for name, slices in sorted(found.items())]
 
 
-def _health(name: tuple[str, str], slices: dict[int, list[Row]], *, up: bool, since: float, width: float) -> Health:
+def _health(
+    name: tuple[str, str], slices: dict[int, list[ExchangeRow]], *, up: bool, since: float, width: float
+) -> HealthHistory:
     rows = [row for members in slices.values() for row in members]
     calls = sum(row.calls for row in rows)
-    return Health(
+    return HealthHistory(
         upstream=name[0],
         model=name[1],
         up=up,

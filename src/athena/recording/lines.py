@@ -9,12 +9,15 @@ Events are not here: the same code makes them again from the same reads.
 from __future__ import annotations
 
 import base64
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from athena.errors import ErrorKind
 
+ExchangeKind = Literal["served", "passed", "refused"]
+"""`passed`: answered without a translation, as lists of models, token counts and embeddings are. `refused`: no upstream was
+asked. Only what was served can be replayed."""
 VERSION = 1
 """Of the file's form. A reader refuses a larger one and reads every smaller one."""
 
@@ -61,6 +64,9 @@ class Header(_Line, frozen=True, tag="recording"):
     agent: str = ""
     parent: str = ""
     """The client's own ids of the session, of the agent in it, and of the agent that started that one."""
+    response: str = ""
+    """The id of the response that its answer is kept as, where it is kept."""
+    kind: ExchangeKind = "served"
     redacted: bool = False
     notes: list[str] = []
     """What a reader has to know: that a part was left out, or that redaction changed what is understood."""
@@ -94,6 +100,8 @@ class TargetSettings(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     profile: dict[str, Any] = {}
     left_out: list[str] = []
     """What was left out of requests to it from the start, because it is known to refuse that."""
+    has_key: bool = True
+    """Had the upstream credentials? Messages about refused ones depend on it."""
 
 
 class Settings(_Line, frozen=True, tag="settings"):
@@ -108,6 +116,8 @@ class Settings(_Line, frozen=True, tag="settings"):
     correct: bool = True
     key: str = ""
     """The name of the gateway key."""
+    kept: dict[str, Any] | None = None
+    """What the gateway kept of the response. The request is then recorded with everything that it continues."""
     large: bool = False
 
 
@@ -204,7 +214,7 @@ class Write(_Line, frozen=True, tag="write"):
     body: Payload
 
 
-class Outcome(_Line, frozen=True, tag="outcome"):
+class RecordedOutcome(_Line, frozen=True, tag="outcome"):
     """How it ended: the fields of the request's log line, and what was counted beside them."""
 
     record: dict[str, Any]
@@ -213,7 +223,7 @@ class Outcome(_Line, frozen=True, tag="outcome"):
 
 Happened: TypeAlias = Attempt | UpstreamHead | Read | AttemptEnd | Tick | KeptAlive | Stopped | ClientHead | Write
 """A line about something that happened."""
-Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | Outcome
+Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | RecordedOutcome
 """Any line of a recording."""
 
 
@@ -226,7 +236,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     request: ClientRequest
     happened: tuple[Happened, ...] = ()
     """Attempts, reads, writes and what else happened, in order."""
-    outcome: Outcome = Outcome({})
+    outcome: RecordedOutcome = RecordedOutcome({})
 
     @property
     def client_bytes(self) -> bytes:

@@ -29,7 +29,8 @@ from athena.opaque import PREFIX
 from athena.recording import lines
 from athena.recording.compare import joined
 from athena.recording.lines import Payload, Recording, Seals
-from athena.recording.replay import Moved, Replayed, replay
+from athena.recording.replay import Moved, Replayed
+from athena.recording.retold import replay_or_retell
 from athena.recording.state import digest_of, unsealed
 
 _STRUCTURAL = frozenset(
@@ -128,12 +129,12 @@ def redacted(recording: Recording, key: bytes) -> Recording:
     again = _replayed(came)
     notes = [*came.header.notes, *_says_otherwise(original, again)]
     came = msgspec.structs.replace(came, header=msgspec.structs.replace(came.header, notes=notes))
-    return _with_answer(came, again) if again is not None else came
+    return _with_answer(came, again) if again is not None and came.header.kind == "served" else came
 
 
 def _replayed(recording: Recording) -> Replayed | None:
     try:
-        return replay(recording)
+        return replay_or_retell(recording)
     except (AthenaError, msgspec.MsgspecError, ValueError):
         return None
 
@@ -324,6 +325,7 @@ class _Redaction:
                 session=words.id(header.session),
                 agent=words.id(header.agent),
                 parent=words.id(header.parent),
+                kind=header.kind,
                 redacted=True,
                 notes=notes,
             ),
@@ -342,7 +344,7 @@ class _Redaction:
         )
 
     def _path(self, path: str) -> str:
-        """A path names a door, and at some doors a model."""
+        """A path names an endpoint, and at some endpoints a model."""
         return path if _KEEPS_NAME.fullmatch(path.encode()) and len(path) <= 100 else self._words.plain(path, structural=True)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
@@ -378,6 +380,7 @@ class _Redaction:
             settings,
             targets=targets,
             key=self._words.id(settings.key),
+            kept={**settings.kept, "leading": [], "retained": []} if settings.kept is not None else None,
             refusal=self._failure(settings.refusal) if settings.refusal is not None else None,
         )
 
@@ -386,12 +389,17 @@ class _Redaction:
 
     def _memories(self) -> dict[str, Any]:
         remembered = self._recording.seals.remembered
-        return {
-            self._words.plain(call, structural=True): msgspec.json.decode(self._document(msgspec.json.encode(memory)))
-            for call, memory in remembered.items()
-        }
+        return {self._words.plain(call, structural=True): self._memory(memory) for call, memory in remembered.items()}
 
-    def _outcome(self) -> lines.Outcome:
+    def _memory(self, memory: dict[str, Any]) -> dict[str, Any]:
+        """Without its words, but with what says which kind of state each part of it is."""
+        clean: dict[str, Any] = msgspec.json.decode(self._document(msgspec.json.encode(memory)))
+        for was, now in ((memory, clean), *zip(memory.get("thinking", ()), clean.get("thinking", ()), strict=True)):
+            _keep(was, now, ("part",))
+            _keep(was.get("signature") or {}, now.get("signature") or {}, ("family", "kind", "format"))
+        return clean
+
+    def _outcome(self) -> lines.RecordedOutcome:
         outcome, words = self._recording.outcome, self._words
         record = {**outcome.record, "request_id": "req_" + words.id(self._recording.header.id)}
         for name in ("key", "origin"):
@@ -400,7 +408,7 @@ class _Redaction:
         if record.get("corrections"):
             record["corrections"] = words.plain(str(record["corrections"]), structural=True)
         details = {name: value for name, value in outcome.details.items() if name not in ("echo_note", "defect") and value}
-        return lines.Outcome(record, details)
+        return lines.RecordedOutcome(record, details)
 
     # -- the upstream's bytes ------------------------------------------------------------------------------------------------
 
@@ -414,10 +422,21 @@ class _Redaction:
                 yield lines.UpstreamHead(line.t, line.status, self._headers(line.headers))
             elif isinstance(line, lines.AttemptEnd):
                 yield lines.AttemptEnd(line.t, self._failure(line.failure) if line.failure is not None else None)
+            elif self._recording.header.kind != "served" and isinstance(line, lines.Attempt | lines.ClientHead | lines.Write):
+                yield self._kept(line)
             elif isinstance(line, lines.Attempt):
                 yield msgspec.structs.replace(line, headers={}, body=Payload(), path="")
             elif not isinstance(line, lines.ClientHead | lines.Write):
                 yield line
+
+    def _kept(self, line: lines.Attempt | lines.ClientHead | lines.Write) -> lines.Happened:
+        """What no replay makes again. Pieces of what left are redacted one by one: nothing is read from them."""
+        if isinstance(line, lines.ClientHead):
+            return lines.ClientHead(line.t, line.status, self._headers(line.headers))
+        clean = Payload.of(self._stream(line.body.data))
+        if isinstance(line, lines.Write):
+            return lines.Write(line.t, clean)
+        return msgspec.structs.replace(line, headers=self._headers(line.headers), body=clean, path=self._path(line.path))
 
     def _reads(self) -> Iterator[bytes]:
         """The reads of each attempt, redacted together and cut where they were."""
@@ -528,6 +547,10 @@ def _is_program(name: str) -> bool:
 
 def _path_of(url: str) -> str:
     return "/" + url.partition("://")[2].partition("/")[2]
+
+
+def _keep(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...]) -> None:
+    now.update({name: was[name] for name in names if name in was})
 
 
 def _decoded(data: bytes) -> Any:

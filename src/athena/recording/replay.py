@@ -9,6 +9,7 @@ difference is theirs.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,18 +24,18 @@ from athena.formats.machine.stage import FormatOptions
 from athena.model.events import Event
 from athena.model.limits import Limits
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request
+from athena.model.request import Kept, Loss, Request
 from athena.recording import lines
 from athena.recording.lines import Recording
 from athena.recording.state import RecordedEnvelope, RecordedStore
 from athena.serving.budget import Budget
-from athena.serving.endpoints import Door, gateway_door
+from athena.serving.endpoints import Endpoint, gateway_endpoint
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
 from athena.serving.network import Origin, PoolLimits, Timeouts
-from athena.serving.record import Record
-from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
+from athena.serving.record import RequestRecord
+from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Tell
 from athena.serving.settings import Health, Retries
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Tap
@@ -45,6 +46,7 @@ from athena.wire.fields import decode_json_object
 Chunks = Literal["recorded", "random"] | int
 _FOREVER = 1 << 60
 _MOST_PAUSES = 64
+_SEALED = re.compile(rb"gwc1\.[A-Za-z0-9_-]+")
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +111,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     """What was sent upstream, attempt by attempt."""
     paths: list[str]
     request_losses: tuple[Loss, ...]
-    record: Record
+    record: RequestRecord
     defect: str = ""
 
     @property
@@ -129,26 +131,33 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
         return next((step.client_status for step in self.steps if step.client_status), 0)
 
 
-def decoded_request(recording: Recording) -> tuple[Request, Door]:
-    """The client's request, decoded, and the door at which it came in."""
+def decoded_request(recording: Recording) -> tuple[Request, Endpoint]:
+    """The client's request, decoded, and the endpoint at which it came in."""
     asked = recording.request
-    door = gateway_door(asked.method, asked.path, asked.query, asked.headers)
-    if door is None or door.action != "answer":
-        door = Door("answer", asked.dialect)
+    endpoint = gateway_endpoint(asked.method, asked.path, asked.query, asked.headers)
+    if endpoint is None or endpoint.action != "answer":
+        endpoint = Endpoint("answer", asked.dialect)
     value = decode_json_object(asked.body.data)
     version = asked.headers.get("anthropic-version")
-    request = get_dialect(door.dialect).decode_request(value, model=door.model, stream=door.stream, version=version)
-    return request, door
+    request = get_dialect(endpoint.dialect).decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version)
+    if recording.settings.kept is not None:
+        request = msgspec.structs.replace(request, kept=_convert(recording.settings.kept, Kept))
+    return request, endpoint
 
 
-def replay(recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequence[Target] | None = None) -> Replayed:
-    """Serve it again; `targets` are asked in the place of the recorded ones. Raises AthenaError where the request itself can
-    not be read."""
-    request, door = decoded_request(recording)
-    array = door.array
+def replay(
+    recording: Recording, changes: Changes = NO_CHANGES, *, targets: Sequence[Target] | None = None, is_open: bool = False
+) -> Replayed:
+    """Serve it again; `targets` are asked in the place of the recorded ones. With `is_open` the exchange is still in flight:
+    the replay stops where the recording does. Raises AthenaError where the request itself cannot be read, and UsageError for
+    one that was not served."""
+    if recording.header.kind != "served":
+        raise UsageError(f"{recording.header.id} was {recording.header.kind}, not served: there is nothing to replay")
+    request, endpoint = decoded_request(recording)
+    array = endpoint.array
     if changes.client and changes.client != request.dialect:
-        request, array = msgspec.structs.replace(request, dialect=get_dialect(changes.client).name), False
-    return _Run(recording, request, changes, targets, array=array).run()
+        request, array = msgspec.structs.replace(request, dialect=get_dialect(changes.client).name, kept=None), False
+    return _Run(recording, request, changes, targets, array=array, is_open=is_open).run()
 
 
 def changed(changes: Changes, targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -187,11 +196,19 @@ class _Run(Tap):
     sees_bytes = True
 
     def __init__(
-        self, recording: Recording, request: Request, changes: Changes, targets: Sequence[Target] | None, *, array: bool
+        self,
+        recording: Recording,
+        request: Request,
+        changes: Changes,
+        targets: Sequence[Target] | None,
+        *,
+        array: bool,
+        is_open: bool,
     ) -> None:
         self._recording = recording
         self._request = request
         self._changes = changes
+        self._is_open = is_open
         self._attempts = _attempts(recording, changes)
         self._attempt = 0
         self._stop = next((line for line in recording.happened if isinstance(line, lines.Stopped)), None)
@@ -203,7 +220,7 @@ class _Run(Tap):
         settings = recording.settings
         self._is_changed = changes.touch_times or targets is not None
         targets = changed(changes, targets or [target_of(each) for each in settings.targets])
-        record = Record(
+        record = RequestRecord(
             request_id=recording.header.id,
             dialect=request.dialect,
             key=settings.key,
@@ -219,6 +236,7 @@ class _Run(Tap):
             tokens=_RecordedTokens(self),
             envelope=RecordedEnvelope(recording.seals),
             store=RecordedStore(recording.seals),
+            seal=lambda text: _recorded_seal(recording),
             answers=_convert(settings.answers, AnswerSettings),
             memory=memory,
             health=_RecordedHealth(self, settings),
@@ -258,7 +276,9 @@ class _Run(Tap):
         serving = self._serving
         losses: tuple[Loss, ...] = ()
         pauses = 0
-        while serving.state is not State.OVER:
+        while serving.state is not ServingState.OVER:
+            if self.coming is None and self._is_open:
+                break
             if self.coming is None and self._stop is not None:
                 # It was ended between two attempts, or before the first.
                 self._feed(self._stop)
@@ -275,6 +295,10 @@ class _Run(Tap):
                     pauses += 1
                     if pauses > _MOST_PAUSES:
                         raise UsageError("the replay waits for ever")
+                case Keep():
+                    written = [line for line in self._recording.happened if isinstance(line, lines.Write)]
+                    self._now = max(self._now, self._start + written[-1].t) if written else self._now
+                    self._note("told", serving.kept(self._now))
                 case Tell(step=step):
                     told = [line for line in self._recording.happened if isinstance(line, lines.ClientHead)]
                     self._now = self._start + told[-1].t if told else self._now
@@ -283,9 +307,11 @@ class _Run(Tap):
         defect = exchange.defect if exchange is not None else ""
         if exchange is not None:
             losses = exchange.request_losses
-        late = serving.checks.late()
+        checks = serving.checks
+        late = checks.late() if checks is not None else None
         for verdict in late() if late is not None else ():
-            serving.checks.judge(verdict)
+            assert checks is not None
+            checks.judge(verdict)
         serving.close(self._now)
         return Replayed(
             request=self._request,
@@ -308,13 +334,15 @@ class _Run(Tap):
         self._note("attempt", note=f"{send.target.upstream}/{send.target.model}")
         serving.sending(self._now)
         for line in recorded.happened if recorded is not None else ():
-            if serving.state not in (State.SENDING, State.READING):
+            if serving.state not in (ServingState.SENDING, ServingState.READING):
                 return
             self._feed(line)
+        if self._is_open and self.coming is None:
+            return
         ended = UpstreamClosed("the recording holds no more of this answer", code="recording_ended")
-        if serving.state is State.SENDING:
+        if serving.state is ServingState.SENDING:
             self._note("end", serving.failed(ended, self._now), note=ended.message)
-        elif serving.state is State.READING:
+        elif serving.state is ServingState.READING:
             self._note("end", serving.end(ended, self._now), note=ended.message)
 
     def _feed(self, line: lines.Happened) -> None:
@@ -323,19 +351,19 @@ class _Run(Tap):
             self._pass_time(self._start + line.t)
         self._now = now = self._start + line.t
         if isinstance(line, lines.UpstreamHead):
-            if serving.state is State.SENDING:
+            if serving.state is ServingState.SENDING:
                 serving.head(line.status, line.headers, now)
                 self._note("head", status=line.status)
         elif isinstance(line, lines.Read):
-            if serving.state is State.READING:
+            if serving.state is ServingState.READING:
                 data = line.body.data
                 self._note("read", serving.data(data, now), data=data)
         elif isinstance(line, lines.AttemptEnd):
             failure = error_of(line.failure) if line.failure is not None else None
             note = failure.message if failure is not None else ""
-            if serving.state is State.SENDING and failure is not None:
+            if serving.state is ServingState.SENDING and failure is not None:
                 self._note("end", serving.failed(failure, now), note=note)
-            elif serving.state is State.READING:
+            elif serving.state is ServingState.READING:
                 self._note("end", serving.end(failure, now), note=note)
         elif isinstance(line, lines.Tick):
             if not self._is_changed:
@@ -351,7 +379,7 @@ class _Run(Tap):
         if not self._is_changed:
             return
         while (
-            serving.state is State.READING
+            serving.state is ServingState.READING
             and serving.exchange is not None
             and serving.exchange.deadline is not None
             and serving.exchange.deadline <= until
@@ -396,6 +424,12 @@ class _Run(Tap):
         )
 
 
+def _recorded_seal(recording: Recording) -> str:
+    """The sealed summary that the client got: the key is not in a recording, and sealing again would give another text."""
+    found = _SEALED.search(recording.client_bytes)
+    return found[0].decode() if found is not None else ""
+
+
 # -- what was met at the time ------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +442,7 @@ class _Watching:
     def wants_bodies(self) -> bool:
         return False
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap:
         return self._run
 
 
@@ -539,6 +573,7 @@ def target_of(settings: lines.TargetSettings) -> Target:
         context_limit_kb=settings.context_limit_kb,
         forward_key=False,
         secrets=(),
+        has_key=settings.has_key,
         prompted_route=_convert(settings.prompted_route, Route) if settings.prompted_route is not None else None,
     )
 

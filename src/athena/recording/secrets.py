@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 MASK = b"***"
 _SHORTEST = 6
 """Shorter values are not treated as secrets: they would only mangle other text."""
+PLACEHOLDERS = frozenset({"athena", "ollama", "lm-studio", "not-needed", "no-key-required"})
+"""Keys that are none: programs send them where no key is asked for, `athena` the agents that `athena code` starts. To mask them
+would take ordinary words out of answers, and the recording would not be what the client got."""
 _CREDENTIAL = re.compile(r"auth|token|secret|cookie|passw|credential|signature|session-key|(?:^|[-_])key(?:$|[-_])|apikey")
+_LONGEST_REMEMBERED = 64
+"""Names of headers up to this length are remembered: clients choose them."""
 _KEPT_QUERY = frozenset({"alt", "beta", "api-version"})
 
 
@@ -19,13 +26,22 @@ def plain_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     kept: dict[str, str] = {}
     for name, value in headers:
         name = name.lower()
-        if name.startswith(("x-ratelimit-", "anthropic-ratelimit-")) or not _CREDENTIAL.search(name):
+        if not _carries_credential(name):
             kept[name] = f"{kept[name]}, {value}" if name in kept else value
     return kept
 
 
+def _carries_credential(name: str) -> bool:
+    return _is_credential(name) if len(name) <= _LONGEST_REMEMBERED else _is_credential.__wrapped__(name)
+
+
+@lru_cache(512)
+def _is_credential(name: str) -> bool:
+    return not name.startswith(("x-ratelimit-", "anthropic-ratelimit-")) and _CREDENTIAL.search(name) is not None
+
+
 def plain_query(query: str) -> str:
-    """The query without everything that could be a credential: only what our doors read stays."""
+    """The query without everything that could be a credential: only what our endpoints read stays."""
     return "&".join(pair for pair in query.split("&") if pair.partition("=")[0].lower() in _KEPT_QUERY)
 
 
@@ -36,34 +52,48 @@ class Mask:
         spellings = {
             spelling
             for secret in secrets
-            if len(secret) >= _SHORTEST
+            if len(secret) >= _SHORTEST and secret not in PLACEHOLDERS
             for spelling in (secret.encode("utf-8", "replace"), msgspec.json.encode(secret)[1:-1])
         }
-        known = sorted(spellings, key=len, reverse=True)
-        self._known = re.compile(b"|".join(map(re.escape, known))) if known else None
+        self._known = sorted(spellings, key=len, reverse=True)
+        self._pattern: re.Pattern[bytes] | None = None
+
+    def finds(self, data: bytes) -> bool:
+        """Is any secret in there? Looking for each of them is many times as fast as looking for all of them at once."""
+        return any(secret in data for secret in self._known)
+
+    @property
+    def _any(self) -> re.Pattern[bytes]:
+        if self._pattern is None:
+            self._pattern = re.compile(b"|".join(map(re.escape, self._known)))
+        return self._pattern
 
     def data(self, data: bytes) -> bytes:
         """The bytes without secrets."""
-        return self._known.sub(MASK, data) if self._known is not None else data
+        return self._any.sub(MASK, data) if self.finds(data) else data
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-        if self._known is None:
-            return text
-        return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+        data = text.encode("utf-8", "surrogatepass")
+        return self._any.sub(MASK, data).decode("utf-8", "surrogatepass") if self.finds(data) else text
 
     def headers(self, headers: dict[str, str]) -> dict[str, str]:
         """The headers without secrets."""
+        if not self.finds("\n".join(headers.values()).encode("utf-8", "surrogatepass")):
+            return headers
         return {name: self.text(value) for name, value in headers.items()}
+
+    def value(self, value: Any) -> Any:
+        """A value as JSON has it, without secrets."""
+        encoded = msgspec.json.encode(value)
+        return msgspec.json.decode(self.data(encoded)) if self.finds(encoded) else msgspec.to_builtins(value)
 
     def pieces(self, pieces: list[bytes]) -> list[bytes]:
         """Pieces of one stream without secrets, also without those that are cut into pieces. Each piece stays where it is."""
-        if self._known is None:
-            return pieces
         whole = b"".join(pieces)
-        found = list(self._known.finditer(whole))
-        if not found:
+        if not self.finds(whole):
             return pieces
+        found = list(self._any.finditer(whole))
         masked: list[bytes] = []
         start = 0
         for piece in pieces:
@@ -79,3 +109,9 @@ class Mask:
             masked.append(b"".join(parts) + whole[at:end])
             start = end
         return masked
+
+
+@lru_cache(64)
+def masks(secrets: tuple[str, ...]) -> Mask:
+    """The mask of these secrets: most requests have the same."""
+    return Mask(secrets)

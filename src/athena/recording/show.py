@@ -19,25 +19,26 @@ from athena.prompted.validation import LATE_STEPS, ArgumentCheck
 from athena.recording import lines
 from athena.recording.compare import common_prefix, difference, differences
 from athena.recording.lines import Recording
-from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed, replay
+from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed
+from athena.recording.retold import replay_or_retell
 from athena.recording.view import (
+    CallVerdict,
     Change,
     Equality,
     EventItem,
+    ExchangeRow,
     Mark,
     Prefix,
     ReadItem,
     ReplayResult,
     Requests,
-    Row,
     Timing,
     UpstreamRequest,
-    Verdict,
     View,
     Word,
     WriteItem,
 )
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 
 _AROUND = 60
 _HELP = {
@@ -57,12 +58,22 @@ _HELP = {
 }
 
 
-def row_of(recording: Recording, size: int = 0) -> Row:
+_UNSERVED = {
+    "refused": "This request was refused before any upstream was asked. The client's answer says why.",
+    "passed": "This request is passed through: nothing in it is translated, so there are no events and nothing to replay.",
+}
+
+
+def row_of(recording: Recording, size: int = 0) -> ExchangeRow:
     """The exchange in a list."""
     header, record = recording.header, recording.outcome.record
-    known = {name: record[name] for name in Row.__struct_fields__ if name in record and name in Record.__struct_fields__}
+    known = {
+        name: record[name]
+        for name in ExchangeRow.__struct_fields__
+        if name in record and name in RequestRecord.__struct_fields__
+    }
     known["path"] = recording.request.path
-    return Row(
+    return ExchangeRow(
         id=header.id,
         at=header.at,
         verdict=verdict_of(record),
@@ -70,8 +81,10 @@ def row_of(recording: Recording, size: int = 0) -> Row:
         session=header.session,
         agent=header.agent,
         parent=header.parent,
+        response=header.response,
         size=size,
         redacted=header.redacted,
+        kind=header.kind,
         **known,
     )
 
@@ -88,17 +101,28 @@ def verdict_of(record: Mapping[str, object]) -> Word:
     return "repaired" if record.get("repairs") or record.get("text_calls") else "ok"
 
 
+def is_special(record: RequestRecord) -> bool:
+    """Has the exchange another word than `ok`? As `verdict_of` says it, without the fields as a mapping."""
+    return record.outcome != "ok" or bool(record.echoes or record.repairs or record.text_calls)
+
+
 def view_of(recording: Recording, before: tuple[str, bytes] | None = None, changes: Changes = NO_CHANGES) -> View:
     """The exchange whole. `before` is the last request of its session, id and body. Raises AthenaError where it cannot be
     served again at all."""
-    replayed = replay(recording, changes)
+    replayed = replay_or_retell(recording, changes)
     equal = difference(recording, replayed) if changes == NO_CHANGES else Equality(equal=True)
     return _View(recording, replayed).made(equal, before)
 
 
+def live_view(recording: Recording) -> View:
+    """An exchange in flight, as far as it came. Raises as `view_of` does."""
+    view = _View(recording, replay_or_retell(recording, is_open=True)).made(Equality(equal=True), None)
+    return msgspec.structs.replace(view, row=msgspec.structs.replace(view.row, state="live", verdict="live", outcome=""))
+
+
 def replayed_view(recording: Recording, changes: Changes) -> ReplayResult:
     """The exchange as it is, and with changes."""
-    was, now = replay(recording), replay(recording, changes)
+    was, now = replay_or_retell(recording), replay_or_retell(recording, changes)
     found = differences(was.events, now.events, whole=changes.chunks != "recorded")
     return ReplayResult(
         equal=not found and was.status == now.status,
@@ -117,7 +141,7 @@ class _View:
         self._events: list[EventItem] = []
         self._writes: list[WriteItem] = []
         self._marks: list[Mark] = []
-        self._verdicts: dict[int, Verdict] = {}
+        self._verdicts: dict[int, CallVerdict] = {}
         self._longest_hold = 0.0
         self._sent = b""
 
@@ -125,6 +149,9 @@ class _View:
         self._walk()
         recording = self._recording
         error = next((item.event for item in reversed(self._events) if item.event["event"] == "Error"), None)
+        notes = list(recording.header.notes)
+        if recording.header.kind != "served":
+            notes.append(_UNSERVED[recording.header.kind])
         return View(
             row=row_of(recording),
             reads=self._reads,
@@ -138,7 +165,7 @@ class _View:
             replay=equal,
             help=_HELP.get(error.get("kind", "upstream"), "") if error is not None and error.get("fatal", True) else "",
             prefix=prefix_of(before, recording.request.body.data) if before is not None else None,
-            notes=list(recording.header.notes),
+            notes=notes,
         )
 
     # -- the lanes -----------------------------------------------------------------------------------------------------------
@@ -249,13 +276,13 @@ class _View:
         elif isinstance(event, Done):
             self._finish(event, number, at)
 
-    def _verdict(self, event: ToolCallStart, step: Moved, number: int) -> Verdict:
+    def _verdict(self, event: ToolCallStart, step: Moved, number: int) -> CallVerdict:
         origin = step.origins.get(event.call)
         if origin is not None:
             came_as = f"text in {'reasoning' if origin[0] == 'reasoning' else 'text'}, {origin[1]}"
         else:
             came_as = f"text, prompted {step.prompted}" if step.prompted else "native"
-        return Verdict(
+        return CallVerdict(
             call=event.call,
             id=event.id,
             name=event.name,
@@ -270,7 +297,7 @@ class _View:
             id_from="upstream" if event.id.encode() in self._sent else "invented",
         )
 
-    def _complete(self, event: ToolCallComplete, step: Moved, number: int, at: int) -> Verdict:
+    def _complete(self, event: ToolCallComplete, step: Moved, number: int, at: int) -> CallVerdict:
         start = self._verdicts.get(event.call) or self._verdict(
             ToolCallStart(event.call, event.id, event.name, kind=event.kind), step, number
         )

@@ -1,14 +1,15 @@
 """Collects one request while it is served: references to what passes by, and nothing else.
 
-On the event loop a chunk costs a tuple and an addition. Everything that takes time (removing credentials, decoding, naming the
-session) is done by `made`, in another thread.
+On the event loop a read and what left for it cost three places in a list. Everything that takes time (removing credentials,
+decoding, naming the session) is done by `parted`, in another thread.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -16,20 +17,21 @@ import msgspec
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.recording import lines
-from athena.recording.secrets import Mask, plain_headers, plain_query
-from athena.recording.sessions import belonging
+from athena.recording.parted import Parted, Streams, since
+from athena.recording.secrets import Mask, masks, plain_headers, plain_query
 from athena.recording.state import NotedEnvelope, NotedStore, StateNotes
-from athena.serving.record import Record, as_fields
+from athena.serving.record import RequestRecord, as_fields
+from athena.serving.sessions import belonging
 from athena.serving.tap import Asked, Moment, Tap
 from athena.serving.targets import Target
 
 _BESIDE = 200
-"""Bytes that a chunk takes in memory besides its own."""
-_EVERY = 32
-"""Chunks after which the room is looked at."""
-_READ, _WRITE, _ATTEMPT, _UPSTREAMHEAD, _ATTEMPTEND, _TICK, _KEPTALIVE, _STOPPED, _CLIENTHEAD = range(9)
-"""What a kept tuple is. Numbers, and not the classes of lines: the collector lets go of tuples that hold nothing it watches."""
-_STREAMS = (_READ, _WRITE)
+"""Bytes that a step takes in memory besides its own."""
+_EVERY = 3 * 64
+"""Places in the list after which the room is looked at."""
+_NONE = b""
+_SETTINGS_KEPT = 64
+"""Settings that are remembered as they are written."""
 
 
 class Room:
@@ -46,11 +48,31 @@ class Room:
         self.released = 0
 
 
+SettingsMemo: TypeAlias = dict[tuple[Any, ...], tuple[tuple[Any, ...], bytes]]
+"""Settings as they are written, by the objects that they were made of."""
+
+
+class _Kind(enum.Enum):
+    """What happened besides reads and writes."""
+
+    ATTEMPT = enum.auto()
+    UPSTREAM_HEAD = enum.auto()
+    ATTEMPT_END = enum.auto()
+    TICK = enum.auto()
+    KEPT_ALIVE = enum.auto()
+    STOPPED = enum.auto()
+    CLIENT_HEAD = enum.auto()
+
+
+_Other: TypeAlias = tuple[int, _Kind, float, Any]
+"""Before which place of the list it happened, what, when, and what it holds."""
+
+
 class _Attempt(msgspec.Struct):
     target: Target
     body: bytes
     path: str = ""
-    headers: dict[str, str] = {}
+    headers: list[tuple[bytes, bytes]] = []
     created: int = 0
     input_tokens: int = 0
 
@@ -62,9 +84,10 @@ class RecordingTap(Tap):
     sees_events = False
 
     def __init__(
-        self, record: Record, key: str | None, room: Room, on_over: Callable[[RecordingTap], None], *, version: str
+        self, record: RequestRecord, key: str | None, room: Room, on_over: Callable[[RecordingTap], None], *, version: str
     ) -> None:
         self.record = record
+        self.kind: lines.ExchangeKind = "served"
         self.status = 0
         """The client's, as soon as it has one."""
         self.is_whole = True
@@ -81,7 +104,10 @@ class RecordingTap(Tap):
         self._refusal: lines.Failure | None = None
         self._left_out: dict[int, tuple[str, ...]] = {}
         self._options: Options | None = None
-        self._happened: list[tuple[int, float, Any]] = []
+        self._steps: list[Any] = []
+        """For each step three places: when, what was read, and what left for it; either may be empty. Flat, and not tuples: a
+        stream has many thousand, and each would be one more object to make and for the collector to look at."""
+        self._others: list[_Other] = []
         self._look_at = _EVERY
         self._looked = 0
         self._is_handed_over = False
@@ -94,9 +120,8 @@ class RecordingTap(Tap):
         self._take(len(body))
 
     def asked(self, asked: Asked) -> None:
-        """Keep it, without the headers that carry credentials."""
-        headers = plain_headers(asked.headers.items())
-        self.asked_as = msgspec.structs.replace(asked, headers=headers, query=plain_query(asked.query))
+        """Keep it. The headers that carry credentials are left out when somebody reads it."""
+        self.asked_as = asked
         self._targets = asked.targets
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
@@ -125,53 +150,52 @@ class RecordingTap(Tap):
         attempt = _Attempt(target, call.body if self.is_whole else b"")
         if self._options is not None:
             attempt.created, attempt.input_tokens = self._options.created, self._options.input_tokens
-        self._happened.append((_ATTEMPT, 0.0, attempt))
+        self._others.append((len(self._steps), _Kind.ATTEMPT, 0.0, attempt))
 
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """Keep it."""
-        _, _, attempt = self._happened[-1]
-        attempt.path, attempt.headers = (
-            path,
-            plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers),
-        )
-        self._happened[-1] = (_ATTEMPT, now, attempt)
+        place, kind, _, attempt = self._others[-1]
+        attempt.path, attempt.headers = path, headers
+        self._others[-1] = place, kind, now, attempt
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """Keep it."""
-        self._happened.append((_UPSTREAMHEAD, now, (status, headers)))
+        self._others.append((len(self._steps), _Kind.UPSTREAM_HEAD, now, (status, headers)))
+
+    def passed(self, data: bytes, output: bytes, now: float) -> None:
+        """Keep them."""
+        steps = self._steps
+        steps += (now, data, output)
+        if len(steps) >= self._look_at:
+            self._look()
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        happened = self._happened
-        happened.append((_READ, now, data))
-        if len(happened) >= self._look_at:
-            self._look()
+        self.passed(data, _NONE, now)
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Keep it."""
-        self._happened.append((_ATTEMPTEND, now, failure_of(failure) if failure is not None else None))
+        what = failure_of(failure) if failure is not None else None
+        self._others.append((len(self._steps), _Kind.ATTEMPT_END, now, what))
 
     def moment(self, moment: Moment, now: float) -> None:
         """Keep it."""
-        self._happened.append((_TICK if moment == "tick" else _KEPTALIVE, now, None))
+        self._others.append((len(self._steps), _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE, now, None))
 
     def stopped(self, reason: str, now: float) -> None:
         """Keep it."""
-        self._happened.append((_STOPPED, now, reason))
+        self._others.append((len(self._steps), _Kind.STOPPED, now, reason))
 
     def client_head(self, head: Head, now: float) -> None:
         """Keep it."""
         self.status = head.status
-        self._happened.append((_CLIENTHEAD, now, head))
+        self._others.append((len(self._steps), _Kind.CLIENT_HEAD, now, head))
 
     def client_bytes(self, data: bytes, now: float) -> None:
         """Keep them."""
-        happened = self._happened
-        happened.append((_WRITE, now, data))
-        if len(happened) >= self._look_at:
-            self._look()
+        self.passed(_NONE, data, now)
 
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         """Hand it over."""
         self._look()
         self._is_handed_over = True
@@ -195,11 +219,10 @@ class RecordingTap(Tap):
 
     def _look(self) -> None:
         """Count what came since the last look."""
-        happened = self._happened
-        fresh = happened[self._looked :]
-        self._looked = len(happened)
+        fresh = self._steps[self._looked :]
+        self._looked = len(self._steps)
         self._look_at = self._looked + _EVERY
-        self._take(sum(len(what) for kind, _, what in fresh if kind in _STREAMS) + _BESIDE * len(fresh))
+        self._take(sum(map(len, fresh[1::3])) + sum(map(len, fresh[2::3])) + _BESIDE * (len(fresh) // 3))
 
     def _take(self, size: int) -> None:
         room = self._room
@@ -212,7 +235,8 @@ class RecordingTap(Tap):
         """There is no room for all of it, and half a recording is none."""
         self.is_whole = False
         self.body = b""
-        self._happened.clear()
+        self._steps.clear()
+        self._others.clear()
         self._looked, self._look_at = 0, _EVERY
         self.drop()
 
@@ -225,64 +249,77 @@ class RecordingTap(Tap):
 
     def answers(self) -> list[tuple[float, list[bytes]]]:
         """For each answer of an upstream the time of day at which it began, and its reads: as they came, secrets and all."""
-        found: list[tuple[float, list[bytes]]] = []
         asked = self.asked_as
         offset = asked.wall - asked.now if asked is not None else 0.0
-        for kind, now, what in self._happened:
-            if kind == _UPSTREAMHEAD:
-                found.append((now + offset, []))
-            elif kind == _READ and found:
-                found[-1][1].append(what)
-        return found
+        heads = [(place, now) for place, kind, now, _ in self._others if kind is _Kind.UPSTREAM_HEAD]
+        ends = [place for place, _ in heads[1:]] + [len(self._steps)]
+        return [
+            (now + offset, [read for read in self._steps[place:end][1::3] if read])
+            for (place, now), end in zip(heads, ends, strict=True)
+        ]
 
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials. Not for one that is not whole."""
+        return self.parted(secrets).whole()
+
+    def parted(self, secrets: Iterable[str], memo: SettingsMemo | None = None) -> Parted:
+        """The same in parts, which takes less time. `memo` remembers settings from one request to the next."""
         asked = self.asked_as
         assert asked is not None
-        mask = Mask(self.secrets(secrets))
+        # A request in flight goes on meanwhile: this is what there is now.
+        others = tuple(self._others)
+        steps = self._steps[:]
+        hidden = self.secrets(secrets)
+        mask = masks(hidden)
         start = asked.now
-        whose = belonging(asked.headers, self.body)
-        streams = {
-            stream: iter(mask.pieces([what for kind, _, what in self._happened if kind == stream])) for stream in _STREAMS
-        }
-        happened = tuple(
-            (lines.Read if kind == _READ else lines.Write)(_since(start, now), lines.Payload.of(next(streams[kind])))
-            if kind in streams
-            else _line(kind, _since(start, now), what, self._targets, mask)
-            for kind, now, what in self._happened
-        )
-        record = as_fields(self.record)
-        return lines.Recording(
+        headers = plain_headers(asked.headers.items())
+        whose = belonging(headers, self.body)
+        bodies = [mask.data(self.body)]
+        bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _Kind.ATTEMPT]
+        times, reads, writes = steps[::3], steps[1::3], steps[2::3]
+        places = [place // 3 for place, _, _, _ in others]
+        streams = Streams.of(start, places, times, reads, writes)
+        if mask.finds(streams.data):
+            # Stream by stream: a secret may be cut into pieces.
+            streams = Streams.of(start, places, times, mask.pieces(reads), mask.pieces(writes))
+        kept = mask.value(asked.kept) if asked.kept is not None else None
+        bare = lines.Recording(
+            settings=lines.Settings(kept=kept),
             header=lines.Header(
                 id=self.record.request_id,
                 athena=self._version,
                 at=round(asked.wall, 6),
                 clock=start,
+                kind=self.kind,
                 program=mask.text(whose.program),
                 session=mask.text(whose.session),
                 agent=mask.text(whose.agent),
                 parent=mask.text(whose.parent),
+                response=asked.kept.id if asked.kept is not None else "",
             ),
-            settings=self._settings(asked, mask),
             seals=self._state.seals(),
             request=lines.ClientRequest(
-                body=lines.Payload.of(mask.data(self.body)),
+                body=lines.Payload(),
                 method=asked.method,
                 path=mask.text(asked.path),
-                query=mask.text(asked.query),
+                query=mask.text(plain_query(asked.query)),
                 dialect=self.record.dialect,
-                headers=mask.headers(dict(asked.headers)),
+                headers=mask.headers(headers),
             ),
-            happened=happened,
-            outcome=lines.Outcome(
-                msgspec.json.decode(mask.data(msgspec.json.encode(record))),
-                msgspec.json.decode(mask.data(msgspec.json.encode(self.record.details))),
-            ),
+            happened=tuple(_line(kind, since(start, now), what, self._targets, mask) for _, kind, now, what in others),
+            outcome=lines.RecordedOutcome(mask.value(as_fields(self.record)), mask.value(self.record.details)),
         )
+        return Parted(bare=bare, settings=self._settings(asked, hidden, mask, memo), bodies=bodies, streams=streams)
 
-    def _settings(self, asked: Asked, mask: Mask) -> lines.Settings:
+    def _settings(self, asked: Asked, hidden: tuple[str, ...], mask: Mask, memo: SettingsMemo | None) -> bytes:
+        left_out = tuple(self._left_out.get(id(target), ()) for target in self._targets)
+        objects = (*self._targets, asked.answers, asked.retries)
+        name = (*map(id, objects), left_out, hidden, asked.correct, self.record.key, self.record.large)
+        known = memo.get(name) if memo is not None and self._refusal is None else None
+        if known is not None:
+            return known[1]
         settings = lines.Settings(
-            targets=[_target(target, self._left_out.get(id(target), ())) for target in self._targets],
+            targets=[_target(target, names) for target, names in zip(self._targets, left_out, strict=True)],
             refusal=self._refusal,
             answers=sparse(asked.answers),
             retries=sparse(asked.retries),
@@ -290,41 +327,42 @@ class RecordingTap(Tap):
             key=self.record.key,
             large=self.record.large,
         )
-        return msgspec.json.decode(mask.data(msgspec.json.encode(settings)), type=lines.Settings)
+        made = mask.data(msgspec.json.encode(settings))
+        if memo is not None and self._refusal is None:
+            if len(memo) >= _SETTINGS_KEPT:
+                memo.clear()
+            # With the objects, so that nothing else gets their ids.
+            memo[name] = objects, made
+        return made
 
 
-def _since(start: float, now: float) -> float:
-    """The time as few digits as give exactly `now` again when `start` is added."""
-    exact = now - start
-    for digits in (3, 6, 9):
-        short = round(exact, digits)
-        if start + short == now:
-            return short
-    return exact
-
-
-def _line(kind: int, t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
+def _line(kind: _Kind, t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
     """What was kept, as a line."""
     match kind:
-        case _ if kind == _UPSTREAMHEAD:
+        case _Kind.UPSTREAM_HEAD:
             return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
-        case _ if kind == _CLIENTHEAD:
+        case _Kind.CLIENT_HEAD:
             return lines.ClientHead(t, what.status, mask.headers(plain_headers(what.headers.items())))
-        case _ if kind == _ATTEMPTEND:
+        case _Kind.ATTEMPT_END:
             return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
-        case _ if kind == _STOPPED:
+        case _Kind.STOPPED:
             return lines.Stopped(t, what)
-        case _ if kind == _TICK:
+        case _Kind.TICK:
             return lines.Tick(t)
-        case _ if kind == _KEPTALIVE:
+        case _Kind.KEPT_ALIVE:
             return lines.KeptAlive(t)
+        case _Kind.ATTEMPT:
+            return _attempt(t, what, targets, mask)
+
+
+def _attempt(t: float, what: _Attempt, targets: tuple[Target, ...], mask: Mask) -> lines.Attempt:
     index = next((number for number, target in enumerate(targets) if target is what.target), 0)
     return lines.Attempt(
         t,
         index,
         mask.text(what.path),
-        mask.headers(what.headers),
-        lines.Payload.of(mask.data(what.body)),
+        mask.headers(plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in what.headers)),
+        lines.Payload(),
         what.created,
         what.input_tokens,
     )
@@ -362,6 +400,7 @@ def _target(target: Target, left_out: tuple[str, ...]) -> lines.TargetSettings:
         context_limit_kb=target.context_limit_kb,
         profile=sparse(target.profile),
         left_out=list(left_out),
+        has_key=target.has_key,
     )
 
 

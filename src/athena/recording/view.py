@@ -1,8 +1,8 @@
 """What the inspector's page and `athena record show` read: values that become the JSON of `/inspect/api`.
 
-`Row` is one exchange in a list. `View` is one exchange whole: three lanes (what upstreams sent, what was understood, what the
-client got) whose items are linked by `step`. One step is one thing that came in (a read, the end of an answer, a moment of
-time), the events it brought and the bytes it sent to the client.
+`ExchangeRow` is one exchange in a list. `View` is one exchange whole: three lanes (what upstreams sent, what was understood,
+what the client got) whose items are linked by `step`. One step is one thing that came in (a read, the end of an answer, a
+moment of time), the events it brought and the bytes it sent to the client.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from athena.recording.lines import ExchangeKind
+
 Word = Literal["ok", "repaired", "echo", "error", "left", "live"]
 
 
@@ -18,7 +20,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Row(_Value, frozen=True, kw_only=True):
+class ExchangeRow(_Value, frozen=True, kw_only=True):
     """One exchange in a list."""
 
     id: str
@@ -31,6 +33,8 @@ class Row(_Value, frozen=True, kw_only=True):
     session: str = ""
     agent: str = ""
     parent: str = ""
+    response: str = ""
+    """The id of the response that its answer is kept as."""
     key: str = ""
     dialect: str = ""
     path: str = ""
@@ -59,6 +63,7 @@ class Row(_Value, frozen=True, kw_only=True):
     size: int = 0
     """Bytes of the whole exchange, before they are packed."""
     redacted: bool = False
+    kind: ExchangeKind = "served"
 
 
 class Mark(_Value, frozen=True, kw_only=True):
@@ -117,7 +122,7 @@ class WriteItem(_Value, frozen=True, kw_only=True):
     """The events these bytes tell, by number: held events are told later than they were understood."""
 
 
-class Verdict(_Value, frozen=True, kw_only=True):
+class CallVerdict(_Value, frozen=True, kw_only=True):
     """One call, judged."""
 
     call: int
@@ -210,12 +215,12 @@ class Equality(_Value, frozen=True, kw_only=True):
 class View(_Value, frozen=True, kw_only=True):
     """One exchange, whole."""
 
-    row: Row
+    row: ExchangeRow
     reads: list[ReadItem]
     events: list[EventItem]
     writes: list[WriteItem]
     marks: list[Mark]
-    calls: list[Verdict]
+    calls: list[CallVerdict]
     requests: Requests
     settings: Any
     timing: Timing
@@ -254,10 +259,10 @@ class Session(_Value, frozen=True, kw_only=True):
     exchanges: int
     errors: int
     repaired: int
-    agents: list[Agent]
+    agents: list[SessionAgent]
 
 
-class Agent(_Value, frozen=True, kw_only=True):
+class SessionAgent(_Value, frozen=True, kw_only=True):
     """One agent of a session; `parent` started it."""
 
     id: str
@@ -279,7 +284,7 @@ class HealthPoint(_Value, frozen=True, kw_only=True):
     first_byte_ms: float
 
 
-class Health(_Value, frozen=True, kw_only=True):
+class HealthHistory(_Value, frozen=True, kw_only=True):
     """One upstream and model over time."""
 
     upstream: str

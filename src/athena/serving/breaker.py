@@ -30,7 +30,7 @@ from athena.serving.settings import Health
 _BUCKETS = 10
 
 
-class State(Enum):
+class BreakerState(Enum):
     """Closed: requests pass. Open: none do. Half open: some test whether the upstream is back."""
 
     CLOSED = "closed"
@@ -41,7 +41,7 @@ class State(Enum):
 class Pass(msgspec.Struct, frozen=True):
     """A request on its way to an upstream, as its breaker knows it."""
 
-    state: State
+    state: BreakerState
     number: int
     """Of the state's turn: what is said later about an earlier turn does not count."""
 
@@ -50,12 +50,15 @@ class Breaker:
     """The breaker of one upstream. `on_change` is called with every new state."""
 
     def __init__(
-        self, settings: Health, clock: Callable[[], float], on_change: Callable[[State, str], None] = lambda state, why: None
+        self,
+        settings: Health,
+        clock: Callable[[], float],
+        on_change: Callable[[BreakerState, str], None] = lambda state, why: None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
-        self._state = State.CLOSED
+        self._state = BreakerState.CLOSED
         self._turn = 0
         self._probe: Pass | None = None
         self._until = 0.0
@@ -64,47 +67,47 @@ class Breaker:
         self._window = _Window(settings.window_s)
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         """The state now: time alone ends the rest of an upstream."""
-        if self._state is State.OPEN and self._clock() >= self._until:
-            self._go(State.HALF_OPEN, "its rest is over")
+        if self._state is BreakerState.OPEN and self._clock() >= self._until:
+            self._go(BreakerState.HALF_OPEN, "its rest is over")
         return self._state
 
     @property
     def is_up(self) -> bool:
         """May a request go there while another target exists?"""
         state = self.state
-        return state is State.CLOSED or (state is State.HALF_OPEN and self._probe is None)
+        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._probe is None)
 
     @property
     def rests_for(self) -> float:
         """Seconds until a request may go there again; 0: now."""
-        return max(0.0, self._until - self._clock()) if self.state is State.OPEN else 0.0
+        return max(0.0, self._until - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def begin(self) -> Pass:
         """A request goes there, be it that there is nowhere else to go."""
         state = self.state
         begun = Pass(state, self._turn)
-        if state is State.HALF_OPEN and self._probe is None:
+        if state is BreakerState.HALF_OPEN and self._probe is None:
             self._probe = begun
         return begun
 
     def answers(self, begun: Pass) -> None:
         """The upstream has begun to answer well: a probe need not be read to its end for that to be known."""
-        if begun.number == self._turn and self._state is not State.CLOSED:
-            self._go(State.CLOSED, "it answers")
+        if begun.number == self._turn and self._state is not BreakerState.CLOSED:
+            self._go(BreakerState.CLOSED, "it answers")
 
     def ended(self, begun: Pass, *, ok: bool) -> None:
         """The request is over, and says something about the upstream."""
         if begun.number != self._turn:
             return
-        if self._state is State.CLOSED:
+        if self._state is BreakerState.CLOSED:
             self._count(ok=ok)
         elif ok:
-            self._go(State.CLOSED, "it answers")
-        elif self._state is State.HALF_OPEN:
+            self._go(BreakerState.CLOSED, "it answers")
+        elif self._state is BreakerState.HALF_OPEN:
             self._cooldown = min(self._cooldown * 2, max(self._settings.cooldown_max_s, self._settings.cooldown_s))
-            self._go(State.OPEN, "it failed again")
+            self._go(BreakerState.OPEN, "it failed again")
 
     def abandoned(self, begun: Pass) -> None:
         """The request is over and says nothing about the upstream."""
@@ -113,13 +116,13 @@ class Breaker:
 
     def down(self, why: str) -> None:
         """The health check found it unable."""
-        if self.state is not State.OPEN:
-            self._go(State.OPEN, why)
+        if self.state is not BreakerState.OPEN:
+            self._go(BreakerState.OPEN, why)
 
     def up(self) -> None:
         """The health check found it able."""
-        if self.state is not State.CLOSED:
-            self._go(State.CLOSED, "its health check succeeds")
+        if self.state is not BreakerState.CLOSED:
+            self._go(BreakerState.CLOSED, "its health check succeeds")
 
     def _count(self, *, ok: bool) -> None:
         settings = self._settings
@@ -128,19 +131,19 @@ class Breaker:
         if ok:
             return
         if settings.failures and self._in_a_row >= settings.failures:
-            self._go(State.OPEN, f"{self._in_a_row} failures in a row")
+            self._go(BreakerState.OPEN, f"{self._in_a_row} failures in a row")
         elif settings.error_rate and total >= settings.min_requests and failed >= settings.error_rate * total:
-            self._go(State.OPEN, f"{failed} of {total} requests failed in {settings.window_s:g} seconds")
+            self._go(BreakerState.OPEN, f"{failed} of {total} requests failed in {settings.window_s:g} seconds")
 
-    def _go(self, state: State, why: str) -> None:
+    def _go(self, state: BreakerState, why: str) -> None:
         self._state = state
         self._turn += 1
         self._probe = None
         self._in_a_row = 0
         self._window.clear()
-        if state is State.OPEN:
+        if state is BreakerState.OPEN:
             self._until = self._clock() + self._cooldown
-        elif state is State.CLOSED:
+        elif state is BreakerState.CLOSED:
             self._cooldown = self._settings.cooldown_s
         self._on_change(state, why)
 

@@ -8,7 +8,7 @@ from athena.formats.machine.value_types import ToolBook
 from athena.model.events import Error, Event, ToolCallComplete
 from athena.model.request import Request
 from athena.prompted.validation import LATE_STEPS, ArgumentCheck, Verdict
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 
 _AT_ONCE_CHARS = 16 * 1024
 _AT_ONCE_STEPS = 50_000
@@ -22,7 +22,7 @@ class CallChecks:
 
     __slots__ = ("_check", "_late", "_record", "_request", "_tools")
 
-    def __init__(self, request: Request, record: Record) -> None:
+    def __init__(self, request: Request, record: RequestRecord) -> None:
         self._request = request
         self._record = record
         self._tools: ToolBook | None = None

@@ -100,6 +100,13 @@ class Clock:
         if self._far:
             self._sets_silence(now + _MOMENT, far=False)
 
+    def spoke(self, now: float) -> None:
+        """The upstream said something, and the client has it: `heard` and `shown`."""
+        self._quiet_since = self._last_shown = now
+        self._heard = True
+        if self._far:
+            self._sets_silence(now + _MOMENT, far=False)
+
     def window(self, ends_at: float | None) -> None:
         """The time in which more calls may come ends; None: it is open."""
         self._window_at = ends_at if ends_at is not None else inf

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from athena.errors import AthenaError
-from athena.serving.breaker import Breaker, Pass, State
+from athena.serving.breaker import Breaker, BreakerState, Pass
 from athena.serving.settings import Health, Retries
 from athena.serving.targets import Target
 
-OnChange = Callable[[str, State, str], None]
+OnChange = Callable[[str, BreakerState, str], None]
 """Told of an upstream's new state, and why."""
 
 
@@ -55,7 +55,7 @@ class UpstreamHealth:
         known = self._breakers.get(upstream)
         if known is None:
 
-            def tell(state: State, why: str) -> None:
+            def tell(state: BreakerState, why: str) -> None:
                 self._on_change(upstream, state, why)
 
             known = self._breakers[upstream] = Breaker(self.settings, self._clock, tell)
@@ -70,10 +70,13 @@ class UpstreamHealth:
 
     def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
         """The targets to try, in their order: those that are up. None is: the first one, or with `fail_fast` an error."""
+        may_fail = self.settings.fail_fast
+        if len(targets) == 1 and not may_fail:
+            return targets
         up = [target for target in targets if self.is_up(target.upstream)]
         if up:
             return up
-        if not self.settings.fail_fast:
+        if not may_fail:
             return targets[:1]
         names = ", ".join(dict.fromkeys(target.upstream for target in targets))
         raise AthenaError(

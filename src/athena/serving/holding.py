@@ -12,7 +12,7 @@ that inflates, or whose text turns out to be wide or full of tiny values, asks f
 from __future__ import annotations
 
 from athena.errors import LimitExceeded, UpstreamError
-from athena.serving.budget import Budget
+from athena.serving.budget import Budget, Lease
 from athena.serving.weight import READING, Weight
 
 RETRY_AFTER_S = 2.0
@@ -26,6 +26,8 @@ WHOLE = 6
 _STREAMED = 2
 """For one byte of an answer that is held: collected to its end it is decoded and encoded in one go, at that many times its
 size; in a stream it is held back as it came and as text."""
+
+_NO_WEIGHT = Weight(0, 0, 0)
 
 
 def out_of_memory() -> UpstreamError:
@@ -44,7 +46,7 @@ class RequestMemory:
     def __init__(self, budget: Budget) -> None:
         self._lease = budget.lease()
         self._budget = budget
-        self._weight = Weight(0, 0, 0)
+        self._weight = _NO_WEIGHT
 
     @property
     def is_short(self) -> bool:
@@ -99,10 +101,11 @@ class RequestMemory:
 class AnswerMemory:
     """What is held of one answer: bytes that came from the upstream and of which the client has seen nothing yet."""
 
-    __slots__ = ("_factor", "_lease", "_paid", "held")
+    __slots__ = ("_budget", "_factor", "_lease", "_paid", "held")
 
     def __init__(self, budget: Budget, *, streamed: bool) -> None:
-        self._lease = budget.lease(answer=True)
+        self._budget = budget
+        self._lease: Lease | None = None
         self._factor = _STREAMED if streamed else WHOLE
         self.held = 0
         """Bytes that came and of which the client has seen nothing."""
@@ -114,6 +117,8 @@ class AnswerMemory:
         if self.held <= self._paid:
             return True
         paid = -(-(self.held - _FREE) // _STEP) * _STEP
+        if self._lease is None:
+            self._lease = self._budget.lease(answer=True)
         if not self._lease.resize(paid * self._factor):
             return False
         self._paid = _FREE + paid
@@ -123,6 +128,7 @@ class AnswerMemory:
         """The client has got what there was."""
         self.held = 0
         self._paid = _FREE
-        self._lease.close()
+        if self._lease is not None:
+            self._lease.close()
 
     close = shown

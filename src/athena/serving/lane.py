@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from enum import Enum
 from typing import Generic, TypeVar
 
-Request = TypeVar("Request")
+RequestT = TypeVar("RequestT")
 
 
 class Entry(Enum):
@@ -27,7 +27,7 @@ class Entry(Enum):
     REFUSED = "refused"
 
 
-class Lane(Generic[Request]):
+class Lane(Generic[RequestT]):
     """The limited places for requests that one upstream handles at a time."""
 
     def __init__(self, places: int, queue: int) -> None:
@@ -35,7 +35,7 @@ class Lane(Generic[Request]):
         self.queue = queue
         self.in_work = 0
         self.waiting = 0
-        self._waiting: OrderedDict[str, deque[Request]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[RequestT]] = OrderedDict()
         """By caller; the first caller is served next."""
 
     def begin(self) -> bool:
@@ -45,7 +45,7 @@ class Lane(Generic[Request]):
         self.in_work += 1
         return True
 
-    def enter(self, caller: str, request: Request) -> Entry:
+    def enter(self, caller: str, request: RequestT) -> Entry:
         """A request asks for a place, and waits for it if need be."""
         if self.begin():
             return Entry.IN_WORK
@@ -59,7 +59,7 @@ class Lane(Generic[Request]):
         """A request in work is done. Its place is free: `admit` says who gets it."""
         self.in_work -= 1
 
-    def admit(self) -> Request | None:
+    def admit(self) -> RequestT | None:
         """The next request that waits, if there is a place for it; it is in work from now on."""
         if not self.waiting or self.in_work >= self.places:
             return None
@@ -71,7 +71,7 @@ class Lane(Generic[Request]):
         self.in_work += 1
         return request
 
-    def withdraw(self, caller: str, request: Request) -> bool:
+    def withdraw(self, caller: str, request: RequestT) -> bool:
         """A request does not want to wait any longer. False: it was not waiting."""
         requests = self._waiting.get(caller)
         if requests is None or request not in requests:

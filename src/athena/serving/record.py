@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from athena.model.request import Loss
+from athena.quality import Found
 from athena.serving.trace import Trace
 
 PATH_SHOWN = 200
 MESSAGE_SHOWN = 500
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer of one attempt shows about its upstream and model."""
+
+    upstream: str
+    model: str
+    found: tuple[Found, ...]
+    """The classes it belongs to; none for an answer without a flaw."""
+    has_tools: bool
+    """Could it hold calls at all?"""
+    streamed: bool
+    first_byte_s: float | None
+    """Seconds from sending until the client could be shown something; None: it never could."""
+    turn: int
+    """Of the route's state, when the request was sent."""
 
 
 class Details(msgspec.Struct):
@@ -18,6 +36,8 @@ class Details(msgspec.Struct):
 
     attempts: list[tuple[str, bool]] = msgspec.field(default_factory=list)
     """Each upstream that was asked, and whether it did its part."""
+    judged: list[Judged] = msgspec.field(default_factory=list)
+    """What their answers show, in the same order; attempts that say nothing are left out."""
     bad_calls: dict[str, int] = msgspec.field(default_factory=dict)
     unchecked_calls: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls by what was wrong with them, and by why they were not held against their whole schema."""
@@ -34,7 +54,7 @@ class Details(msgspec.Struct):
     """The trace of a fault of ours."""
 
 
-class Record(msgspec.Struct):
+class RequestRecord(msgspec.Struct):
     """What is known of one request; filled in as it goes."""
 
     request_id: str
@@ -48,6 +68,9 @@ class Record(msgspec.Struct):
     upstream: str = ""
     upstream_dialect: str = ""
     upstream_model: str = ""
+    chosen_by: str = ""
+    """Why that target was asked first, where there are several: `order`, `weight`, `health`, `latency`, `cost`, `session` or
+    `canary`."""
     url: str = ""
     """Where the last attempt went, without its query."""
     format: str = ""
@@ -88,13 +111,14 @@ class Record(msgspec.Struct):
     trace: Trace | None = None
 
 
-def as_fields(record: Record) -> dict[str, Any]:
+_SHOWN = tuple(name for name in RequestRecord.__struct_fields__ if name not in ("details", "trace"))
+_values_of = attrgetter(*_SHOWN)
+
+
+def as_fields(record: RequestRecord) -> dict[str, Any]:
     """The filled fields of a record, in their order."""
-    fields: dict[str, Any] = {}
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        if name in ("details", "trace"):
-            continue
-        if value or name in ("calls", "status"):
-            fields[name] = round(value, 2) if isinstance(value, float) else value
-    return fields
+    return {
+        name: round(value, 2) if type(value) is float else value
+        for name, value in zip(_SHOWN, _values_of(record), strict=True)
+        if value or name == "calls" or name == "status"
+    }

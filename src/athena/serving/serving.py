@@ -2,7 +2,7 @@
 
 A driver moves the bytes and asks what to do:
 
-    action = serving.next(now)          Build, Send, Pause or Tell
+    action = serving.next(now)          Build, Send, Pause, Keep or Tell
 
 and tells what came of it. The states, and the calls that each allows:
 
@@ -12,9 +12,10 @@ and tells what came of it. The states, and the calls that each allows:
 | BUILDING | the upstream's request is to be made | `build`: READY; FAILED or MOVING when it cannot be made |
 | READY | it is made | `next` says what to send; `sending`: SENDING; `failed`: FAILED |
 | SENDING | it is on its way | `head`: READING; `failed`: FAILED, or OVER when the client has its head |
-| READING | the answer comes in | `data`, `end`: READING, OVER; FAILED if it failed unseen; READY if the model is asked again |
+| READING | the answer comes in | `data`, `end`: READING, KEEPING, OVER; FAILED if unseen; READY if the model is asked again |
 | FAILED | the client has seen nothing of it | `next`: BUILDING for the next attempt, PAUSING, or OVER with the error |
 | MOVING | a fallback cannot be asked this | `next`: BUILDING for the one after it, or OVER with the failure that led here |
+| KEEPING | the answer is whole and is to be kept | `next` says what; `kept`: OVER |
 | PAUSING | the same target is asked again in a moment | `next`: PAUSING or BUILDING |
 | OVER | the client has its answer, or is gone | `close`: CLOSED |
 | CLOSED | everything that watches was told | none |
@@ -34,26 +35,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from athena.dialects import get_dialect
 from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
-from athena.model.events import Error, Event, ToolCallComplete, error_event
+from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallDelta, error_event
 from athena.model.request import Request
 from athena.serving.call_checks import CallChecks
+from athena.serving.choosing import TargetChoice, TargetWish
 from athena.serving.clock import Clock, Due, says_something, timeout_error
 from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
+from athena.serving.judging import AnswerMarks
 from athena.serving.learning import Trial
-from athena.serving.record import MESSAGE_SHOWN, Record
+from athena.serving.record import MESSAGE_SHOWN, Judged, RequestRecord
 from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
+from athena.serving.sessions import session_of
 from athena.serving.shared import Shared
 from athena.serving.tap import Asked, Tap
 from athena.serving.targets import Target, fitted_request, near_size_limit
 from athena.serving.trace import passed_on
+from athena.wire.fragments import Recall
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
@@ -65,7 +70,7 @@ _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server",
 Stop = Literal["client_closed", "client_stalled", "shutdown", "internal_error"]
 
 
-class State(Enum):
+class ServingState(Enum):
     """Where a request is; see the table of this module."""
 
     CHOOSING = auto()
@@ -76,6 +81,7 @@ class State(Enum):
     FAILED = auto()
     MOVING = auto()
     PAUSING = auto()
+    KEEPING = auto()
     OVER = auto()
     CLOSED = auto()
 
@@ -102,6 +108,12 @@ class Pause(msgspec.Struct, frozen=True):
     until: float
 
 
+class Keep(msgspec.Struct, frozen=True):
+    """Keep this response, then call `kept`: the client's last event waits for it."""
+
+    response: dict[str, Any]
+
+
 class Tell(msgspec.Struct, frozen=True):
     """Show this to the client; it is all that it gets."""
 
@@ -110,7 +122,15 @@ class Tell(msgspec.Struct, frozen=True):
     """The connection failed: a driver inside of the client's own process may raise its library's error instead."""
 
 
-Action = Build | Send | Pause | Tell
+Action = Build | Send | Pause | Keep | Tell
+
+
+class _Unjudged(msgspec.Struct, frozen=True):
+    """An attempt that is over, while checks of its calls may still be going on."""
+
+    target: Target
+    exchange: Exchange
+    marks: AnswerMarks
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -133,7 +153,7 @@ class Serving:
         shared: Shared,
         request: Request,
         targets: tuple[Target, ...],
-        record: Record,
+        record: RequestRecord,
         memory: RequestMemory,
         *,
         headers: Mapping[str, str],
@@ -144,28 +164,34 @@ class Serving:
         method: str = "POST",
         path: str = "",
         query: str = "",
+        recall: Recall | None = None,
     ) -> None:
         """`headers` and `key` are the client's, and so is `body`, where a tap wants to see it. `method`, `path` and `query` say
-        where its request came in; only taps read them."""
+        where its request came in; only taps read them. `recall` knows what parts of the request became before."""
         self.record = record
         self.request = request
-        self.state = State.CHOOSING
+        self.state = ServingState.CHOOSING
         self.clock = Clock(shared.client_limits, now)
         self.has_head = False
         """Has the client its status and headers?"""
         self.upstream_headers: Mapping[str, str] = {}
         """Of the answer that is being read."""
         self._shared = shared
+        self._recall = recall
         self._targets = targets
         self._memory = memory
         self._client_headers = headers
         self._key = key
         self._array = array
         self._started = now
-        self._taps = shared.taps(record, request, key)
-        self._byte_taps = tuple(tap for tap in self._taps if tap.sees_bytes)
-        self._event_taps = tuple(tap for tap in self._byte_taps if tap.sees_events)
-        if self._taps:
+        watching = shared.taps(record, request, key)
+        self._end_taps: tuple[Tap, ...] = shared.end_taps + watching
+        """All that watch; most of them want to know no more than how it ended."""
+        self._taps = self._byte_taps = self._event_taps = watching
+        if watching:
+            self._taps = tuple([tap for tap in watching if not tap.sees_only_end])
+            self._byte_taps = tuple([tap for tap in self._taps if tap.sees_bytes])
+            self._event_taps = tuple([tap for tap in self._byte_taps if tap.sees_events])
             asked = Asked(
                 now=now,
                 wall=shared.wall_clock(),
@@ -176,11 +202,21 @@ class Serving:
                 targets=targets,
                 answers=shared.answers,
                 retries=shared.retries,
+                kept=request.kept,
                 correct=shared.learnt.corrects,
             )
             self._each_tap(lambda tap: tap.client_request(body))
             self._each_tap(lambda tap: tap.asked(asked))
-        self._checks = CallChecks(request, record)
+        self._checks: CallChecks | None = None
+        """Made for the first call of an answer."""
+        self._marks: AnswerMarks
+        """Of the attempt that was sent last."""
+        self._unjudged: _Unjudged | None = None
+        self._wish: TargetWish | None = None
+        self._choice: TargetChoice | None = None
+        """What was chosen for this request, where there was a choice."""
+        self._asked_last: Target | None = None
+        """The target that a request went to last."""
         self._position = -1
         self._tries = 0
         """Retries of the present target."""
@@ -189,6 +225,8 @@ class Serving:
         self._exchange: Exchange | None = None
         self._route: Route | None = None
         self._trial: Trial | None = None
+        self._held_head: Head | None = None
+        """Of a whole answer that is to be kept first."""
         self._failure: _Failure | None = None
         self._refusal: _Failure | None = None
         """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
@@ -200,21 +238,27 @@ class Serving:
         self._warnings: list[str] = []
         self._fed_at = now
         """When the bytes came that are being worked on."""
+        self._short_way: Callable[[bytes], bytes | None] | None = None
+        """What to ask first about the next read."""
 
     # -- what to do --------------------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> Action:
         """What the driver is to do now."""
         match self.state:
-            case State.CHOOSING:
+            case ServingState.CHOOSING:
                 return self._choose(now)
-            case State.READY:
+            case ServingState.READY:
                 return self._send(now)
-            case State.FAILED:
+            case ServingState.FAILED:
                 return self._recover(now)
-            case State.MOVING:
+            case ServingState.MOVING:
                 return self._move_on(now)
-            case State.PAUSING:
+            case ServingState.KEEPING:
+                waiting = self._present().waiting
+                assert waiting is not None
+                return Keep(waiting)
+            case ServingState.PAUSING:
                 return Pause(self._resume_at) if now < self._resume_at else self._try_target()
             case _:
                 raise UsageError(f"next() while {self.state.name}")
@@ -222,13 +266,32 @@ class Serving:
     def _choose(self, now: float) -> Action:
         self._shared.retry_budget.request()
         try:
-            self._targets = tuple(self._shared.health.candidates(self._targets))
+            self._targets = tuple(self._shared.health.candidates(self._ordered()))
         except AthenaError as none_is_up:
             refusal = none_is_up
-            self._each_tap(lambda tap: tap.chosen((), refusal))
+            if self._taps:
+                self._each_tap(lambda tap: tap.chosen((), refusal))
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
-        self._each_tap(lambda tap: tap.chosen(self._targets, None))
+        if self._taps:
+            self._each_tap(lambda tap: tap.chosen(self._targets, None))
         return self._move_on(now)
+
+    def _ordered(self) -> tuple[Target, ...]:
+        """The targets in the order in which this request asks them."""
+        chooser, request, record = self._shared.chooser, self.request, self.record
+        if chooser is None or len(self._targets) == 1:
+            return self._targets
+        wish = self._wish = TargetWish(
+            request_id=record.request_id,
+            model=request.model,
+            client=record.key,
+            session=session_of(self._client_headers, request),
+            has_tools=bool(request.tools),
+            streamed=request.stream,
+        )
+        choice = self._choice = chooser.choose(self._targets, wish)
+        record.chosen_by = choice.why
+        return choice.targets
 
     def _move_on(self, now: float) -> Action:
         """Ask the next target, or tell the last failure where there is none."""
@@ -244,18 +307,27 @@ class Serving:
 
     def _try_target(self) -> Build:
         trial = self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
-        self._each_tap(lambda tap: tap.trying(self.target, trial.corrections))
+        if self._taps:
+            self._each_tap(lambda tap: tap.trying(self.target, trial.corrections))
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
         self._exchange, self._route = None, route
         self._request_sent = self._retry_is_useless = False
-        self.state = State.BUILDING
-        return Build(self.record.large or len(self.request.tools) > _MANY_TOOLS)
+        self.state = ServingState.BUILDING
+        return Build(self._is_heavy(route))
+
+    def _is_heavy(self, route: Route) -> bool:
+        """May building take so long that others would wait? So does the first answer of a format: its searches are compiled."""
+        if self.record.large or len(self.request.tools) > _MANY_TOOLS:
+            return True
+        reads_text = route.format is not None and route.prompted is None and bool(self.request.tools)
+        return reads_text and route.format is not None and not route.format.is_ready
 
     def _send(self, now: float) -> Send:
         exchange, target = self._present(), self.target
         self.record.attempts += 1
+        self._asked_last = target
         headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
         if self.record.trace is not None:
             headers += self.record.trace.headers(self.record.attempts)
@@ -263,8 +335,10 @@ class Serving:
             headers += passed_on(self._client_headers)
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
-        self._each_tap(lambda tap: tap.upstream_request(target, exchange.call))
-        self._each_tap(lambda tap: tap.sent(path, headers, now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.upstream_request(target, exchange.call))
+        if self._taps:
+            self._each_tap(lambda tap: tap.sent(path, headers, now))
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -293,7 +367,7 @@ class Serving:
         self._tries += 1
         self._waited += delay
         self._resume_at = now + delay
-        self.state = State.PAUSING
+        self.state = ServingState.PAUSING
         return Pause(self._resume_at)
 
     def _may_retry(self, error: Error, delay: float) -> bool:
@@ -309,7 +383,7 @@ class Serving:
     def _tell(self, failure: _Failure, now: float) -> Tell:
         self._exchange = failure.exchange
         step = self._with_head(failure.step, now)
-        self.state = State.OVER
+        self.state = ServingState.OVER
         self._show_taps(step, now)
         return Tell(step, failure.is_lost)
 
@@ -322,7 +396,7 @@ class Serving:
 
     def build(self) -> None:
         """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
-        self._expect(State.BUILDING)
+        self._expect(ServingState.BUILDING)
         target, record, route = self.target, self.record, self._route
         assert route is not None
         record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
@@ -335,12 +409,12 @@ class Serving:
                     options = tap.options(options)
                 except Exception as error:
                     self._drop_tap(tap, error)
-            exchange = Exchange(request, route, options)
+            exchange = Exchange(request, route, options, self._recall)
             warning = near_size_limit(exchange, target)
         except (ClientError, UpstreamError) as error:
             self._not_built(error)
             return
-        if record.large or len(request.tools) > _MANY_TOOLS:
+        if self._is_heavy(route):
             exchange.warm_up()
         self._warnings = [warning] if warning else []
         self._memory.built()
@@ -348,16 +422,16 @@ class Serving:
         rendered = exchange.prepared.rendered
         record.tool_mode = "prompted" if rendered is not None and rendered.plan is not None else ""
         self._exchange = exchange
-        self.state = State.READY
+        self.state = ServingState.READY
 
     def _not_built(self, error: AthenaError) -> None:
         if self._refusal is not None:
-            self.state = State.FAILED
+            self.state = ServingState.FAILED
         elif self._failure is not None:
-            self.state = State.MOVING
+            self.state = ServingState.MOVING
         else:
             self._failure = _Failure(None, self._refused(error))
-            self.state = State.FAILED
+            self.state = ServingState.FAILED
 
     def _refused(self, error: AthenaError) -> Step:
         """The request cannot be put to a target: an answer like any other failure, but never tried again."""
@@ -368,17 +442,22 @@ class Serving:
 
     def sending(self, now: float) -> None:
         """The driver starts to send the request: the limits of the attempt run from here."""
-        self._expect(State.READY)
-        self.state = State.SENDING
+        self._expect(ServingState.READY)
+        self.state = ServingState.SENDING
         self._visit = self._shared.health.visit(self.target.upstream)
+        self._judge()
+        chooser, target = self._shared.chooser, self.target
+        turn = chooser.routes.turn(target.upstream, target.model) if chooser is not None else 0
+        self._marks = AnswerMarks(self.record, turn, now)
         self.clock.sending(now, self.target.timeouts)
 
     def failed(self, error: UpstreamError, now: float) -> Step:
         """No answer came: there was no place at the upstream, no connection, or the connection broke."""
-        if self.state is not State.READY:
-            self._expect(State.SENDING)
+        if self.state is not ServingState.READY:
+            self._expect(ServingState.SENDING)
         self._request_sent = error.request_sent
-        self._each_tap(lambda tap: tap.upstream_end(error, now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.upstream_end(error, now))
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -386,15 +465,36 @@ class Serving:
 
     def head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """The upstream's status and headers, by lower-case name; a wait in them is in seconds."""
-        self._expect(State.SENDING)
-        self.state = State.READING
+        self._expect(ServingState.SENDING)
+        self.state = ServingState.READING
         self._request_sent = True
         self._retry_is_useless = headers.get("x-should-retry", "").lower() == "false"
         self.upstream_headers = headers
         self._answer = AnswerMemory(self._shared.memory, streamed=self.request.stream)
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
-        self._each_tap(lambda tap: tap.upstream_head(status, headers, now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.upstream_head(status, headers, now))
+
+    def plain(self, data: bytes, now: float) -> bytes | None:
+        """What the client is to get for a read that is one more piece of plain text; None, and nothing is done: call `data`.
+
+        Everything that `data` would have told to those who watch, to the clock and to the memory is told here.
+        """
+        short_way = self._short_way
+        if short_way is None or self.state is not ServingState.READING:
+            return None
+        output = short_way(data)
+        if output is None:
+            self._short_way = None
+            return None
+        for tap in self._byte_taps:
+            try:
+                tap.passed(data, output, now)
+            except Exception as error:
+                self._drop_tap(tap, error)
+        self.clock.spoke(now)
+        return output
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""
@@ -407,19 +507,21 @@ class Serving:
     def work(self, data: bytes, now: float) -> Step:
         """The part of `data` that can take long and may be done in a thread; `worked` takes what it returns."""
         exchange = self._exchange
-        if exchange is None or self.state is not State.READING:
+        if exchange is None or self.state is not ServingState.READING:
             raise UsageError(f"data() while {self.state.name}")
         self._fed_at = now
+        self._short_way = None
         return exchange.upstream_data(data, now)
 
     def work_end(self, failure: UpstreamError | None) -> Step:
         """The same for `end`; `ended` takes what it returns."""
-        self._expect(State.READING)
+        self._expect(ServingState.READING)
         return self._present().upstream_end(failure)
 
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
-        self._each_tap(lambda tap: tap.upstream_end(failure, now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.upstream_end(failure, now))
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -435,6 +537,9 @@ class Serving:
                 self.clock.heard(now)
         if events:
             self._note(events)
+            marks = self._marks
+            if marks.first_byte_s is None and marks.has_begun:
+                marks.first_byte_s = now - marks.sent_at
         if step.done or step.again is not None:
             return self._ended(step, now, is_lost=is_lost)
         answer = self._answer
@@ -455,12 +560,25 @@ class Serving:
                 self._show_taps(step, now)
             else:
                 self._show_bytes(output, now)
+                if not self._event_taps and self._exchange is not None and events and self._marks.knows(events[-1]):
+                    self._short_way = self._exchange.short_way
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
+        marks = self._marks
         for event in events:
-            if type(event) is ToolCallComplete or type(event) is Error:
+            if type(event) is TextDelta:
+                if not marks.has_text:
+                    marks.note(event)
+            elif type(event) is ThinkingDelta:
+                if not marks.has_reasoning:
+                    marks.note(event)
+            elif type(event) is ToolCallComplete or type(event) is Error:
+                if self._checks is None:
+                    self._checks = CallChecks(self.request, self.record)
                 self._checks.note(event)
+            elif type(event) is not ToolCallDelta:
+                marks.note(event)
         for tap in self._event_taps:
             try:
                 tap.events(events)
@@ -470,7 +588,9 @@ class Serving:
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
         exchange = self._present()
-        self._each_tap(lambda tap: tap.answered())
+        self._short_way = None
+        if self._taps:
+            self._each_tap(lambda tap: tap.answered())
         self.clock.read()
         if self._answer is not None:
             self._answer.close()
@@ -478,13 +598,13 @@ class Serving:
         if step.again is not None:
             # The model is asked once more: its answer was not shown.
             self._abandon()
-            self.state = State.READY
+            self.state = ServingState.READY
             return NOTHING
         is_hidden = step.head is not None and exchange.outcome == "error"
         self._attempted(ok=exchange.outcome == "ok" if not is_hidden else not is_outage(exchange.error))
         if is_hidden:
             self._failure = _Failure(exchange, step, is_lost)
-            self.state = State.FAILED
+            self.state = ServingState.FAILED
             return NOTHING
         if exchange.outcome == "ok":
             if self._trial is not None:
@@ -492,8 +612,44 @@ class Serving:
                 self.record.corrections = ",".join(self._trial.corrections)
             if exchange.usage is not None and not exchange.usage.estimated:
                 self._shared.tokens.learn(self.request, self.target.model, exchange.usage.input_total)
+        if exchange.waiting is not None:
+            return self._hold(step, now)
         step = self._with_head(step, now)
-        self.state = State.OVER
+        self.state = ServingState.OVER
+        self.clock.shown(now)
+        self._show_taps(step, now)
+        return step
+
+    def _hold(self, step: Step, now: float) -> Step:
+        """Everything but the end of an answer that is to be kept. A whole answer is nothing but its end."""
+        if not self.request.stream:
+            self._held_head = step.head
+            self.state = ServingState.KEEPING
+            return NOTHING
+        step = self._with_head(Step(step.head, step.output, False, step.events), now)
+        self.state = ServingState.KEEPING
+        self.clock.shown(now)
+        self._show_taps(step, now)
+        return step
+
+    def kept(self, now: float, changed: dict[str, Any] | None = None, failure: AthenaError | None = None) -> Step:
+        """The response is kept; or it is not, which `changed` fields of it say, or which is a `failure` of the request."""
+        self._expect(ServingState.KEEPING)
+        exchange = self._present()
+        if failure is not None:
+            exchange.outcome, exchange.error = "error", error_event(failure)
+            if not self.request.stream:
+                self._held_head = None
+                step = self._refused(failure)
+            else:
+                told = {"status": "failed", "error": {"code": "server_error", "message": failure.message}}
+                step = Step(None, exchange.release(told), True)
+        else:
+            if changed:
+                self._warnings.append("store dropped: the gateway could not keep this response")
+            step = Step(self._held_head, exchange.release(changed), True)
+        step = self._with_head(step, now)
+        self.state = ServingState.OVER
         self.clock.shown(now)
         self._show_taps(step, now)
         return step
@@ -506,7 +662,23 @@ class Serving:
             self._visit.abandoned()
         else:
             self._visit.ended(ok=ok)
+            self._unjudged = _Unjudged(self.target, self._present(), self._marks)
         self._visit = None
+
+    def _judge(self) -> None:
+        """Write down what the last answer shows about its upstream: its calls are checked by now."""
+        over, self._unjudged = self._unjudged, None
+        if over is not None:
+            judged = Judged(
+                upstream=over.target.upstream,
+                model=over.target.model,
+                found=over.marks.findings(over.exchange, self.record),
+                has_tools=bool(self.request.tools),
+                streamed=self.request.stream,
+                first_byte_s=over.marks.first_byte_s,
+                turn=over.marks.turn,
+            )
+            self.record.details.judged.append(judged)
 
     def _abandon(self) -> None:
         """The attempt ends and says nothing about the upstream's health."""
@@ -545,9 +717,10 @@ class Serving:
         `waits_for_us`: nothing is read from the upstream right now. `has_unread`: it sent what is still unread.
         """
         exchange = self._exchange
-        if exchange is not None and self.state is State.READING and self.clock.is_window_over(now):
+        if exchange is not None and self.state is ServingState.READING and self.clock.is_window_over(now):
             self.clock.window(None)
-            self._each_tap(lambda tap: tap.moment("tick", now))
+            if self._taps:
+                self._each_tap(lambda tap: tap.moment("tick", now))
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -560,17 +733,23 @@ class Serving:
             case Due.CLIENT_STALLED:
                 return self.stop("client_stalled", now)
             case Due.FIRST_BYTE | Due.IDLE | Due.TOTAL:
-                return self.end(timeout_error(due), now) if self.state is State.READING else NOTHING
+                return self.end(timeout_error(due), now) if self.state is ServingState.READING else NOTHING
 
     def keep_alive(self, now: float) -> Step:
         """Something that the client passes over, with its head if that can wait no longer."""
         exchange = self._exchange
-        if not self.request.stream or exchange is None or exchange.done or self.state in (State.OVER, State.CLOSED):
+        if (
+            not self.request.stream
+            or exchange is None
+            or exchange.done
+            or self.state in (ServingState.OVER, ServingState.CLOSED)
+        ):
             return NOTHING
         step = self._with_head(exchange.commit(), now)
         if not self.has_head:
             return NOTHING
-        self._each_tap(lambda tap: tap.moment("keep_alive", now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.moment("keep_alive", now))
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
         self._show_taps(step, now)
@@ -580,36 +759,45 @@ class Serving:
 
     def stop(self, reason: Stop, now: float) -> Step:
         """End the request now; the reason decides what the client still gets."""
-        if self.state in (State.OVER, State.CLOSED):
+        if self.state in (ServingState.OVER, ServingState.CLOSED):
             return NOTHING
-        self._each_tap(lambda tap: tap.stopped(reason, now))
+        if self._taps:
+            self._each_tap(lambda tap: tap.stopped(reason, now))
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
         if reason in ("shutdown", "internal_error"):
             why = _SHUTDOWN if reason == "shutdown" else _INTERNAL
+            if self.state is ServingState.KEEPING:
+                return self.kept(now, failure=why)
             if exchange is not None and not exchange.done:
                 step = exchange.upstream_end(why)
             elif not self.has_head:
                 step = self._refused(why)
             step = self._with_head(step, now)
             self._show_taps(step, now)
-        self.state = State.OVER
+        self.state = ServingState.OVER
         return step
 
     def close(self, now: float) -> None:
         """The request is over, however it ended: every tap is called."""
-        if self.state is State.CLOSED:
+        if self.state is ServingState.CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = ServingState.CLOSED
         self.clock.read()
         self._abandon()
         if self._answer is not None:
             self._answer.close()
             self._answer = None
         self._fill_record(now)
-        self._each_tap(lambda tap: tap.over(self.record))
+        self._judge()
+        for tap in self._end_taps:
+            try:
+                tap.over(self.record)
+            except Exception as error:
+                self._drop_tap(tap, error)
         # Everything an answer held is free now, not when the collector next looks at old cycles.
+        self._short_way = None
         self._exchange = self._failure = self._refusal = None
 
     @property
@@ -618,8 +806,8 @@ class Serving:
         return self._exchange
 
     @property
-    def checks(self) -> CallChecks:
-        """The calls of this answer that are still to be held against their schemas."""
+    def checks(self) -> CallChecks | None:
+        """Knows the calls of this answer that are still to be held against their schemas; None: it has no calls."""
         return self._checks
 
     def _fill_record(self, now: float) -> None:
@@ -643,15 +831,15 @@ class Serving:
                 details.prompted_style = exchange.prompted.style
             details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
             record.answer_warnings = len(details.answer_losses)
-            if exchange.losses:
-                record.warning_text = warnings_header(exchange.losses, _WARNINGS_NAMED)
+            if losses := details.losses + details.answer_losses:
+                record.warning_text = warnings_header(losses, _WARNINGS_NAMED)
             for note in exchange.notes:
                 details.notes[note.code] = details.notes.get(note.code, 0) + 1
         record.outcome = record.outcome or "error"
 
     # -- inside ----------------------------------------------------------------------------------------------------------------
 
-    def _expect(self, state: State) -> None:
+    def _expect(self, state: ServingState) -> None:
         if self.state is not state:
             raise UsageError(f"not while {self.state.name}: this belongs to {state.name}")
 
@@ -674,15 +862,26 @@ class Serving:
         warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
         if warnings:
             headers["x-athena-warnings"] = "; ".join(warnings)
+        if exchange is not None and self._asked_last is not None:
+            headers["x-athena-served-by"] = self._asked_last.shown_name
         if step.head.status >= 400 and self._shared.answers.stop_retries and self._is_final():
             headers["x-should-retry"] = "false"
-        if exchange is not None and self.state is State.READING:
+        if exchange is not None and self.state is ServingState.READING:
             # The client gets this upstream's answer: no other target will be asked.
             exchange.forget_call()
+            self._recall = None
             self._memory.answering()
-            if step.head.status == 200 and self._visit is not None:
-                self._visit.answers()
+            if step.head.status == 200:
+                if self._visit is not None:
+                    self._visit.answers()
+                self._stay()
         return Step(Head(step.head.status, headers), step.output, step.done, step.events)
+
+    def _stay(self) -> None:
+        """The session's later requests go to the target that answers this one."""
+        chooser, choice, wish = self._shared.chooser, self._choice, self._wish
+        if chooser is not None and choice is not None and wish is not None:
+            chooser.served(self.target, choice, wish)
 
     def _is_final(self) -> bool:
         """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
@@ -693,7 +892,7 @@ class Serving:
 
     def _show_taps(self, step: Step, now: float) -> None:
         head = step.head
-        if head is not None:
+        if head is not None and self._taps:
             self._each_tap(lambda tap: tap.client_head(head, now))
         if step.output:
             self._show_bytes(step.output, now)
@@ -714,8 +913,9 @@ class Serving:
 
     def _drop_tap(self, tap: Tap, error: Exception) -> None:
         """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
-        self._taps, self._byte_taps, self._event_taps = (
-            tuple(each for each in taps if each is not tap) for taps in (self._taps, self._byte_taps, self._event_taps)
+        self._end_taps, self._taps, self._byte_taps, self._event_taps = (
+            tuple(each for each in taps if each is not tap)
+            for taps in (self._end_taps, self._taps, self._byte_taps, self._event_taps)
         )
         self._shared.tap_failed(self.record.request_id, error)
         try:

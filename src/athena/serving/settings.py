@@ -3,7 +3,7 @@ its description in the reference, so it is written for the person who edits `ath
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,31 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     """Retry also when the request went out and no answer came; it may then be paid twice."""
 
 
+FindingName = Literal[
+    "invalid_json", "unknown_name", "off_schema", "leak", "repaired", "cut", "reasoning_only", "empty", "echo", "error"
+]
+"""The values of `athena.quality.Finding`."""
+
+
+class ToolHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """When a model of an upstream is left out for what its answers hold, while its rule has another target."""
+
+    bad_share: Share = 0.1
+    """Bad answers as a share of `answers` at which it is left out; 0: never."""
+    answers: Annotated[int, Meta(ge=4, le=1000)] = 40
+    """How many of its last answers to requests with tools are looked at. The share is always of this number, so that one bad
+    answer after a start takes nothing out."""
+    window_s: Seconds = 600
+    """Seconds after which an answer counts no longer."""
+    bad: tuple[FindingName, ...] = ("invalid_json", "unknown_name", "off_schema", "cut", "reasoning_only", "empty")
+    """What makes an answer bad. Calls in text (leak) and repaired ones reach the client whole, so they are left to you; error
+    means failures of the upstream, and those count for its circuit breaker already."""
+    probe_s: Seconds = 10
+    """While it is left out, one request with tools goes there in so many seconds: a canary."""
+    probes: AtLeastOne = 10
+    """Good answers in a row that bring it back."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """When an upstream is in cooldown after failures."""
 
@@ -46,3 +71,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The time doubles with every such try that fails, up to this."""
     fail_fast: bool = False
     """No target is left: answer 503 at once. false: ask the first target all the same."""
+    tools: ToolHealth = ToolHealth()
+    """When a model of an upstream is left out for what its answers hold."""

@@ -10,12 +10,13 @@ from athena.exchange import Options
 from athena.model.request import Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.serving.budget import Budget
+from athena.serving.choosing import Chooser
 from athena.serving.clock import ClientLimits
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 from athena.serving.settings import Retries
-from athena.serving.tap import Tap, Watcher
+from athena.serving.tap import EndTap, Tap, Watcher
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 
@@ -46,39 +47,58 @@ class Shared:
         tokens: TokenCounter,
         envelope: Envelope,
         store: OpaqueStore | None,
+        seal: Callable[[str], str] | None = None,
         answers: AnswerSettings,
         memory: Budget,
         health: UpstreamHealth,
         retry_budget: RetryBudget,
+        chooser: Chooser | None = None,
         client_limits: ClientLimits | None = None,
         watchers: tuple[Watcher, ...] = (),
         wall_clock: Callable[[], float],
         tap_failed: Callable[[str, Exception], None] = _raise,
     ) -> None:
-        """`tap_failed` gets a request's id and what a tap raised; the answer goes on unless it raises as well."""
+        """`seal` encrypts summaries of conversations. `chooser` orders the targets of a request; None: they are asked as given.
+
+        `tap_failed` gets a request's id and what a tap raised; the answer goes on unless it raises as well.
+        """
         self.retries = retries
         self.learnt = learnt
         self.tokens = tokens
         self.memory = memory
         self.health = health
         self.retry_budget = retry_budget
+        self.chooser = chooser
         self.client_limits = client_limits or ClientLimits()
         self.watchers = watchers
         self.wall_clock = wall_clock
         self.tap_failed = tap_failed
         self._envelope = envelope
         self._store = store
+        self._seal = seal
         self.answers = answers
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """All that watch requests."""
+        return self._watchers
+
+    @watchers.setter
+    def watchers(self, watchers: tuple[Watcher, ...]) -> None:
+        self._watchers = watchers
+        self.end_taps = tuple(watcher for watcher in watchers if isinstance(watcher, EndTap))
+        """Told the end of every request, before all others."""
+        self._asked_watchers = tuple(watcher for watcher in watchers if not isinstance(watcher, EndTap))
 
     @property
     def wants_bodies(self) -> bool:
         """Does anybody want to see the bodies of clients' requests?"""
-        return any(watcher.wants_bodies() for watcher in self.watchers)
+        return any(watcher.wants_bodies() for watcher in self._asked_watchers)
 
-    def taps(self, record: Record, request: Request, key: str | None) -> tuple[Tap, ...]:
-        """The taps that watch this request."""
+    def taps(self, record: RequestRecord, request: Request, key: str | None) -> tuple[Tap, ...]:
+        """The taps that watch this request, beside those that are told of its end only."""
         found: list[Tap] = []
-        for watcher in self.watchers:
+        for watcher in self._asked_watchers:
             try:
                 tap = watcher.watch(record, request, key)
             except Exception as error:
@@ -88,7 +108,7 @@ class Shared:
                 found.append(tap)
         return tuple(found)
 
-    def options(self, record: Record, request: Request, target: Target, *, array: bool) -> Options:
+    def options(self, record: RequestRecord, request: Request, target: Target, *, array: bool) -> Options:
         """The options of an exchange with this target."""
         answers = self.answers
         return Options(
@@ -96,6 +116,7 @@ class Shared:
             created=int(self.wall_clock()),
             envelope=self._envelope,
             store=self._store,
+            seal=self._seal,
             tenant=record.key,
             limits=target.limits,
             input_tokens=self.tokens.count(request, target.model) if request.stream else 0,
@@ -104,7 +125,10 @@ class Shared:
             hide_auth_errors=answers.hide_auth_errors,
             pass_junk=answers.pass_junk,
             upstream=target.upstream,
+            base_url=target.base_url.partition("?")[0],
+            dialect=target.dialect,
             secrets=target.secrets,
+            has_key=target.has_key,
             retry_after_max=self.retries.retry_after_max_s,
             array=array,
         )

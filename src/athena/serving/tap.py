@@ -14,8 +14,8 @@ import msgspec
 from athena.errors import AthenaError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.model.events import Event
-from athena.model.request import Request
-from athena.serving.record import Record
+from athena.model.request import Kept, Request
+from athena.serving.record import RequestRecord
 from athena.serving.settings import Retries
 from athena.serving.targets import Target
 
@@ -41,6 +41,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
     answers: AnswerSettings
     retries: Retries
+    kept: Kept | None = None
+    """What is kept of the answer, where anything is."""
     correct: bool
     """Are requests that an upstream refuses for their shape corrected?"""
 
@@ -52,6 +54,8 @@ class Tap:
     `now` is always what the driver's clock said when it happened.
     """
 
+    sees_only_end = False
+    """Is nothing but `over` to be called, and `dropped`?"""
     sees_bytes = False
     """Are `upstream_bytes`, `events` and `client_bytes` to be called?"""
     sees_events = True
@@ -103,14 +107,32 @@ class Tap:
     def client_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body."""
 
+    def passed(self, data: bytes, output: bytes, now: float) -> None:
+        """One more read of plain text and what leaves for it, at one moment: both of the above in one call."""
+        self.upstream_bytes(data, now)
+        self.client_bytes(output, now)
+
     def answered(self) -> None:
         """An upstream's answer is over, or given up; another one may follow."""
 
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         """The request is over, and this is what is known of it."""
 
     def dropped(self) -> None:
         """One of these methods raised, so this tap watches no longer: give back what it holds."""
+
+
+class EndTap(Tap):
+    """Told how every request ended, and nothing else: one object is the watcher and the tap of all of them."""
+
+    sees_only_end = True
+
+    def wants_bodies(self) -> bool:
+        """Never: what is told at the end holds no body."""
+        return False
+
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap:
+        return self
 
 
 class Watcher(Protocol):
@@ -119,5 +141,5 @@ class Watcher(Protocol):
     def wants_bodies(self) -> bool:
         """Are the bodies of clients' requests to be kept until the taps have seen them?"""
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
         """What is to watch this request, if anything. `key` is the one that the client sent: it may go to the upstream."""

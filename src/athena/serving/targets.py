@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +19,23 @@ from athena.serving.network import Origin, PoolLimits, Timeouts, upstream_url
 # What of a client's headers means something to an upstream of the same dialect. Everything else stays here.
 _FORWARDED = ("anthropic-beta", "openai-beta", "openai-organization", "openai-project")
 _NEAR_LIMIT = 0.8
+
+
+Preference = Literal["order", "health", "latency", "cost"]
+
+
+class TargetPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A target's place among those of its rule."""
+
+    shares: bool = False
+    """It is one of those that share the traffic; otherwise it is a fallback, asked in its turn."""
+    weight: float | None = None
+    """Its part of that traffic, in proportion to the others'; None: nothing is said."""
+    cost: float | None = None
+    prefer: Preference = "order"
+    """By what the rule chooses between them."""
+    sticky: bool = True
+    """A session stays with the target that answered it."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -42,9 +60,18 @@ class Target(msgspec.Struct, frozen=True):
     """What no error or log line may repeat."""
     prompted_route: Route | None = None
     """`tools: auto`: how to ask when the upstream turns out to take no tools."""
+    place: TargetPlace = TargetPlace()
+    has_key: bool = True
+    """Are credentials set for it?"""
 
     def __repr__(self) -> str:
         return f"Target({self.upstream}/{self.model})"
+
+    @property
+    def shown_name(self) -> str:
+        """Upstream and model as a header may carry them."""
+        name = f"{self.upstream}/{self.model}"
+        return name if name.isascii() and name.isprintable() else "".join(c if " " <= c <= "~" else "?" for c in name)
 
     def path(self, path: str) -> str:
         """The request target on the upstream's host, for a dialect's own path."""

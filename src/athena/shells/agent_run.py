@@ -75,7 +75,7 @@ class AgentGateway(msgspec.Struct, frozen=True):
     warnings: str = ""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the person wants of the run."""
 
     url: str | None = None
@@ -93,7 +93,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     agent: Agent,
     arguments: Sequence[str],
-    choice: Choice = Choice(),  # noqa: B008  # a value that never changes
+    choice: RunOptions = RunOptions(),  # noqa: B008  # a value that never changes
     *,
     loaded: Callable[[], Loaded | None] = lambda: None,
     tell: Callable[[str], None] = lambda text: None,
@@ -149,7 +149,9 @@ def run(
         return code
 
 
-def _found_or_started(stack: contextlib.ExitStack, choice: Choice, loaded: Loaded | None, tell: Callable[[str], None]) -> str:
+def _found_or_started(
+    stack: contextlib.ExitStack, choice: RunOptions, loaded: Loaded | None, tell: Callable[[str], None]
+) -> str:
     found = None if choice.wish else running_gateway(loaded)
     if found is not None:
         return found
@@ -269,7 +271,7 @@ def started_gateway(
     if died is not None:
         tell(f"the gateway ended in the middle of the run (exit code {died}); its log: {log}")
     elif failures := _failures(requests, already):
-        tell(f"{failures} in this run; the gateway's log: {requests}")
+        tell(f"{failures} in this run; the gateway's log: {requests}\nto find out why: athena doctor")
 
 
 _FAILED = re.compile(r"\S+ \S+ (?:warning|error) +(?:[0-9]{3}|-) ")
@@ -330,6 +332,7 @@ def check_upstreams(gateway: AgentGateway, tell: Callable[[str], None]) -> None:
         f"{gateway.warnings}\n"
         "see that the server runs, that its address is right (--base-url, upstreams.*.base_url) and that its key is set "
         "(--api-key-env, upstreams.*.api_key)\n"
+        "what exactly is wrong, step by step: athena doctor (with the same --base-url and --api-key-env)\n"
         "to start the agent all the same: --no-check"
     )
 

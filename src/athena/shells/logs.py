@@ -269,6 +269,8 @@ def _story(fields: Mapping[str, Any]) -> str:
         told.append(f"{fields['bad_calls']} against the schema")
     if fields.get("echoes"):
         told.append(f"{fields['echoes']} only quoted")
+    if fields.get("chosen_by") == "canary":
+        told.append("canary")
     if fields.get("attempts", 1) > 1:
         told.append(f"{fields['attempts']} attempts")
     if fields.get("warning_text"):

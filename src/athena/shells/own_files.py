@@ -87,16 +87,27 @@ def open_own(path: Path, flags: int) -> int:
         if error.errno in (errno.ENXIO, errno.EISDIR):
             raise UnsafePlace(f"{path} is not a regular file; name another one") from None
         raise
-    found = os.fstat(descriptor)
-    problem = ""
-    if not stat.S_ISREG(found.st_mode):
-        problem = f"{path} is not a regular file; name another one"
-    elif found.st_uid != os.geteuid():
-        problem = f"{path} belongs to another user (uid {found.st_uid}); name another file, or remove this one"
-    if problem:
+    try:
+        _check(path, os.fstat(descriptor))
+    except UnsafePlace:
         os.close(descriptor)
-        raise UnsafePlace(problem)
+        raise
     return descriptor
+
+
+def check_own(path: Path) -> None:
+    """The same checks without opening the file: whoever closes a file gives up the locks that its process has on it."""
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        raise UnsafePlace(f"{path} is a symbolic link, which is not followed; name the file itself")
+    _check(path, found)
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafePlace(f"{path} is not a regular file; name another one")
+    if found.st_uid != os.geteuid():
+        raise UnsafePlace(f"{path} belongs to another user (uid {found.st_uid}); name another file, or remove this one")
 
 
 def read_own(path: Path, limit: int) -> bytes | None:

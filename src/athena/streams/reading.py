@@ -29,6 +29,7 @@ from athena.formats.machine.value_types import ToolBook
 from athena.model.answer import Answer
 from athena.model.events import Event, is_terminal
 from athena.model.limits import DEFAULT_LIMITS, Limits
+from athena.model.names import DialectName, FormatName
 from athena.model.profile import Profile
 from athena.model.request import Tool
 from athena.parsing import read_tools, text_guard
@@ -50,15 +51,15 @@ class HttpResponse(Protocol):
     def iter_bytes(self) -> Any: ...
 
 
-Source: TypeAlias = bytes | str | Mapping[str, Any] | HttpResponse | Iterable[Any] | AsyncIterable[Any]
+AnswerSource: TypeAlias = bytes | str | Mapping[str, Any] | HttpResponse | Iterable[Any] | AsyncIterable[Any]
 """Bytes as they come or all at once, a body as JSON, an HTTP response, an SDK's stream, an SDK's whole answer."""
 
 
 def events_from(
-    source: Source,
+    source: AnswerSource,
     *,
-    dialect: str | None = None,
-    format: str | None = None,  # noqa: A002 - the word users know
+    dialect: DialectName | str | None = None,
+    format: FormatName | str | None = None,  # noqa: A002 - the word users know
     model: str | None = None,
     tools: Sequence[Tool | Mapping[str, Any]] | None = None,
     profile: str | Profile | None = None,

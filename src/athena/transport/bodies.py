@@ -14,7 +14,7 @@ from typing import Any
 from athena.errors import UpstreamClosed
 from athena.exchange import Step
 from athena.serving.retries import with_relative_wait
-from athena.serving.serving import Serving, State
+from athena.serving.serving import Serving, ServingState
 
 _READS_TO_THE_END = 4
 _SECONDS_TO_THE_END = 0.1
@@ -47,7 +47,7 @@ class _Body:
 
     def _is_decided(self, step: Step) -> bool:
         """Is the SDK's status known, or what else is to be done?"""
-        return step.head is not None or self._serving.state is not State.READING
+        return step.head is not None or self._serving.state is not ServingState.READING
 
     @property
     def _must_tell(self) -> bool:
@@ -56,7 +56,7 @@ class _Body:
 
     def _end(self) -> None:
         """The request is over, unless there is another attempt to make."""
-        if self._serving.state in (State.READING, State.OVER):
+        if self._serving.state in (ServingState.READING, ServingState.OVER):
             self._serving.close(time.monotonic())
 
     def _take(self, piece: bytes | None) -> Step:
@@ -103,7 +103,7 @@ class _SyncBody(_Body):
         if self.first:
             output, self.first = self.first, b""
             return output
-        while self._serving.state is State.READING:
+        while self._serving.state is ServingState.READING:
             step = self._step()
             if step.output:
                 return step.output
@@ -165,7 +165,7 @@ class _AsyncBody(_Body):
         if self.first:
             output, self.first = self.first, b""
             return output
-        while self._serving.state is State.READING:
+        while self._serving.state is ServingState.READING:
             step = await self._step()
             if step.output:
                 return step.output

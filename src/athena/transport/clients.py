@@ -13,15 +13,16 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from athena.errors import UsageError
 from athena.exchange import Step
 from athena.serving.network import Origin
-from athena.serving.serving import Build, Pause, Send, Serving, State, Tell
+from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Tell
 from athena.shells.config import Config
 from athena.transport.bodies import async_body, broken_connection, sync_body
 from athena.transport.engine import Engine
+from athena.transport.settings import TransportSettings
 
 _PASSED_ON = ("request-id", "x-request-id")
 """Headers of the upstream's answer that the SDK gets."""
@@ -87,6 +88,16 @@ class Transport(_Shared, _SyncBase):
         ConfigError: The configuration is wrong, or names no upstream.
     """
 
+    @overload
+    def __init__(
+        self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Unpack[TransportSettings]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any
+    ) -> None: ...
+
     def __init__(self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any) -> None:
         super().__init__(config, inner, settings)
 
@@ -117,7 +128,7 @@ class Transport(_Shared, _SyncBase):
                     body.close()
                 serving.close(time.monotonic())
                 raise
-            if serving.state is not State.READING:
+            if serving.state is not ServingState.READING:
                 body.close()
             if step.head is not None:
                 return _response(library, serving, step, body, request)
@@ -151,6 +162,16 @@ class AsyncTransport(_Shared, _AsyncBase):
         ConfigError: The configuration is wrong, or names no upstream.
     """
 
+    @overload
+    def __init__(
+        self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Unpack[TransportSettings]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any
+    ) -> None: ...
+
     def __init__(self, config: Config | str | os.PathLike[str] | None = None, *, inner: Any = None, **settings: Any) -> None:
         super().__init__(config, inner, settings)
 
@@ -181,7 +202,7 @@ class AsyncTransport(_Shared, _AsyncBase):
                     await body.aclose()
                 serving.close(time.monotonic())
                 raise
-            if serving.state is not State.READING:
+            if serving.state is not ServingState.READING:
                 await body.aclose()
             if step.head is not None:
                 return _response(library, serving, step, body, request)
@@ -240,6 +261,8 @@ def _next(serving: Serving) -> Send | Tell:
                 serving.build()
             case Pause():
                 raise UsageError("retries are the SDK's")
+            case Keep():
+                raise UsageError("nothing is kept in the process of an SDK")
             case action:
                 return action
 
@@ -248,9 +271,9 @@ def _after_loss(serving: Serving, failure: str) -> Send | Tell | None:
     """The network failed before the SDK had seen anything. None: no other target is to be asked, so the library's error is
     raised."""
     now = time.monotonic()
-    if serving.state is State.SENDING:
+    if serving.state is ServingState.SENDING:
         serving.failed(broken_connection(failure), now)
-    elif serving.state is State.READING:
+    elif serving.state is ServingState.READING:
         serving.end(broken_connection(failure), now)
     action = _next(serving)
     if isinstance(action, Tell) and action.is_lost:

@@ -21,13 +21,15 @@ from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.serving.budget import Budget
-from athena.serving.endpoints import Door, credential, dialect_of_error, find_door
+from athena.serving.choosing import Chooser
+from athena.serving.endpoints import Endpoint, EndpointAction, credential, dialect_of_error, find_endpoint
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
+from athena.serving.route_health import RouteHealth
 from athena.serving.serving import Serving
-from athena.serving.settings import Health
+from athena.serving.settings import Health, ToolHealth
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
@@ -45,6 +47,8 @@ _BELOW_ANY_PREFIX = (
     "/messages/count_tokens",
     "/models",
 )
+_NEED_A_GATEWAY: frozenset[EndpointAction] = frozenset({"stored", "batches", "compact", "prepare"})
+"""Endpoints of what is kept, and what needs somebody to go on with it: there is no store here."""
 
 
 class Engine:
@@ -77,22 +81,24 @@ class Engine:
             memory=Budget(sys.maxsize, time.monotonic),
             health=UpstreamHealth(Health(failures=0, error_rate=0), time.monotonic),
             retry_budget=RetryBudget(config.retries),
+            # Weights, order and sessions count here, too. What answers are worth is not watched: an application sees few.
+            chooser=Chooser(RouteHealth(ToolHealth(bad_share=0), time.monotonic), lambda upstream: True),
             wall_clock=time.time,
         )
 
     def open(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> Serving | Step:
         """An SDK's request to be served, or the answer where no upstream is needed."""
-        door = _door(path, query, headers)
-        dialect = get_dialect(door.dialect if door is not None else dialect_of_error(path, headers))
+        endpoint = _endpoint(path, query, headers)
+        dialect = get_dialect(endpoint.dialect if endpoint is not None else dialect_of_error(path, headers))
         try:
-            if door is None or method not in door.methods:
+            if endpoint is None or method not in endpoint.methods or endpoint.action in _NEED_A_GATEWAY:
                 raise ClientError(
                     f"{method} {path} has no counterpart behind athena.transport",
                     kind="not_found",
                     code="unknown_path",
                     status=404,
                 )
-            return self._enter(door, dialect, headers, path, query, body)
+            return self._enter(endpoint, dialect, headers, path, query, body)
         except AthenaError as error:
             return _refusal(dialect, error_event(error))
 
@@ -101,19 +107,23 @@ class Engine:
         return self._targets.of(model)
 
     def _enter(
-        self, door: Door, dialect: Dialect, headers: dict[str, str], path: str, query: str, body: bytes
+        self, endpoint: Endpoint, dialect: Dialect, headers: dict[str, str], path: str, query: str, body: bytes
     ) -> Serving | Step:
-        if door.action in ("models", "model"):
-            return _whole(self._models(door, dialect))
+        if endpoint.action in ("models", "model"):
+            return _whole(self._models(endpoint, dialect))
         value = decode_json_object(body)
-        if door.action == "count":
-            counted = dialect.decode_count_request(value, model=door.model)
+        if endpoint.action == "count":
+            counted = dialect.decode_count_request(value, model=endpoint.model)
             return _whole(dialect.encode_count(self._tokens.count(counted, self.targets(counted.model)[0].model)))
-        if door.action != "answer":
+        if endpoint.action != "answer":
             return _whole({"status": "ok"})
-        asked = dialect.decode_request(value, model=door.model, stream=door.stream, version=headers.get("anthropic-version"))
+        asked = dialect.decode_request(
+            value, model=endpoint.model, stream=endpoint.stream, version=headers.get("anthropic-version")
+        )
         check_names(asked)
-        record = Record(request_id="req_" + secrets.token_hex(12), dialect=dialect.name, model=asked.model, stream=asked.stream)
+        record = RequestRecord(
+            request_id="req_" + secrets.token_hex(12), dialect=dialect.name, model=asked.model, stream=asked.stream
+        )
         return Serving(
             self._shared,
             asked,
@@ -122,20 +132,20 @@ class Engine:
             RequestMemory(self._shared.memory),
             headers=headers,
             key=credential(headers, query),
-            array=door.array,
+            array=endpoint.array,
             now=time.monotonic(),
             body=body if self._shared.wants_bodies else b"",
             path=path,
             query=query,
         )
 
-    def _models(self, door: Door, dialect: Dialect) -> dict[str, Any]:
+    def _models(self, endpoint: Endpoint, dialect: Dialect) -> dict[str, Any]:
         entries = [
             ModelEntry(id=entry.id, owner=entry.upstream, display_name=entry.id) for entry in self._router.listed_models()
         ]
-        if door.action == "models":
+        if endpoint.action == "models":
             return dialect.encode_models(entries)
-        wanted = door.model or ""
+        wanted = endpoint.model or ""
         self.targets(wanted)
         listing = dialect.encode_models([entry for entry in entries if entry.id == wanted] or [ModelEntry(id=wanted)])
         one: dict[str, Any] = next(iter(listing.get("data") or listing.get("models") or [{}]))
@@ -185,17 +195,17 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
     return loaded.config
 
 
-def _door(path: str, query: str, headers: Mapping[str, str]) -> Door | None:
-    """The door of a path below whatever base URL the SDK was given: its host and prefix mean nothing here."""
-    door = find_door(path, query, headers)
-    if door is not None:
-        return door
+def _endpoint(path: str, query: str, headers: Mapping[str, str]) -> Endpoint | None:
+    """The endpoint of a path below whatever base URL the SDK was given: its host and prefix mean nothing here."""
+    endpoint = find_endpoint(path, query, headers)
+    if endpoint is not None:
+        return endpoint
     start = path.rfind("/models/")
     if start >= 0 and path[start:] != "/models/":
-        return find_door("/v1beta" + path[start:] if ":" in path[start:] else "/v1" + path[start:], query, headers)
+        return find_endpoint("/v1beta" + path[start:] if ":" in path[start:] else "/v1" + path[start:], query, headers)
     for suffix in _BELOW_ANY_PREFIX:
         if path.endswith(suffix):
-            return find_door("/v1" + suffix, query, headers)
+            return find_endpoint("/v1" + suffix, query, headers)
     return None
 
 

@@ -13,8 +13,9 @@ from typing import Any, Self, TypeAlias, TypeVar
 import msgspec
 
 from athena.errors import InvalidRequest
+from athena.wire.fragments import Recall
 
-T = TypeVar("T")
+Made = TypeVar("Made")
 Body: TypeAlias = Mapping[str, Any] | bytes | str
 """The body of a request or an answer as callers of the library have it: as a value, or as JSON text."""
 _ALL = "\0all"
@@ -24,13 +25,15 @@ _ALL = "\0all"
 class Fields:
     """A JSON object being read. Every getter marks its key as understood."""
 
-    __slots__ = ("_below", "_nested", "_read", "path", "value")
+    __slots__ = ("_below", "_nested", "_read", "path", "recall", "value")
 
-    def __init__(self, value: object, path: str = "") -> None:
+    def __init__(self, value: object, path: str = "", recall: Recall | None = None) -> None:
         if not isinstance(value, dict):
             raise _wrong(path or "body", "an object", value)
         self.value: dict[str, Any] = value
         self.path = path
+        self.recall = recall
+        """What is remembered of the parts of this object."""
         self._read: set[str] = set()
         self._nested: list[tuple[str, dict[str, Any], set[str]]] = []
         """Path, value and read keys of every object below the outermost one, each behind the one it stands in."""
@@ -124,8 +127,64 @@ class Fields:
         for index, item in enumerate(self.sequence(key) or ()):
             yield self.inner(item, f"{self.at(key)}[{index}]")
 
-    def each(self, key: str, read: Callable[[Self], T]) -> tuple[T, ...]:
-        return tuple(read(item) for item in self.children(key))
+    def each(
+        self, key: str, read: Callable[[Self], Made], *, plain: Callable[[Any], Made | None] | None = None
+    ) -> tuple[Made, ...]:
+        """What `read` makes of each object of an array. `plain` makes the same of an object whose every field it understands,
+        and None of any other: it saves the notes of what was read."""
+        if plain is None:
+            return tuple(read(item) for item in self.children(key))
+        made: list[Made] = []
+        place = self.at(key)
+        recall = self.recall
+        for index, item in enumerate(self.sequence(key) or ()):
+            fragment = recall.of(item) if recall is not None else None
+            one = recall.meaning(fragment) if recall is not None and fragment is not None else None
+            if one is None:
+                before = len(self._nested)
+                one = plain(item)
+                if one is None:
+                    one = read(self.inner(item, f"{place}[{index}]"))
+                if recall is not None and fragment is not None and not self._left_unread(before):
+                    recall.meant(fragment, one)
+            made.append(one)
+        return tuple(made)
+
+    def recalled(self, item: object) -> Any:
+        """What was made of a part before, from the same JSON; None where nothing is known of it."""
+        recall = self.recall
+        fragment = recall.of(item) if recall is not None else None
+        if recall is None or fragment is None:
+            return None
+        return recall.meaning(fragment)
+
+    def remember(self, item: object, made: object, before: int) -> None:
+        """Remember what was made of a part: nothing else went into it, and nothing of it was left unread. `before` is
+        `reading` as it was before the part was read."""
+        recall = self.recall
+        fragment = recall.of(item) if recall is not None else None
+        if recall is not None and fragment is not None and not self._left_unread(before):
+            recall.meant(fragment, made)
+
+    def _left_unread(self, before: int) -> bool:
+        return len(self._nested) > before and bool(_unread(self._nested[before:]))
+
+    @property
+    def reading(self) -> int:
+        """How far the reading has come: what is noted behind this belongs to what is read next."""
+        return len(self._nested)
+
+    def whole_field(self, key: str, read: Callable[[Self], Made]) -> Made:
+        """What `read` makes of one field, which is all that it looks at, or made of it when it had the same JSON."""
+        value = self.value.get(key)
+        known: Made | None = self.recalled(value)
+        if known is not None:
+            self._read.add(key)
+            return known
+        before = len(self._nested)
+        made = read(self)
+        self.remember(value, made, before)
+        return made
 
     def rest(self) -> dict[str, Any] | None:
         """What no getter asked for, nulls left out; None when nothing is left."""
@@ -148,17 +207,21 @@ class Fields:
 
     def unread(self) -> tuple[str, ...]:
         """Paths of the fields of nested objects that no getter asked for and that `rest` did not return."""
-        return tuple(
-            f"{path}.{key}"
-            for path, nested, read in self._nested
-            if _ALL not in read
-            for key, value in nested.items()
-            if value is not None and key not in read
-        )
+        return _unread(self._nested)
 
     def wrong(self, key: str, expected: str) -> InvalidRequest:
         """The error to raise when a value is of the right type but illegal."""
         return _wrong(self.at(key), expected, self.value.get(key))
+
+
+def _unread(entries: list[tuple[str, dict[str, Any], set[str]]]) -> tuple[str, ...]:
+    return tuple(
+        f"{path}.{key}"
+        for path, nested, read in entries
+        if _ALL not in read
+        for key, value in nested.items()
+        if value is not None and key not in read
+    )
 
 
 def _wrong(path: str, expected: str, value: object) -> InvalidRequest:
@@ -199,4 +262,6 @@ def as_bytes(body: Body) -> bytes:
 
 def as_object(body: Body) -> Mapping[str, Any]:
     """A body as its value. Raises InvalidRequest where the text is not a JSON object."""
+    if not isinstance(body, bytes | str | Mapping):
+        raise TypeError(f"a body must be a mapping, or JSON as bytes or str, not {type(body).__name__}")
     return decode_json_object(as_bytes(body)) if isinstance(body, bytes | str) else body

@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 from athena.errors import LimitExceeded, UsageError
 from athena.model.limits import DEFAULT_LIMITS
 
-Record: TypeAlias = tuple[str, bytes]
+WireRecord: TypeAlias = tuple[str, bytes]
 """(event name or "", payload)"""
 
 _BOM = b"\xef\xbb\xbf"
 _NAME_CHARS = 100
 
-Beginning: TypeAlias = Literal["nothing", "object", "array", "events", "other"]
+Beginning: TypeAlias = Literal["nothing", "object", "array", "events", "markup", "other"]
 """What the first bytes of an answer's body show it to be; "nothing": nothing but white space came yet."""
 
 
@@ -30,6 +30,8 @@ def beginning_of(body: bytes | bytearray) -> Beginning:
         return "nothing"
     if start == b"{":
         return "object"
+    if start == b"<":
+        return "markup"  # a web page, where the address is that of none of the APIs
     # The first letters of `data`, `event`, `id` and `retry`, and the colon of a comment.
     return "array" if start == b"[" else "events" if start in b"de:ir" else "other"
 
@@ -49,7 +51,7 @@ class SseDecoder:
         self.idle = False
         """Nothing is held and no line end is open: a read that is one whole event needs no decoder."""
 
-    def feed(self, data: bytes) -> list[Record]:
+    def feed(self, data: bytes) -> list[WireRecord]:
         """The records completed by `data`; raises LimitExceeded when one event outgrows the limit."""
         if self._closed:
             raise UsageError("feed() after close()")
@@ -58,7 +60,7 @@ class SseDecoder:
         self.idle = self._started and not self._pending and not self._skip_lf
         return records
 
-    def _records(self, data: bytes) -> list[Record]:
+    def _records(self, data: bytes) -> list[WireRecord]:
         if not self._started:
             data = self._skip_bom(data)
         if self._skip_lf and data:
@@ -89,7 +91,7 @@ class SseDecoder:
             del pending[: end + 2]
             self._scanned = len(pending)
             self._check(self._scanned)
-        records: list[Record] = []
+        records: list[WireRecord] = []
         oversize = len(blocks) > self._limit
         for block in blocks.split(b"\n\n"):
             if oversize:
@@ -102,13 +104,18 @@ class SseDecoder:
                     records.append(record)
         return records
 
-    def close(self) -> list[Record]:
+    def close(self) -> list[WireRecord]:
         """The last event when its blank line never came. Idempotent."""
         self._closed = True
         rest = bytes(self._pending)
         self._pending.clear()
         record = _read_block(rest) if rest else None
         return [] if record is None else [record]
+
+    @property
+    def at_rest(self) -> bool:
+        """Did the last read end with an event, so that the next one begins with another?"""
+        return not self._pending and not self._skip_lf and not self._closed
 
     @property
     def held(self) -> int:
@@ -134,7 +141,7 @@ class SseDecoder:
             raise LimitExceeded(f"one event is larger than {self._limit} bytes", code="event_too_large")
 
 
-def _read_named(block: bytes) -> Record | None:
+def _read_named(block: bytes) -> WireRecord | None:
     """The usual event of the dialects that name theirs: one name, one line of data."""
     end = block.find(b"\n")
     if end < 0 or not block.startswith(b"data: ", end + 1) or block.find(b"\n", end + 7) >= 0:
@@ -142,7 +149,7 @@ def _read_named(block: bytes) -> Record | None:
     return block[7:end].strip().decode("utf-8", "replace"), block[end + 7 :]
 
 
-def _read_block(block: bytes) -> Record | None:
+def _read_block(block: bytes) -> WireRecord | None:
     """One event from its lines; None when it carries no data."""
     event = ""
     payload: list[bytes] = []

@@ -9,6 +9,7 @@ Wire facts: docs/reference/wire-facts.md#anthropic-answers.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -18,7 +19,16 @@ from athena.calls.tracker import ToolCallTracker
 from athena.dialects.anthropic_messages.decode_blocks import citation_part
 from athena.dialects.anthropic_messages.errors import decode_error, error_of_object
 from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error, token_count
+from athena.dialects.base import (
+    UNREADABLE,
+    DecodeContext,
+    StreamDecoder,
+    WholeDecoder,
+    closed_error,
+    protocol_error,
+    token_count,
+)
+from athena.dialects.plain_reads import PlainShape
 from athena.model.events import (
     Done,
     Error,
@@ -101,6 +111,45 @@ _read_record = msgspec.json.Decoder(_Record).decode
 _read_block = msgspec.json.Decoder(_Block).decode
 _read_message = msgspec.json.Decoder(_Message).decode
 _read_any = msgspec.json.Decoder().decode
+
+
+class _PlainText(msgspec.Struct, gc=False, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class _PlainThinking(msgspec.Struct, gc=False, tag_field="type", tag="thinking_delta"):
+    thinking: str
+
+
+class _PlainRecord(msgspec.Struct, gc=False, tag_field="type", tag="content_block_delta"):
+    """A piece of a block, of which nothing but the block's number and the text are read."""
+
+    delta: _PlainText | _PlainThinking
+    index: int = 0
+
+
+_read_plain = msgspec.json.Decoder(_PlainRecord).decode
+
+
+def _plain_delta(payload: bytes) -> _PlainText | _PlainThinking | None:
+    try:
+        return _read_plain(payload).delta
+    except UNREADABLE:
+        return None
+
+
+def _plain_text(name: str, payload: bytes) -> str | None:
+    delta = _plain_delta(payload)
+    return delta.text if isinstance(delta, _PlainText) else None
+
+
+def _plain_thinking(name: str, payload: bytes) -> str | None:
+    delta = _plain_delta(payload)
+    return delta.thinking if isinstance(delta, _PlainThinking) else None
+
+
+_TEXT = PlainShape(re.compile(rb'"text": ?(?=")'), _plain_text)
+_THINKING = PlainShape(re.compile(rb'"thinking": ?(?=")'), _plain_thinking)
 
 
 class _Open:
@@ -319,6 +368,10 @@ class MessagesStreamDecoder(StreamDecoder):
             out.append(Extra({UNKNOWN_EVENT: {"type": kind, **_read_any(payload)}}, choice=0, delta=True))
         elif self.context.losses is not None:
             self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
+
+    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+        # A block that had a piece is open, and a piece changes nothing; the bytes around the text name the block.
+        return _TEXT if type(event) is TextDelta else _THINKING
 
     @property
     def finished(self) -> bool:

@@ -44,6 +44,56 @@ def read_content(fields: Fields, key: str) -> tuple[Part, ...]:
     return fields.each(key, read_block)
 
 
+# -- the usual blocks ---------------------------------------------------------------------------------------------------------
+
+_TEXT_KEYS = frozenset({"type", "text"})
+_CALL_KEYS = frozenset({"type", "id", "name", "input"})
+_RESULT_KEYS = frozenset({"type", "tool_use_id", "content"})
+_RESULT_KEYS_WITH_FLAG = _RESULT_KEYS | {"is_error"}
+
+
+def plain_content(content: Any) -> tuple[Part, ...] | None:
+    """The content of a message of nothing but the usual text, calls and results, each with its usual fields; None for any
+    other, which `read_content` reads or refuses. Both read the same out of what both can read.
+    """
+    if type(content) is str:
+        return (Text(text=content, raw=content),)
+    if type(content) is not list:
+        return None
+    parts: list[Part] = []
+    for block in content:
+        part = _plain_block(block) if type(block) is dict else None
+        if part is None:
+            return None
+        parts.append(part)
+    return tuple(parts)
+
+
+def _plain_block(block: dict[str, Any]) -> Part | None:
+    keys = block.keys()
+    kind = block.get("type")
+    if kind == "text":
+        text = block.get("text")
+        return Text(text=text, raw=block) if type(text) is str and keys == _TEXT_KEYS else None
+    if kind == "tool_use":
+        call_id, name, given = block.get("id"), block.get("name"), block.get("input")
+        if type(call_id) is not str or type(name) is not str or type(given) is not dict or keys != _CALL_KEYS:
+            return None
+        return ToolCall(id=call_id, name=name, arguments=arguments_text(given), raw=block) if call_id and name else None
+    if kind == "tool_result":
+        call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
+        if type(call_id) is not str or not call_id or type(failed) is not bool:
+            return None
+        if keys != _RESULT_KEYS and keys != _RESULT_KEYS_WITH_FLAG:
+            return None
+        shown = plain_content(block.get("content"))
+        return ToolResult(call_id=call_id, parts=shown, is_error=failed, raw=block) if shown is not None else None
+    return None
+
+
+# -- all blocks ---------------------------------------------------------------------------------------------------------------
+
+
 def read_block(block: Fields) -> Part:
     kind = block.needed_text("type", allow_empty=False)
     read = _READERS.get(kind)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from athena.dialects.anthropic_messages.decode_blocks import read_block, read_cache, read_content
+from athena.dialects.anthropic_messages.decode_blocks import plain_content, read_block, read_cache, read_content
 from athena.dialects.anthropic_messages.portable import added_tools
 from athena.dialects.anthropic_messages.typed_tools import default_name, family_of
 from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
@@ -22,6 +22,7 @@ from athena.errors import InvalidRequest
 from athena.model.parts import Foreign, Part, Text
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Role, Tool, ToolChoice, Turn
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -49,10 +50,11 @@ def decode_request(
     stream: bool | None = None,
     version: str | None = None,
     counting: bool = False,
+    recall: Recall | None = None,
 ) -> Request:
     """The request, or an InvalidRequest that names the field at fault. `counting`: a token count needs no `max_tokens`."""
     value = dict(body)
-    fields = Fields(value)
+    fields = Fields(value, recall=recall)
     name = fields.text("model") or model
     if not name:
         raise InvalidRequest("model: field required", path="model")
@@ -60,7 +62,7 @@ def decode_request(
         raise InvalidRequest("max_tokens: field required", path="max_tokens")
     if not fields.has("messages"):
         raise InvalidRequest("messages: field required", path="messages")
-    turns = fields.each("messages", _turn)
+    turns = fields.each("messages", _turn, plain=_plain_turn)
     if not turns:
         raise InvalidRequest("messages: at least one message is required", path="messages")
     streamed = fields.flag("stream")
@@ -69,10 +71,10 @@ def decode_request(
         model=name,
         stream=bool(streamed if stream is None else stream),
         wire_version=version,
-        system=_system(fields),
+        system=fields.whole_field("system", _system),
         system_hint="system" if fields.has("system") else None,
         turns=turns,
-        tools=(*_tools(fields), *_inline_tools(fields, turns)),
+        tools=(*fields.whole_field("tools", _tools), *_inline_tools(fields, turns)),
         raw=value,
         **read_settings(fields),
         unread=fields.unread(),
@@ -105,6 +107,19 @@ def read_settings(fields: Fields) -> dict[str, Any]:
         "server": _server(fields, output_config),
         "extras": fields.rest(),
     }
+
+
+_MESSAGE_KEYS = frozenset({"role", "content"})
+
+
+def _plain_turn(message: Any) -> Turn | None:
+    """A message of the usual parts and no other fields; None for any other, which `_turn` reads or refuses."""
+    if type(message) is not dict or message.keys() != _MESSAGE_KEYS:
+        return None
+    word = message["role"]
+    role = _ROLES.get(word) if type(word) is str else None
+    parts = plain_content(message["content"]) if role is not None else None
+    return Turn(role=role, parts=parts, raw=message) if role is not None and parts is not None else None
 
 
 def _turn(message: Fields) -> Turn:
@@ -152,7 +167,13 @@ def _tool(item: Fields) -> Tool:
 def _tools(fields: Fields) -> tuple[Tool, ...]:
     tools: list[Tool] = []
     seen: set[str] = set()
-    for item in fields.children("tools"):
+    for index, declared in enumerate(fields.sequence("tools") or ()):
+        plain = _plain_tool(declared)
+        if plain is not None and plain.name not in seen:
+            seen.add(plain.name)
+            tools.append(plain)
+            continue
+        item = fields.inner(declared, f"tools[{index}]")
         tool = _tool(item)
         if item.has("name"):
             # A toolset has no name of its own and collides with nothing.
@@ -161,6 +182,21 @@ def _tools(fields: Fields) -> tuple[Tool, ...]:
             seen.add(tool.name)
         tools.append(tool)
     return tuple(tools)
+
+
+_TOOL_KEYS = frozenset({"name", "description", "input_schema"})
+
+
+def _plain_tool(value: Any) -> Tool | None:
+    """A function with its usual fields and no others; None for any other tool, which `_tool` reads or refuses."""
+    if type(value) is not dict or value.keys() != _TOOL_KEYS:
+        return None
+    name, description, schema = value["name"], value["description"], value["input_schema"]
+    if type(name) is not str or type(description) is not str or type(schema) is not dict:
+        return None
+    if _TOOL_NAME.fullmatch(name) is None or schema.get("type") != "object":
+        return None
+    return Tool(name=name, description=description, schema=schema, raw=value)
 
 
 def _function_tool(item: Fields) -> Tool:

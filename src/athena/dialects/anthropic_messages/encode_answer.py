@@ -8,6 +8,7 @@ Wire facts: docs/reference/wire-facts.md#writing-messages-streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -189,6 +190,15 @@ class MessagesStreamEncoder:
                 case _:
                     assert_never(event)
         return b"".join(out)
+
+    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+        if event.choice or self._ended or self._open != ("text" if type(event) is TextDelta else "thinking"):
+            return None
+        return self._more
+
+    def _more(self, text: str) -> bytes:
+        """More of the open block's text."""
+        return b"%b%b}}\n\n" % (self._prefix, _encode(text))
 
     # -- the frame of the message ------------------------------------------------------------------------------------------
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
 
 from athena.calls.arguments import arguments_object
 from athena.dialects.anthropic_messages.vocabulary import BILLING, FAMILY, NAME
+from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
+from athena.dialects.recalled import Rewritten
 from athena.model.parts import (
     Audio,
     Base64,
@@ -38,8 +41,8 @@ from athena.model.parts import (
     Url,
     Video,
 )
-from athena.model.profile import Profile
 from athena.model.request import Turn
+from athena.wire.fragments import Recall
 
 Block = dict[str, Any]
 
@@ -50,7 +53,7 @@ _WRAPPED_RESULTS = ("output", "result", "content")
 _THINKING = ("thinking", "redacted_thinking")
 
 
-class Message:
+class MessageDraft:
     """A message being written. `raw` stands for a client's own message that must not be touched."""
 
     __slots__ = ("blocks", "extras", "raw", "role")
@@ -74,23 +77,24 @@ class Message:
         return str(first.get("type", "")) if isinstance(first, dict) else ""
 
 
-class MessageWriter:
+class AnthropicMessageWriter:
     """Writes the turns of one request. `same`: the client speaks this dialect too."""
 
-    def __init__(self, profile: Profile, report: Losses, *, same: bool) -> None:
-        self._profile = profile
+    def __init__(self, target: EncodeTarget, report: Losses, *, same: bool, recall: Recall | None = None) -> None:
+        self._profile = target.profile
+        self._rewritten = Rewritten(recall if not same else None, target, report, NAME)
         self._report = report
         self._same = same
 
-    def messages(self, turns: tuple[Turn, ...]) -> list[Message]:
+    def messages(self, turns: tuple[Turn, ...]) -> list[MessageDraft]:
         """All messages, in the order and shape the API takes."""
-        written: list[Message] = []
+        written: list[MessageDraft] = []
         for index, turn in enumerate(turns):
             path = f"turns[{index}]"
             if self._same and turn.raw is not None and not self._must_rewrite(turn):
-                written.append(Message(turn.role, [], raw=turn.raw))
+                written.append(MessageDraft(turn.role, [], raw=turn.raw))
                 continue
-            blocks = self._turn(turn, path)
+            blocks = self._rewritten.turn(turn, path, partial(self._turn, turn, path), unless=marked)
             if not blocks and turn.role != "user":
                 self._report.repair(path, f"the {turn.role} turn has no content this upstream takes")
                 continue
@@ -101,7 +105,7 @@ class MessageWriter:
                 last.blocks.extend(blocks)
                 last.extras = {**(last.extras or {}), **extras} if extras else last.extras
             else:
-                written.append(Message(turn.role, blocks, extras=extras))
+                written.append(MessageDraft(turn.role, blocks, extras=extras))
         for message in written:
             if message.raw is None:
                 message.blocks = _ordered(message)
@@ -145,10 +149,10 @@ class MessageWriter:
                 blocks.append(block)
         return blocks
 
-    def _check_ends(self, written: list[Message]) -> None:
+    def _check_ends(self, written: list[MessageDraft]) -> None:
         first = written[0] if written else None
         if first is None or (first.raw is None and first.role != "user"):
-            written.insert(0, Message("user", [{"type": "text", "text": FIRST_TURN}]))
+            written.insert(0, MessageDraft("user", [{"type": "text", "text": FIRST_TURN}]))
             self._report.repair("turns[0]", "a conversation must begin with a user turn; a placeholder was put before it")
         last = written[-1]
         if last.raw is not None or last.role != "assistant":
@@ -332,7 +336,19 @@ def cache_control(mark: CacheMark, *, same: bool) -> dict[str, Any]:
     return {"type": "ephemeral", "ttl": "1h"} if mark.ttl_seconds >= 3600 else {"type": "ephemeral"}
 
 
-def _ordered(message: Message) -> list[Block]:
+def marked(nodes: list[Block]) -> list[Block]:
+    """The blocks or tools that carry a cache mark, those inside of results included."""
+    found: list[Block] = []
+    for node in nodes:
+        content = node.get("content")
+        if isinstance(content, list):
+            found.extend(marked(content))
+        if "cache_control" in node:
+            found.append(node)
+    return found
+
+
+def _ordered(message: MessageDraft) -> list[Block]:
     if message.role == "user":
         results = [block for block in message.blocks if block.get("type") == "tool_result"]
         return (

@@ -9,23 +9,25 @@ Wire facts: docs/reference/wire-facts.md#anthropic-messages.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import msgspec
 
 from athena.dialects.anthropic_messages.decode_request import read_settings
-from athena.dialects.anthropic_messages.encode_blocks import Message, MessageWriter, cache_control
-from athena.dialects.anthropic_messages.encode_thinking import Thinking, lacks_thinking, write_thinking
+from athena.dialects.anthropic_messages.encode_blocks import AnthropicMessageWriter, MessageDraft, cache_control, marked
+from athena.dialects.anthropic_messages.encode_thinking import ThinkingFields, lacks_thinking, write_thinking
 from athena.dialects.anthropic_messages.encode_tools import tools_of_history, write_choice, write_tools
 from athena.dialects.anthropic_messages.field_filter import without_fields
 from athena.dialects.anthropic_messages.vocabulary import NAME, NEW_VERSION, OLD_VERSION
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, EncodeTarget
 from athena.dialects.losses import Losses
 from athena.model.parts import Text
 from athena.model.profile import Profile
 from athena.model.request import Output, Reasoning, Request
 from athena.schemas import for_anthropic_output
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 PATH = "/v1/messages"
 CACHE_BREAKPOINTS = 4
@@ -40,16 +42,16 @@ _REFUSED_SERVER = ("conversation", "background", "prompt", "container", "cached_
 """Settings of other providers that stand for content or a promise: an answer without them would answer another question."""
 
 
-def encode_request(request: Request, target: Target) -> Encoded:
+def encode_request(request: Request, target: EncodeTarget, recall: Recall | None = None) -> Encoded:
     """The body, its path and headers, and what did not survive."""
     same = request.dialect == NAME
     report = Losses(strict=target.strict)
-    writer = MessageWriter(target.profile, report, same=same)
+    writer = AnthropicMessageWriter(target, report, same=same, recall=recall)
     messages = writer.messages(request.turns)
     if same and request.raw is not None:
         body = _overlaid(request, request.raw, target, messages, writer, report)
     else:
-        body = _built(request, target, messages, writer, report)
+        body = _built(request, target, messages, writer, report, recall)
     for key, value in target.profile.body.items():
         body.setdefault(key, value)
     body = without_fields(body, target.profile.drop_fields, report)
@@ -72,7 +74,12 @@ def _version(request: Request, body: dict[str, Any], *, same: bool) -> str:
 
 
 def _overlaid(
-    request: Request, raw: dict[str, Any], target: Target, messages: list[Message], writer: MessageWriter, report: Losses
+    request: Request,
+    raw: dict[str, Any],
+    target: EncodeTarget,
+    messages: list[MessageDraft],
+    writer: AnthropicMessageWriter,
+    report: Losses,
 ) -> dict[str, Any]:
     body = dict(raw)
     body["model"] = target.model
@@ -80,7 +87,7 @@ def _overlaid(
     system = request.system
     if not (len(system) == 1 and isinstance(system[0].raw, str)):
         _put_list(body, "system", writer.system(system))
-    _put_list(body, "tools", write_tools(request, target.profile, report, same=True))
+    _put_list(body, "tools", write_tools(request, target, report, same=True))
     if bool(raw.get("stream")) != request.stream:
         _put(body, "stream", request.stream or None)
     before = read_settings(Fields(raw))
@@ -102,7 +109,7 @@ def _overlay_thinking(
     request: Request,
     before: dict[str, Any],
     profile: Profile,
-    messages: list[Message],
+    messages: list[MessageDraft],
     report: Losses,
 ) -> None:
     """Thinking and the shape of the answer: written anew only where the client's own words no longer fit."""
@@ -151,19 +158,29 @@ def _put_choice(body: dict[str, Any], request: Request) -> None:
 
 def _put_list(body: dict[str, Any], key: str, value: list[dict[str, Any]]) -> None:
     """An empty list says nothing: it stays where the client itself wrote nothing in its own way."""
-    if value or body.get(key):
+    own = body.get(key)
+    if isinstance(own, list) and len(own) == len(value) and all(map(operator.is_, own, value)):
+        return
+    if value or own:
         _put(body, key, value or None)
 
 
 # -- from any other dialect -------------------------------------------------------------------------------------------------
 
 
-def _built(request: Request, target: Target, messages: list[Message], writer: MessageWriter, report: Losses) -> dict[str, Any]:
+def _built(
+    request: Request,
+    target: EncodeTarget,
+    messages: list[MessageDraft],
+    writer: AnthropicMessageWriter,
+    report: Losses,
+    recall: Recall | None,
+) -> dict[str, Any]:
     profile = target.profile
     _check(request, report)
     output_format, instruction = _output(request.output, profile, report)
     system = writer.system((*request.system, Text(text=instruction)) if instruction else request.system)
-    tools = write_tools(request, profile, report, same=False)
+    tools = write_tools(request, target, report, same=False, recall=recall)
     choice = write_choice(request.tool_choice, request.parallel) if tools else None
     if not tools and (tools := tools_of_history(messages)):
         choice = {"type": "none"}
@@ -188,14 +205,16 @@ def _built(request: Request, target: Target, messages: list[Message], writer: Me
     return body
 
 
-def _fitting_thinking(request: Request, profile: Profile, messages: list[Message], report: Losses, *, same: bool) -> Thinking:
+def _fitting_thinking(
+    request: Request, profile: Profile, messages: list[MessageDraft], report: Losses, *, same: bool
+) -> ThinkingFields:
     """Thinking as the model takes it, and off for a step it could not have thought about itself."""
     written = write_thinking(request.reasoning, request.max_output, profile, report, same=same)
     if written.thinking is None or written.thinking["type"] != "enabled" or not lacks_thinking(messages):
         return written
     report.repair("reasoning", "thinking is off for this step: its first call came from a model that signs nothing here")
     limit = request.max_output if request.max_output is not None else written.max_tokens
-    return Thinking({"type": "disabled"}, written.effort, limit)
+    return ThinkingFields({"type": "disabled"}, written.effort, limit)
 
 
 def _check(request: Request, report: Losses) -> None:
@@ -283,22 +302,11 @@ def _put_cache(body: dict[str, Any], request: Request, profile: Profile) -> None
     if request.cache.mark is not None and profile.cache_marks == "cache_control":
         body["cache_control"] = cache_control(request.cache.mark, same=False)
         room -= 1
-    marked = [*_marked(body.get("tools", [])), *_marked(body.get("system", []))]
+    places = [*marked(body.get("tools", [])), *marked(body.get("system", []))]
     for message in body["messages"]:
-        marked.extend(_marked(message["content"]))
-    for node in marked[: max(0, len(marked) - room)]:
+        places.extend(marked(message["content"]))
+    for node in places[: max(0, len(places) - room)]:
         del node["cache_control"]
-
-
-def _marked(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for node in nodes:
-        content = node.get("content")
-        if isinstance(content, list):
-            found.extend(_marked(content))
-        if "cache_control" in node:
-            found.append(node)
-    return found
 
 
 def _put_extras(body: dict[str, Any], request: Request, profile: Profile, report: Losses) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.anthropic_messages.encode_blocks import Message
+from athena.dialects.anthropic_messages.encode_blocks import MessageDraft
 from athena.dialects.losses import Losses
 from athena.model.profile import Profile
 from athena.model.request import Reasoning
@@ -20,7 +20,7 @@ LEAST_BUDGET = 1024
 _BUDGETS = {"minimal": LEAST_BUDGET, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32000, "max": 32000}
 
 
-class Thinking(msgspec.Struct, frozen=True):
+class ThinkingFields(msgspec.Struct, frozen=True):
     """The fields that decide about thinking, as they go out."""
 
     thinking: dict[str, Any] | None
@@ -28,29 +28,29 @@ class Thinking(msgspec.Struct, frozen=True):
     max_tokens: int
 
 
-def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, report: Losses, *, same: bool) -> Thinking:
+def write_thinking(reasoning: Reasoning, limit: int | None, profile: Profile, report: Losses, *, same: bool) -> ThinkingFields:
     """`limit` is the client's own bound on the answer; a budget may have to raise it."""
     max_tokens = limit if limit is not None else profile.max_tokens_default or DEFAULT_MAX_TOKENS
     effort = _effort(reasoning, profile)
     if reasoning.mode == "off" or reasoning.effort == "none" or reasoning.budget == 0:
         return _off(effort if same else None, max_tokens, profile, report)
     if reasoning.mode == "between_tools":
-        return Thinking({"type": "between_tools"}, effort, max_tokens)
+        return ThinkingFields({"type": "between_tools"}, effort, max_tokens)
     if reasoning.mode == "default" and (same or (reasoning.effort is None and not reasoning.budget)):
-        return Thinking(None, effort, max_tokens)
+        return ThinkingFields(None, effort, max_tokens)
     if profile.thinking_adaptive and not (same and reasoning.mode == "on" and profile.thinking_budget):
         budget = _asked_budget(reasoning)
         if effort is None and budget is not None:
             effort = _effort_of_budget(budget, profile)
             report.emulate("reasoning.budget", f"this model takes an effort, not a budget: {effort}")
-        return Thinking({"type": "adaptive", **_display(reasoning)}, effort, max_tokens)
+        return ThinkingFields({"type": "adaptive", **_display(reasoning)}, effort, max_tokens)
     if profile.thinking_budget:
         return _budget(reasoning, effort if same else None, limit, max_tokens, report)
     report.drop("reasoning", "this model's thinking cannot be controlled")
-    return Thinking(None, None, max_tokens)
+    return ThinkingFields(None, None, max_tokens)
 
 
-def lacks_thinking(messages: list[Message]) -> bool:
+def lacks_thinking(messages: list[MessageDraft]) -> bool:
     """Is this a tool loop whose last assistant message was written anew and does not begin with its thinking?
 
     With a thinking budget the API refuses that; a foreign model's turn can never have the block it wants.
@@ -81,17 +81,17 @@ def _effort_of_budget(budget: int, profile: Profile) -> str:
     return effort
 
 
-def _off(effort: str | None, max_tokens: int, profile: Profile, report: Losses) -> Thinking:
+def _off(effort: str | None, max_tokens: int, profile: Profile, report: Losses) -> ThinkingFields:
     if profile.thinking_off == "disabled":
-        return Thinking({"type": "disabled"}, effort, max_tokens)
+        return ThinkingFields({"type": "disabled"}, effort, max_tokens)
     if profile.thinking_off == "between_tools":
         report.emulate("reasoning", "this model cannot stop thinking between tool calls")
-        return Thinking({"type": "between_tools"}, effort, max_tokens)
+        return ThinkingFields({"type": "between_tools"}, effort, max_tokens)
     report.emulate("reasoning", "this model cannot stop thinking; it is asked for the least effort")
-    return Thinking({"type": "adaptive"}, "low", max_tokens)
+    return ThinkingFields({"type": "adaptive"}, "low", max_tokens)
 
 
-def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tokens: int, report: Losses) -> Thinking:
+def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tokens: int, report: Losses) -> ThinkingFields:
     wanted = _asked_budget(reasoning)
     budget = max(wanted or _BUDGETS.get(reasoning.effort or "medium", _BUDGETS["medium"]), LEAST_BUDGET)
     if wanted is None and limit is not None and limit > 2 * LEAST_BUDGET:
@@ -107,7 +107,7 @@ def _budget(reasoning: Reasoning, effort: str | None, limit: int | None, max_tok
         else:
             budget, max_tokens = LEAST_BUDGET, limit + LEAST_BUDGET
             report.repair("max_tokens", f"raised to {max_tokens}: thinking needs at least {LEAST_BUDGET} tokens of it")
-    return Thinking({"type": "enabled", "budget_tokens": budget, **_display(reasoning)}, effort, max_tokens)
+    return ThinkingFields({"type": "enabled", "budget_tokens": budget, **_display(reasoning)}, effort, max_tokens)
 
 
 def _display(reasoning: Reasoning) -> dict[str, str]:

@@ -7,33 +7,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.anthropic_messages.encode_blocks import Message, cache_control
-from athena.dialects.base import searches_web
+from athena.dialects.anthropic_messages.encode_blocks import MessageDraft, cache_control, marked
+from athena.dialects.anthropic_messages.vocabulary import NAME
+from athena.dialects.base import EncodeTarget, searches_web
 from athena.dialects.losses import Losses
+from athena.dialects.recalled import Rewritten
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, ToolChoice
 from athena.schemas import for_anthropic
+from athena.wire.fragments import Recall
 
 WEB_SEARCH = "web_search_20250305"
 """The oldest dated search tool: every model that searches at all knows it."""
 
 
-def write_tools(request: Request, profile: Profile, report: Losses, *, same: bool) -> list[dict[str, Any]]:
+def write_tools(
+    request: Request, target: EncodeTarget, report: Losses, *, same: bool, recall: Recall | None = None
+) -> list[dict[str, Any]]:
     """The definitions; what came in this dialect and was not changed goes out as it stood."""
-    written: list[dict[str, Any]] = []
-    for index, tool in enumerate(request.tools):
-        path = f"tools[{index}]"
-        if same and tool.inline:
-            continue
-        value = tool.raw if same and tool.raw is not None else _write_tool(tool, request, profile, report, path, same=same)
-        if value is not None:
-            written.append(value)
+    profile = target.profile
+
+    def write() -> list[dict[str, Any]]:
+        made: list[dict[str, Any]] = []
+        for index, tool in enumerate(request.tools):
+            path = f"tools[{index}]"
+            if same and tool.inline:
+                continue
+            value = tool.raw if same and tool.raw is not None else _write_tool(tool, request, profile, report, path, same=same)
+            if value is not None:
+                made.append(value)
+        return made
+
+    rewritten = Rewritten(recall if not same else None, target, report, NAME)
+    written = rewritten.tools(request, request.tools, write, unless=marked)
     if profile.tools_limit is not None and len(written) > profile.tools_limit:
         report.refuse("tools", f"this upstream takes at most {profile.tools_limit} tools, not {len(written)}")
     return written
 
 
-def tools_of_history(messages: list[Message]) -> list[dict[str, Any]]:
+def tools_of_history(messages: list[MessageDraft]) -> list[dict[str, Any]]:
     """Minimal definitions for the calls of a history whose request declares none: without them it is refused."""
     names: dict[str, None] = {}
     for message in messages:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from athena.calls.survey import ALL, DOCUMENTS, EXTRAS, FOREIGN, SYSTEM
 from athena.dialects.anthropic_messages.toolsets import members_of
 from athena.dialects.anthropic_messages.typed_tools import as_function
 from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
@@ -24,7 +25,11 @@ _OWN_WORDS = frozenset({"caller", "toolset_name"})
 """Fields of calls and results that say what their pair says already."""
 
 
-def portable(request: Request) -> Request:
+_REWORDED = SYSTEM | FOREIGN | EXTRAS | DOCUMENTS
+"""What of a history may have to be said otherwise."""
+
+
+def portable(request: Request, kinds: int = ALL) -> Request:
     """The request for a target of another dialect."""
     losses = list(request.losses)
     system = tuple(part for part in request.system if not _is_billing(part))
@@ -32,28 +37,38 @@ def portable(request: Request) -> Request:
         losses.append(Loss("system", "the line for the provider's billing is not for others", minor=True))
     if request.reasoning.display not in (None, "summarized", "omitted"):
         losses.append(Loss("thinking.display", "other providers show reasoning as a whole or not at all", minor=True))
+    turns, reasoning = request.turns, request.reasoning
+    if kinds & _REWORDED:
+        turns, effort = _said_in_time(request, losses)
+        turns = reworded(turns, _Rewording(losses).part)
+        reasoning = msgspec.structs.replace(reasoning, effort=effort)
+    return msgspec.structs.replace(
+        request,
+        system=system,
+        turns=turns,
+        tools=_tools(request, losses, kinds),
+        reasoning=reasoning,
+        losses=tuple(losses),
+    )
+
+
+def _said_in_time(request: Request, losses: list[Loss]) -> tuple[tuple[Turn, ...], Effort | None]:
+    """The turns without the instructions that held until a user's message which has come, and the effort that holds now."""
     effort = request.reasoning.effort
+    last = {turn.role: position for position, turn in enumerate(request.turns)}
     turns: list[Turn] = []
     for position, turn in enumerate(request.turns):
-        later = request.turns[position + 1 :]
         if turn.role == "system" and turn.extras:
             kept, asked = _system_settings(turn, f"turns[{position}]", losses)
-            if asked is not None and not any(other.role == "assistant" for other in later):
+            if asked is not None and last.get("assistant", -1) <= position:
                 effort = asked
-            if kept.get("clear_at") == "next_user_message" and any(other.role == "user" for other in later):
+            if kept.get("clear_at") == "next_user_message" and last.get("user", -1) > position:
                 continue
             kept.pop("clear_at", None)
             turn = changed(turn, extras=kept or None)
         if turn.parts or turn.role != "system":
             turns.append(turn)
-    return msgspec.structs.replace(
-        request,
-        system=system,
-        turns=reworded(turns, _Rewording(losses).part),
-        tools=_tools(request, losses),
-        reasoning=msgspec.structs.replace(request.reasoning, effort=effort),
-        losses=tuple(losses),
-    )
+    return tuple(turns), effort
 
 
 def _is_billing(part: Part) -> bool:
@@ -71,8 +86,8 @@ def _system_settings(turn: Turn, path: str, losses: list[Loss]) -> tuple[dict[st
     return extras, effort if effort in get_args(Effort) else None
 
 
-def _tools(request: Request, losses: list[Loss]) -> tuple[Tool, ...]:
-    gone = _withdrawn(request.turns)
+def _tools(request: Request, losses: list[Loss], kinds: int) -> tuple[Tool, ...]:
+    gone = _withdrawn(request.turns) if kinds & FOREIGN else set()
     redefined = {tool.name for tool in request.tools if tool.inline}
     tools: list[Tool] = []
     for index, tool in enumerate(request.tools):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from athena.model.request import Tool
-
-Schema = dict[str, Any]
+from athena.schemas import Schema
 
 
 def members_of(tool: Tool) -> tuple[Tool, ...] | None:

@@ -8,13 +8,17 @@ Wire facts: docs/reference/wire-facts.md#gemini-answers.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
 from athena.dialects.base import (
+    UNREADABLE,
     DecodeContext,
     StreamDecoder,
     WholeDecoder,
@@ -29,6 +33,7 @@ from athena.dialects.gemini.framing import ArrayDecoder, Framing
 from athena.dialects.gemini.partial_arguments import PartialArg, PartialArguments
 from athena.dialects.gemini.signatures import native
 from athena.dialects.gemini.spelling import EitherCase
+from athena.dialects.plain_reads import PlainShape
 from athena.errors import AthenaError, InvalidRequest
 from athena.model.events import (
     Done,
@@ -162,6 +167,33 @@ class _OnlyResponse(_Response, forbid_unknown_fields=True, rename="camel"):
     candidates: list[_OnlyCandidate] | None = None  # type: ignore[assignment]  # read, never written
 
 
+class _PlainPart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    text: str
+    thought: bool | None = None
+
+
+class _PlainContent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    parts: tuple[_PlainPart]
+    role: Any = None
+
+
+class _PlainCandidate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: _PlainContent
+    index: Literal[0] = 0
+
+
+class _PlainResponse(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """A chunk that holds one piece of text or thinking, and counts that the next one replaces."""
+
+    candidates: tuple[_PlainCandidate]
+    usage_metadata: msgspec.Raw = _NOTHING
+    model_version: str | None = None
+    response_id: str | None = None
+    create_time: msgspec.Raw = _NOTHING
+
+
+_PLAIN = msgspec.json.Decoder(_PlainResponse)
+_TEXT = re.compile(rb'"text": ?(?=")')
 _RESPONSES = msgspec.json.Decoder(_Response)
 _KNOWN_RESPONSES = msgspec.json.Decoder(_OnlyResponse)
 """The same, refusing whatever is not known: reading into it is the check for unknown fields."""
@@ -170,7 +202,7 @@ _MISSES = 8
 _COUNTS = msgspec.json.Decoder(_Counts, strict=False)
 
 
-class _Choice:
+class _CandidateRead:
     """What is known of one candidate."""
 
     __slots__ = ("cited", "completed", "finish", "held", "last", "message", "partial", "signed", "token")
@@ -191,7 +223,7 @@ class _Choice:
         self.cited: set[tuple[str, str | None]] = set()
 
 
-class AnswerReader:
+class GeminiAnswerReader:
     """Chunks to events; the stream's and the whole body's decoder both use it."""
 
     def __init__(self, context: DecodeContext) -> None:
@@ -199,11 +231,11 @@ class AnswerReader:
         self._tracker = ToolCallTracker(
             new_id=lambda number: synthesized_id(context.seed, number), limits=context.limits, mend=context.mend
         )
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _CandidateRead] = {}
         self._odd_first = -1
         """A number too high that the first candidate has instead of 0."""
         self._started = False
-        self._usage = _NOTHING
+        self._usage = self._plain_usage = _NOTHING
         self._blocked: dict[str, Any] | None = None
         self._keys = 0
         self._looks = _MISSES if context.losses is not None else 0
@@ -229,6 +261,28 @@ class AnswerReader:
             self._candidate(candidate, position, payload, out)
             if self.failed:
                 return
+
+    def plain(self, thought: bool, name: str, payload: bytes) -> str | None:
+        """The text of a chunk that brings nothing else but counts. Those are kept until `note_plain`."""
+        try:
+            response = _PLAIN.decode(payload)
+        except UNREADABLE:
+            return None
+        part = response.candidates[0].content.parts[0]
+        if bool(part.thought) is not thought:
+            return None
+        self._plain_usage = response.usage_metadata
+        return part.text
+
+    def note_plain(self, text: str) -> None:
+        """The chunk that was last read by `plain` counts."""
+        if len(self._plain_usage) > 4:
+            self._usage = self._plain_usage
+
+    def is_plain_after(self, kind: str) -> bool:
+        """Would another piece like the last, which was of this kind, change nothing else?"""
+        choice = self._choices.get(0)
+        return choice is not None and choice.last == kind and not choice.held and not self.failed
 
     def _read(self, payload: bytes, out: list[Event]) -> tuple[_Response, bytes]:
         if self._looks:
@@ -319,7 +373,7 @@ class AnswerReader:
         if choice is None:
             if 0 < self._context.choices <= index:
                 return
-            choice = self._choices[index] = _Choice()
+            choice = self._choices[index] = _CandidateRead()
         content = candidate.content
         if content is not None and content.parts:
             for number, part in enumerate(content.parts):
@@ -351,7 +405,7 @@ class AnswerReader:
         if len(candidate.logprobs_result) or len(candidate.url_context_metadata):
             self._note_rare(candidate)
 
-    def _text(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _text(self, part: _Part, index: int, choice: _CandidateRead, out: list[Event]) -> None:
         text = part.text or ""
         signature = native(part.thought_signature) if part.thought_signature else None
         if not text:
@@ -368,7 +422,7 @@ class AnswerReader:
             choice.last = "text"
             out.append(TextDelta(text, index, signature=signature))
 
-    def _late_signature(self, part: _Part, signature: Opaque, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _late_signature(self, part: _Part, signature: Opaque, index: int, choice: _CandidateRead, out: list[Event]) -> None:
         """A signature on an empty part belongs to what came before it."""
         if choice.held:
             self._tracker.start_call(None, None, choice.held[0], signature=signature)
@@ -380,7 +434,7 @@ class AnswerReader:
         else:
             out.append(TextDelta("", index, signature=signature))
 
-    def _call(self, part: _Part, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _call(self, part: _Part, index: int, choice: _CandidateRead, out: list[Event]) -> None:
         call = part.function_call
         assert call is not None
         signature = native(part.thought_signature) if part.thought_signature else None
@@ -412,7 +466,7 @@ class AnswerReader:
         else:
             choice.held.append(key)
 
-    def _continue(self, call: _FunctionCall, choice: _Choice, out: list[Event]) -> None:
+    def _continue(self, call: _FunctionCall, choice: _CandidateRead, out: list[Event]) -> None:
         assert choice.partial is not None
         key, arguments = choice.partial
         for piece in call.partial_args or ():
@@ -422,7 +476,7 @@ class AnswerReader:
             self._tracker.append(out, key, arguments.text())
             self._complete(key, choice, out)
 
-    def _complete(self, key: int, choice: _Choice, out: list[Event]) -> None:
+    def _complete(self, key: int, choice: _CandidateRead, out: list[Event]) -> None:
         self._tracker.write_complete(out, key)
         last = out[-1] if out else None
         if is_failure(last):
@@ -430,7 +484,7 @@ class AnswerReader:
         else:
             choice.completed = True
 
-    def _release(self, choice: _Choice, out: list[Event]) -> None:
+    def _release(self, choice: _CandidateRead, out: list[Event]) -> None:
         """End the calls that waited for a signature."""
         for key in choice.held:
             self._complete(key, choice, out)
@@ -438,7 +492,7 @@ class AnswerReader:
                 break
         choice.held.clear()
 
-    def _end_partial_call(self, choice: _Choice, out: list[Event]) -> None:
+    def _end_partial_call(self, choice: _CandidateRead, out: list[Event]) -> None:
         """A call given value by value that never ended: its last bracket is missing, as it is in the model's mind."""
         if choice.partial is not None:
             key, arguments = choice.partial
@@ -461,7 +515,7 @@ class AnswerReader:
                 return False
         return True
 
-    def _rare(self, payload: bytes, position: int, number: int, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _rare(self, payload: bytes, position: int, number: int, index: int, choice: _CandidateRead, out: list[Event]) -> None:
         """Code, server tools, generated images: read as plain JSON, because they are rare in streams."""
         value = msgspec.json.decode(payload)["candidates"][position]["content"]["parts"][number]
         if not isinstance(value, dict) or not value or set(value) <= {"text", "thought"}:
@@ -484,7 +538,7 @@ class AnswerReader:
         if fields:
             out.append(Extra(fields, index))
 
-    def _finish_message(self, raw: msgspec.Raw, choice: _Choice) -> None:
+    def _finish_message(self, raw: msgspec.Raw, choice: _CandidateRead) -> None:
         """What the upstream says about the finish: it is shown where the finish is an error."""
         losses = None if self._context.keep_extras else self._context.losses
         if _kind(choice) == "malformed":
@@ -500,7 +554,7 @@ class AnswerReader:
         if losses is not None and _given(candidate.url_context_metadata):
             losses.drop("urlContextMetadata", "a field that only the upstream's dialect has", minor=True)
 
-    def _citations(self, candidate: _Candidate, index: int, choice: _Choice, out: list[Event]) -> None:
+    def _citations(self, candidate: _Candidate, index: int, choice: _CandidateRead, out: list[Event]) -> None:
         for value in (candidate.grounding_metadata, candidate.citation_metadata):
             if not _given(value):
                 continue
@@ -558,7 +612,7 @@ def _given(value: msgspec.Raw) -> bool:
     return size > 4 or (size > 0 and bytes(value) != b"null")
 
 
-def _kind(choice: _Choice) -> FinishKind:
+def _kind(choice: _CandidateRead) -> FinishKind:
     """What the finish reason means. A word that is not known is a plain end, unless nothing came before it."""
     return FINISH_KINDS.get(choice.finish or "STOP", "stop" if choice.last else "malformed")
 
@@ -573,7 +627,21 @@ class GeminiStreamDecoder(StreamDecoder):
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._sse = Framing(context.limits.event_bytes)
-        self._reader = AnswerReader(context)
+        self._reader = GeminiAnswerReader(context)
+        self._text_shape = PlainShape(_TEXT, partial(self._reader.plain, False))
+        self._thinking_shape = PlainShape(_TEXT, partial(self._reader.plain, True))
+
+    reads_each_plain = True
+    """The counts of tokens grow with every record."""
+
+    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+        is_text = type(event) is TextDelta
+        if not self._reader.is_plain_after("text" if is_text else "thinking"):
+            return None
+        return self._text_shape if is_text else self._thinking_shape
+
+    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+        return self._reader.note_plain
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         self._reader.chunk(payload, out)
@@ -594,7 +662,7 @@ class GeminiWholeDecoder(WholeDecoder):
     """Whole answers; an array of chunks counts as one."""
 
     def whole(self, body: bytes, out: list[Event]) -> None:
-        reader = AnswerReader(self.context)
+        reader = GeminiAnswerReader(self.context)
         payloads = [body]
         if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
             payloads = [payload for _, payload in ArrayDecoder(self.context.limits.answer_bytes).feed(body)]

@@ -12,6 +12,7 @@ from athena.dialects.gemini.decode_contents import NAME, decode_contents, decode
 from athena.dialects.gemini.openapi import json_schema
 from athena.dialects.gemini.spelling import EitherCase, camel
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Tool, ToolChoice
+from athena.wire.fragments import Recall
 
 _EFFORTS: dict[str, Effort] = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 _SERVER = ("safetySettings", "cachedContent")
@@ -23,7 +24,12 @@ _SERVER_CONFIG = (
 
 
 def decode_request(
-    body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+    body: Mapping[str, Any],
+    *,
+    model: str | None = None,
+    stream: bool | None = None,
+    version: str | None = None,
+    recall: Recall | None = None,
 ) -> Request:
     """The request; raises InvalidRequest with the path of what is wrong."""
     raw = dict(body)

@@ -9,6 +9,8 @@ Wire facts: docs/reference/wire-facts.md#writing-gemini-streams.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -185,7 +187,7 @@ def _note_explanation(finish: Finish, context: EncodeContext) -> None:
         context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
 
-class _Choice:
+class _CandidateWritten:
     """What has been shown of one candidate."""
 
     __slots__ = ("after", "before", "citations", "declined", "digest", "owed", "visible")
@@ -218,7 +220,7 @@ class GeminiStreamEncoder:
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._start: Start | None = None
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _CandidateWritten] = {}
         self._extras: dict[str, Any] = {}
         self._wrote = False
         self._ended = False
@@ -260,6 +262,19 @@ class GeminiStreamEncoder:
                     assert_never(event)
         return b"".join(out)
 
+    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+        """What writes more text of a choice that owes no signature."""
+        choice = self._choices.get(event.choice)
+        if choice is None or self._ended or choice.owed is not None or type(event) is not TextDelta:
+            return None
+        return partial(self._more_text, choice)
+
+    def _more_text(self, choice: _CandidateWritten, text: str) -> bytes:
+        choice.visible = choice.visible or bool(text.strip())
+        out: list[bytes] = []
+        self._part(b'{"text":%b}' % encode_json(text), choice, out)
+        return b"".join(out)
+
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def _text(self, event: TextDelta, out: list[bytes]) -> None:
@@ -294,7 +309,7 @@ class GeminiStreamEncoder:
         elif signature is not None:
             choice.digest = hashlib.sha256()
 
-    def _empty(self, choice: _Choice, out: list[bytes]) -> None:
+    def _empty(self, choice: _CandidateWritten, out: list[bytes]) -> None:
         """The signature that is owed, on a part of its own."""
         slot = choice.take_slot(None)
         self._part(b'{"thought":true,"text":"","thoughtSignature":%b}' % encode_json(slot), choice, out)
@@ -320,10 +335,10 @@ class GeminiStreamEncoder:
 
     # -- frames --------------------------------------------------------------------------------------------------------------
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int) -> _CandidateWritten:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(index, self._ending())
+            choice = self._choices[index] = _CandidateWritten(index, self._ending())
         return choice
 
     def _ending(self) -> bytes:
@@ -332,7 +347,7 @@ class GeminiStreamEncoder:
             self._tail = b',"modelVersion":%b,"responseId":%b}' % (model, encode_json(answer_id(self._context, self._start)))
         return self._tail
 
-    def _part(self, part: bytes, choice: _Choice, out: list[bytes]) -> None:
+    def _part(self, part: bytes, choice: _CandidateWritten, out: list[bytes]) -> None:
         self._frame(_one_line(choice.before + part + choice.after), out)
 
     def _frame(self, payload: bytes, out: list[bytes]) -> None:

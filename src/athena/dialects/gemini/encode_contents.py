@@ -10,14 +10,16 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, assert_never
 
 from athena.calls.arguments import arguments_object
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.dialects.gemini.decode_contents import NAME, RawContents
 from athena.dialects.gemini.signatures import PLACEHOLDER
 from athena.dialects.gemini.spelling import EitherCase, spelled
 from athena.dialects.losses import Losses
+from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
     Audio,
@@ -40,6 +42,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Turn
+from athena.wire.fragments import Recall
 
 _PLACEHOLDER_TEXT = "."
 _AUDIO_MIMES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
@@ -49,7 +52,7 @@ _GOOGLE = ("gs://", "https://generativelanguage.googleapis.com/", "https://www.y
 class ContentsEncoder:
     """One request's conversation. `losses` collects what did not survive."""
 
-    def __init__(self, request: Request, target: Target, losses: Losses) -> None:
+    def __init__(self, request: Request, target: EncodeTarget, losses: Losses, recall: Recall | None = None) -> None:
         self._home = request.dialect == NAME
         self._target = target
         self._losses = losses
@@ -57,6 +60,7 @@ class ContentsEncoder:
         self._with_ids = target.profile.ids != "none"
         self._without_id = _ids_left_out(request.turns) if self._home else frozenset()
         self._names = {part.id: part.name for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)}
+        self._rewritten = Rewritten(recall if not self._home else None, target, losses, NAME)
 
     def encode(self) -> list[Any]:
         contents: list[Any] = []
@@ -66,7 +70,9 @@ class ContentsEncoder:
                 continue
             if turn.name is not None:
                 self._losses.hint(f"turns[{position}].name", "messages have no names here")
-            parts = self._parts(turn, f"turns[{position}]")
+            path = f"turns[{position}]"
+            answered = tuple(self._names.get(part.call_id) for part in turn.parts if isinstance(part, ToolResult))
+            parts = self._rewritten.turn(turn, path, partial(self._parts, turn, path), answered)
             if parts:
                 self._add(contents, "model" if turn.role == "assistant" else "user", parts, turn)
         if not self._home:

@@ -8,19 +8,22 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from athena.calls.names import model_in_path
-from athena.dialects.base import Encoded, Target, searches_web
+from athena.dialects.base import Encoded, EncodeTarget, searches_web
 from athena.dialects.gemini.decode_contents import NAME
 from athena.dialects.gemini.decode_request import decode_settings
 from athena.dialects.gemini.encode_contents import ContentsEncoder
 from athena.dialects.gemini.spelling import EitherCase, put, spelled
 from athena.dialects.losses import Losses
+from athena.dialects.recalled import Rewritten
 from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
 from athena.model.request import Reasoning, Request, Tool
 from athena.schemas import for_gemini
+from athena.wire.fragments import Recall
 
 _BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192, "high": 24576, "xhigh": -1, "max": -1}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
@@ -40,18 +43,20 @@ _NO_ROOM = {
 }  # fmt: skip
 
 
-def encode_request(request: Request, target: Target) -> Encoded:
+def encode_request(request: Request, target: EncodeTarget, recall: Recall | None = None) -> Encoded:
     """The body and path for a Gemini upstream; raises UnsupportedFeature for what must not be dropped."""
     losses = Losses(strict=target.strict)
     home = request.dialect == NAME
     body: dict[str, Any] = dict(request.raw) if home and request.raw is not None else {}
     before = decode_settings(EitherCase(body)) if body else {}
-    _write_contents(request, target, body, losses)
+    recall = recall if not home else None
+    _write_contents(request, target, body, losses, recall)
     changed = {name for name in _FIELDS if getattr(request, name) != before.get(name, _DEFAULTS[name])}
     if "system" in changed:
         put(body, "systemInstruction", _instruction(request, home, losses))
     if "tools" in changed:
-        put(body, "tools", _tools(request, target, losses) or None)
+        write = partial(_tools, request, target, losses)
+        put(body, "tools", Rewritten(recall, target, losses, NAME).tools(request, request.tools, write) or None)
     if "tool_choice" in changed:
         _write_choice(request, body)
     _write_generation(request, target, body, changed, losses)
@@ -86,8 +91,10 @@ def path_of(model: str, stream: bool) -> str:
     return f"/v1beta/{model_in_path(name)}:{action}"
 
 
-def _write_contents(request: Request, target: Target, body: dict[str, Any], losses: Losses) -> None:
-    contents = ContentsEncoder(request, target, losses).encode()
+def _write_contents(
+    request: Request, target: EncodeTarget, body: dict[str, Any], losses: Losses, recall: Recall | None
+) -> None:
+    contents = ContentsEncoder(request, target, losses, recall).encode()
     key = spelled(body, "contents")
     written = body.get(key)
     known = written if isinstance(written, list) else [written]
@@ -112,7 +119,7 @@ def _instruction(request: Request, home: bool, losses: Losses) -> dict[str, Any]
 # -- tools -------------------------------------------------------------------------------------------------------------------
 
 
-def _tools(request: Request, target: Target, losses: Losses) -> list[dict[str, Any]]:
+def _tools(request: Request, target: EncodeTarget, losses: Losses) -> list[dict[str, Any]]:
     home = request.dialect == NAME
     functions: list[Any] = []
     hosted: list[dict[str, Any]] = []
@@ -147,7 +154,7 @@ def _function(tool: Tool, path: str, profile: Profile, home: bool, losses: Losse
     return declaration
 
 
-def _hosted(request: Request, tool: Tool, path: str, target: Target, losses: Losses) -> list[dict[str, Any]]:
+def _hosted(request: Request, tool: Tool, path: str, target: EncodeTarget, losses: Losses) -> list[dict[str, Any]]:
     """A tool that runs at the provider: native from a Gemini client, web search from all, nothing else."""
     kind = tool.hosted or tool.name
     if request.dialect == NAME:
@@ -188,7 +195,7 @@ def _choice(request: Request) -> tuple[str | None, list[str]]:
 # -- generationConfig --------------------------------------------------------------------------------------------------------
 
 
-def _write_generation(request: Request, target: Target, body: dict[str, Any], changed: set[str], losses: Losses) -> None:
+def _write_generation(request: Request, target: EncodeTarget, body: dict[str, Any], changed: set[str], losses: Losses) -> None:
     config: dict[str, Any] = dict(body.get(spelled(body, "generationConfig")) or {})
     untouched = dict(config)
     for name, key in _SCALARS.items():
@@ -261,7 +268,7 @@ def _least_effort(profile: Profile) -> str:
     return next((effort for effort in _LEVELS if effort in profile.efforts), "minimal")
 
 
-def _write_output(request: Request, target: Target, config: dict[str, Any], losses: Losses) -> None:
+def _write_output(request: Request, target: EncodeTarget, config: dict[str, Any], losses: Losses) -> None:
     output = request.output
     put(config, "responseSchema", None)
     put(config, "responseJsonSchema", None)
@@ -293,7 +300,7 @@ def _write_resolution(request: Request, config: dict[str, Any], losses: Losses) 
 # -- what has no place here --------------------------------------------------------------------------------------------------
 
 
-def _labels(request: Request, target: Target, losses: Losses) -> dict[str, Any] | None:
+def _labels(request: Request, target: EncodeTarget, losses: Losses) -> dict[str, Any] | None:
     if not request.metadata:
         return None
     if request.dialect != NAME and not target.profile.metadata:
@@ -306,7 +313,7 @@ def _knows_tier(request: Request, profile: Profile) -> bool:
     return profile.tier and request.tier in (profile.tiers or ("flex", "standard", "priority"))
 
 
-def _report(request: Request, target: Target, losses: Losses) -> None:
+def _report(request: Request, target: EncodeTarget, losses: Losses) -> None:
     for name, path in _NO_ROOM.items():
         if getattr(request, name):
             losses.omit(path, "not known to this upstream")

@@ -12,7 +12,7 @@ import re
 from athena.errors import LimitExceeded, UsageError
 from athena.model.limits import DEFAULT_LIMITS
 from athena.wire.json_span import JsonSpan
-from athena.wire.sse import Record, SseDecoder
+from athena.wire.sse import SseDecoder, WireRecord
 
 _BETWEEN = re.compile(r"[\s,\[\]]*")
 
@@ -29,12 +29,12 @@ class ArrayDecoder:
         self._span = JsonSpan()
         self._closed = False
 
-    def feed(self, data: bytes) -> list[Record]:
+    def feed(self, data: bytes) -> list[WireRecord]:
         if self._closed:
             raise UsageError("feed() after close()")
         # One character per byte: brackets and quotes are ASCII, and a character cut in two stays whole in the joined bytes.
         text = data.decode("latin-1")
-        records: list[Record] = []
+        records: list[WireRecord] = []
         while text:
             if not self._span.started:
                 text = text[_match_end(text) :]
@@ -52,7 +52,7 @@ class ArrayDecoder:
             self._span = JsonSpan()
         return records
 
-    def close(self) -> list[Record]:
+    def close(self) -> list[WireRecord]:
         """An object that never ended is not a record."""
         self._closed = True
         return []
@@ -80,7 +80,7 @@ class Framing(SseDecoder):
         self._begun = False
         self._array: ArrayDecoder | None = None
 
-    def feed(self, data: bytes) -> list[Record]:
+    def feed(self, data: bytes) -> list[WireRecord]:
         if not self._begun:
             start = data.lstrip(b"\r\n \t")
             if start:
@@ -92,6 +92,10 @@ class Framing(SseDecoder):
         if self._is_one_event(data):
             return [("", data[6:-4])]
         return super().feed(data)
+
+    @property
+    def at_rest(self) -> bool:
+        return self._array is None and super().at_rest
 
     def _is_one_event(self, data: bytes) -> bool:
         """One read that is exactly one event, as this vendor's servers send nearly all of them."""
@@ -106,6 +110,6 @@ class Framing(SseDecoder):
             and len(data) <= self._event_limit
         )
 
-    def close(self) -> list[Record]:
+    def close(self) -> list[WireRecord]:
         """The last record when its end never came."""
         return super().close() if self._array is None else self._array.close()

@@ -7,15 +7,13 @@ whatever the size of the screen.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from athena.calls.survey import ALL
 from athena.dialects.gemini.spelling import EitherCase
 from athena.model.parts import Text
 from athena.model.request import Loss, Request, Tool
-
-Schema = dict[str, Any]
+from athena.schemas import Schema
 
 
 def _fields(required: Schema | None = None, optional: Schema | None = None) -> Schema:
@@ -64,7 +62,7 @@ _IN_BROWSERS: dict[str, tuple[str, Schema]] = {
 }
 
 
-def portable(request: Request) -> Request:
+def portable(request: Request, kinds: int = ALL) -> Request:
     """The request for a target of another dialect."""
     request = _enum_in_words(request)
     if not any(tool.hosted == "computerUse" for tool in request.tools):

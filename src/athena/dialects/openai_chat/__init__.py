@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from athena.calls.names import OPENAI_NAMES
+from athena.calls.survey import ALL
 from athena.dialects.base import Dialect, ModelEntry, model_value
 from athena.dialects.openai_chat.decode_answer import ChatStreamDecoder, ChatWholeDecoder
 from athena.dialects.openai_chat.decode_request import decode_request
@@ -22,7 +23,7 @@ from athena.wire.sse import encode_comment
 __all__ = ["DIALECT"]
 
 
-def _portable(request: Request) -> Request:
+def _portable(request: Request, kinds: int = ALL) -> Request:
     """Nothing is said otherwise: Chat knows no typed tools that the client runs itself."""
     return request
 

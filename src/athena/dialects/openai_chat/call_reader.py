@@ -14,7 +14,7 @@ from typing import NamedTuple
 from athena.calls.tracker import ToolCallTracker
 from athena.dialects.base import DecodeContext
 from athena.dialects.openai_chat.reasoning import ReasoningReader, call_signature
-from athena.dialects.openai_chat.wire import CallEntry, Function, arguments_of
+from athena.dialects.openai_chat.wire import CallEntry, FunctionEntry, arguments_of
 from athena.errors import LimitExceeded
 from athena.model.events import Error, Event, ToolCallComplete
 from athena.model.parts import CallKind, Opaque
@@ -99,7 +99,7 @@ class CallReader:
             kind: CallKind = "custom" if custom is not None else "function"
             self._take(_Piece(key, calls.index, call_id, name, kind, signature, arguments), out)
 
-    def read_function(self, calls: ChoiceCalls, function: Function, out: list[Event]) -> None:
+    def read_function(self, calls: ChoiceCalls, function: FunctionEntry, out: list[Event]) -> None:
         """A piece of the older form: one call at a time, no id; a new one begins with a new name."""
         arguments = arguments_of(function.arguments)
         if calls.legacy is None or (function.name and self._names_another(calls, function.name)):

@@ -1,6 +1,6 @@
 """Answers of Chat servers to events, streamed and whole alike.
 
-One `AnswerReader` serves both: a whole answer is one record whose message is its only delta. Facts worth knowing here: a
+One `ChatAnswerReader` serves both: a whole answer is one record whose message is its only delta. Facts worth knowing here: a
 finish reason may come inside the delta, twice, or with text and usage in one record; a record may hold no choice; a call may
 come without index, id or arguments, whole or in pieces, as `tool_calls` or as the older `function_call`; an error may come with
 status 200. The answer ends at `[DONE]` or at the end of the bytes, because usage comes last.
@@ -10,6 +10,8 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,14 +37,17 @@ from athena.dialects.openai_chat.vocabulary import (
 )
 from athena.dialects.openai_chat.wire import (
     CallEntry,
+    ChatMessage,
     ChoiceEntry,
     Chunk,
-    Function,
-    Message,
+    FunctionEntry,
     decode_chunk,
     decode_text_only,
     decode_value,
+    plain_content,
+    plain_reasoning,
 )
+from athena.dialects.plain_reads import PlainShape
 from athena.errors import ErrorKind
 from athena.model.events import (
     Done,
@@ -76,7 +81,7 @@ class _CallIds:
         return synthesized_id(f"{self._seed}\0{self.answer}", number)
 
 
-class _Choice:
+class _ChoiceRead:
     """What is known of one choice."""
 
     __slots__ = ("audio", "calls", "finish", "index", "reasoning", "refused", "stop_sequence")
@@ -91,7 +96,7 @@ class _Choice:
         self.audio: dict[str, Any] | None = None
 
 
-class AnswerReader:
+class ChatAnswerReader:
     """Records to events; knows nothing of bytes."""
 
     def __init__(self, context: DecodeContext, *, whole: bool) -> None:
@@ -105,7 +110,7 @@ class AnswerReader:
         self._call_losses = context.losses
         """Unknown fields of a call have no place in any event: clients of this dialect do not get them either."""
         self._constant: dict[str, Any] = {}
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _ChoiceRead] = {}
         self._call_ids = _CallIds(context.seed)
         self._calls = CallReader(context, whole=whole, new_id=self._call_ids)
         self._usage: Usage | None = None
@@ -123,6 +128,16 @@ class AnswerReader:
             return False
         choice = self._choices.get(0)
         return choice is not None and not choice.calls.active and not choice.finish
+
+    @property
+    def only_words(self) -> bool:
+        """Has the one choice its say still, with no call open, so that more of the same words changes nothing else?"""
+        choice = self._choices.get(0)
+        return choice is not None and len(self._choices) == 1 and not choice.calls.active and not choice.finish
+
+    def note_reasoning(self, text: str) -> None:
+        """A piece of reasoning of the first choice took the short way."""
+        self._choices[0].reasoning.note(text)
 
     # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -159,13 +174,13 @@ class AnswerReader:
                 return None
         return None
 
-    def _new_choice(self, index: int) -> _Choice | None:
+    def _new_choice(self, index: int) -> _ChoiceRead | None:
         """A choice that begins; None for one more than was asked for."""
         if 0 < self._wanted <= index:
             if 0 in self._choices:
                 return None
             self._odd_first, index = index, 0
-        choice = self._choices[index] = _Choice(index)
+        choice = self._choices[index] = _ChoiceRead(index)
         return choice
 
     def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
@@ -261,7 +276,7 @@ class AnswerReader:
 
     # -- deltas ------------------------------------------------------------------------------------------------------------
 
-    def _delta(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+    def _delta(self, choice: _ChoiceRead, delta: ChatMessage, out: list[Event]) -> None:
         if delta.reasoning is not None or delta.reasoning_content is not None or delta.reasoning_details is not None:
             self._reasoning(choice, delta, out)
             if self.failed:
@@ -292,7 +307,7 @@ class AnswerReader:
         if isinstance(delta.finish_reason, str) and delta.finish_reason:
             self._finish(choice, delta.finish_reason, out)
 
-    def _reasoning(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+    def _reasoning(self, choice: _ChoiceRead, delta: ChatMessage, out: list[Event]) -> None:
         before = len(out)
         grew = choice.reasoning.read(delta, out)
         if len(out) > before and choice.calls.active:
@@ -307,7 +322,7 @@ class AnswerReader:
             mark = {"fields": choice.reasoning.fields, "format": choice.reasoning.format}
             out.insert(before, Extra({REASONING_MARK: mark}, choice.index))
 
-    def _content_list(self, choice: _Choice, content: list[Any], out: list[Event]) -> None:
+    def _content_list(self, choice: _ChoiceRead, content: list[Any], out: list[Event]) -> None:
         """Mistral's content: chunks of thinking, text and references."""
         for item in content:
             if isinstance(item, str):
@@ -326,7 +341,7 @@ class AnswerReader:
             else:
                 out.append(WholePart(Foreign(kind=str(kind), dialect=NAME, raw=item), choice.index))
 
-    def _thinking_chunk(self, choice: _Choice, item: dict[str, Any], out: list[Event]) -> None:
+    def _thinking_chunk(self, choice: _ChoiceRead, item: dict[str, Any], out: list[Event]) -> None:
         pieces = item.get("thinking")
         for piece in pieces if isinstance(pieces, list) else (pieces,):
             text = piece.get("text") if isinstance(piece, dict) else piece
@@ -337,7 +352,7 @@ class AnswerReader:
             state = Opaque(family="mistral", kind="signature", payload=signature)
             out.append(ThinkingDelta(choice=choice.index, signature=state))
 
-    def _attachments(self, choice: _Choice, delta: Message, out: list[Event]) -> None:
+    def _attachments(self, choice: _ChoiceRead, delta: ChatMessage, out: list[Event]) -> None:
         if isinstance(delta.annotations, list):
             for entry in delta.annotations:
                 if isinstance(entry, dict):
@@ -350,7 +365,7 @@ class AnswerReader:
             for key, value in delta.audio.items():
                 kept[key] = kept[key] + value if isinstance(value, str) and isinstance(kept.get(key), str) else value
 
-    def _images(self, choice: _Choice, entries: list[Any], out: list[Event]) -> None:
+    def _images(self, choice: _ChoiceRead, entries: list[Any], out: list[Event]) -> None:
         for entry in entries:
             image = image_of(entry) if isinstance(entry, dict) else None
             if image is not None:
@@ -358,7 +373,7 @@ class AnswerReader:
 
     # -- endings -----------------------------------------------------------------------------------------------------------
 
-    def _closing(self, choice: _Choice, entry: ChoiceEntry, out: list[Event]) -> None:
+    def _closing(self, choice: _ChoiceRead, entry: ChoiceEntry, out: list[Event]) -> None:
         if entry.error:
             return self._fail(out, error_in_answer(msgspec.json.encode({"error": entry.error})))
         if entry.usage is not None:
@@ -370,7 +385,7 @@ class AnswerReader:
             self._finish(choice, entry.finish_reason, out)
         return None
 
-    def _finish(self, choice: _Choice, reason: str, out: list[Event]) -> None:
+    def _finish(self, choice: _ChoiceRead, reason: str, out: list[Event]) -> None:
         if reason in FINISH_ERRORS:
             kind: ErrorKind = "overloaded" if reason == "insufficient_system_resource" else "upstream"
             return self._fail(out, Error(f"the upstream ended the answer with {reason!r}", kind=kind, code="upstream_error"))
@@ -419,7 +434,7 @@ class AnswerReader:
             out.append(Done(Finish(kind, choice.finish, stop_sequence), index, usage if last else None, last))
 
 
-def _kind(choice: _Choice) -> FinishKind:
+def _kind(choice: _ChoiceRead) -> FinishKind:
     kind = FINISH_KINDS.get(choice.finish, "stop")
     if kind == "stop" and choice.stop_sequence is not None:
         return "stop_sequence"
@@ -451,6 +466,8 @@ def _chat_usage(value: object) -> object:
     return None if usage is None else encode_usage(usage, same_dialect=False)
 
 
+_CONTENT = PlainShape(re.compile(rb'"content": ?(?=")'), plain_content)
+_REASONING = PlainShape(re.compile(rb'"reasoning(?:_content)?": ?(?=")'), plain_reasoning)
 _MISSES = 8
 """How often a stream may surprise the reader of text-only records before it is read in full for good."""
 
@@ -458,10 +475,20 @@ _MISSES = 8
 class ChatStreamDecoder(StreamDecoder):
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
-        self._reader = AnswerReader(context, whole=False)
+        self._reader = ChatAnswerReader(context, whole=False)
         self._text_only = False
         """The last record said nothing but text; the next one most likely does too."""
         self._misses = 0
+        self.reads_each_plain = not context.keep_extras
+        """With extras to keep, a record's unknown fields matter: only one with the same bytes around its text has none."""
+
+    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+        if not self._reader.only_words:
+            return None
+        return _CONTENT if type(event) is TextDelta else _REASONING
+
+    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+        return None if type(event) is TextDelta else self._reader.note_reasoning
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         if self._text_only and not name:
@@ -510,7 +537,7 @@ class ChatStreamDecoder(StreamDecoder):
 class ChatWholeDecoder(WholeDecoder):
     def whole(self, body: bytes, out: list[Event]) -> None:
         chunk = decode_chunk(body)
-        reader = AnswerReader(self.context, whole=True)
+        reader = ChatAnswerReader(self.context, whole=True)
         if not chunk.choices and not chunk.error and chunk.object != "error":
             if _read_blocks(body, chunk, reader, out):
                 return
@@ -525,13 +552,13 @@ class ChatWholeDecoder(WholeDecoder):
             reader.end(out)
 
 
-def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Event]) -> bool:
+def _read_blocks(body: bytes, chunk: Chunk, reader: ChatAnswerReader, out: list[Event]) -> bool:
     """Copilot answers for some models with Anthropic's content blocks and no choices."""
     value = decode_value(body)
     blocks = value.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         return False
-    message = Message(tool_calls=[])
+    message = ChatMessage(tool_calls=[])
     text: list[str] = []
     for block in blocks:
         if block.get("type") == "text" and isinstance(block.get("text"), str):
@@ -539,7 +566,7 @@ def _read_blocks(body: bytes, chunk: Chunk, reader: AnswerReader, out: list[Even
         elif block.get("type") == "tool_use" and isinstance(block.get("name"), str):
             arguments = msgspec.Raw(msgspec.json.encode(block.get("input") or {}))
             assert message.tool_calls is not None
-            message.tool_calls.append(CallEntry(id=block.get("id"), function=Function(block["name"], arguments)))
+            message.tool_calls.append(CallEntry(id=block.get("id"), function=FunctionEntry(block["name"], arguments)))
         else:
             return False
     message.content = "".join(text)

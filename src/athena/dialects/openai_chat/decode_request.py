@@ -23,6 +23,7 @@ from athena.errors import InvalidRequest
 from athena.model.parts import Audio, Opaque, Part, Refusal, Text, Thinking, ToolCall, ToolResult
 from athena.model.request import Request, Tool, Turn
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 SYSTEM_ROLES = ("system", "developer")
 WEB_SEARCH = "web_search_options"
@@ -30,32 +31,55 @@ WEB_SEARCH = "web_search_options"
 
 
 def decode_request(
-    body: Mapping[str, Any], *, model: str | None = None, stream: bool | None = None, version: str | None = None
+    body: Mapping[str, Any],
+    *,
+    model: str | None = None,
+    stream: bool | None = None,
+    version: str | None = None,
+    recall: Recall | None = None,
 ) -> Request:
     """A body as a Request; raises InvalidRequest naming the field."""
     raw = dict(body)
-    fields = Fields(raw)
+    fields = Fields(raw, recall=recall)
     request = read_controls(fields, model=model, stream=stream)
-    tools = decode_tools(fields)
+    alone = not (fields.has("functions") or fields.has(WEB_SEARCH))
+    tools = fields.whole_field("tools", decode_tools) if alone else decode_tools(fields)
     messages = fields.sequence("messages")
     if not messages:
         raise InvalidRequest("messages: at least one message is required", path="messages")
     first = leading_system(messages)
-    read = [fields.inner(message, f"messages[{index}]") for index, message in enumerate(messages)]
-    system = tuple(part for message in read[:first] for part in system_parts(message))
+    leading = [fields.inner(message, f"messages[{index}]") for index, message in enumerate(messages[:first])]
+    system = tuple(part for message in leading for part in system_parts(message))
     reader = _Turns()
-    turns = tuple(reader.turn(message) for message in read[first:])
-    declared = tuple(tool for message in read for tool in _inline_tools(message))
+    turns: list[Turn] = []
+    declared = [tool for message in leading for tool in _inline_tools(message)]
+    for index, message in enumerate(messages[first:], first):
+        turn: Turn | None = fields.recalled(message)
+        if turn is None:
+            before = fields.reading
+            turn = _plain_turn(message)
+            if turn is None:
+                read = fields.inner(message, f"messages[{index}]")
+                turn = reader.turn(read)
+                declared += _inline_tools(read)
+            if not _depends_on_others(message):
+                fields.remember(message, turn, before)
+        turns.append(turn)
     return msgspec.structs.replace(
         request,
         tools=(*tools, *declared),
         system=system,
         system_hint=str(messages[0].get("role")) if first else None,
-        turns=turns,
+        turns=tuple(turns),
         raw=raw,
         extras=fields.rest(),
         unread=fields.unread(),
     )
+
+
+def _depends_on_others(message: dict[str, Any]) -> bool:
+    """Does what a message means depend on the ones before it, or does it declare tools?"""
+    return message.get("role") == "function" or "function_call" in message or "tools" in message
 
 
 def leading_system(messages: list[Any]) -> int:
@@ -95,6 +119,56 @@ def _content(fields: Fields) -> tuple[Part, ...]:
         else:
             parts.append(decode_part(fields.inner(item, f"{fields.at('content')}[{index}]")))
     return tuple(parts)
+
+
+# -- the usual messages -----------------------------------------------------------------------------------------------------
+
+_SAID_KEYS = frozenset({"role", "content"})
+_CALLING_KEYS = frozenset({"role", "content", "tool_calls"})
+_CALLING_KEYS_ONLY = frozenset({"role", "tool_calls"})
+_RESULT_KEYS = frozenset({"role", "tool_call_id", "content"})
+_CALL_KEYS = frozenset({"id", "type", "function"})
+_FUNCTION_KEYS = frozenset({"name", "arguments"})
+
+
+def _plain_turn(message: Any) -> Turn | None:
+    """A message of plain text, with calls of functions or as the result of one, and no other fields; None for any other, which
+    `_Turns` reads or refuses. Both read the same out of what both can read.
+    """
+    if type(message) is not dict:
+        return None
+    role, content, keys = message.get("role"), message.get("content"), message.keys()
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        if type(call_id) is not str or not call_id or type(content) is not str or keys != _RESULT_KEYS:
+            return None
+        result = ToolResult(call_id=call_id, parts=(Text(text=content),), raw=message)
+        return Turn(role="user", parts=(result,), hint="tool", raw=message)
+    if role == "assistant":
+        if keys == _SAID_KEYS:
+            return Turn(role="assistant", parts=(Text(text=content),), raw=message) if type(content) is str else None
+        if keys != _CALLING_KEYS and keys != _CALLING_KEYS_ONLY:
+            return None
+        entries = message["tool_calls"]
+        calls = list(map(_plain_call, entries)) if type(entries) is list and entries else [None]
+        if None in calls or (content is not None and type(content) is not str):
+            return None
+        return Turn(role="assistant", parts=(*((Text(text=content),) if content is not None else ()), *calls), raw=message)
+    if role == "user" and keys == _SAID_KEYS and type(content) is str:
+        return Turn(role="user", parts=(Text(text=content),), raw=message)
+    return None
+
+
+def _plain_call(entry: Any) -> ToolCall | None:
+    if type(entry) is not dict or entry.keys() != _CALL_KEYS or entry["type"] != "function":
+        return None
+    call_id, function = entry["id"], entry["function"]
+    if type(call_id) is not str or not call_id or type(function) is not dict or function.keys() != _FUNCTION_KEYS:
+        return None
+    name, arguments = function["name"], function["arguments"]
+    if type(name) is not str or not name or type(arguments) is not str:
+        return None
+    return ToolCall(id=call_id, name=name, arguments=arguments if arguments.strip() else "{}", raw=entry)
 
 
 # -- turns ------------------------------------------------------------------------------------------------------------------
@@ -258,7 +332,7 @@ def _tell(text: str, parts: list[Part]) -> None:
 
 def decode_tools(fields: Fields) -> tuple[Tool, ...]:
     """The tools of `tools`, of the older `functions`, and the hosted search."""
-    tools = [_tool(entry) for entry in fields.children("tools")]
+    tools = list(fields.each("tools", _tool, plain=_plain_tool))
     for entry in fields.children("functions"):
         if not fields.has("tools"):
             tools.append(_function(entry, raw=entry.value, outer=None))
@@ -272,6 +346,23 @@ def decode_tools(fields: Fields) -> tuple[Tool, ...]:
     if search is not None:
         tools.append(Tool(name="web_search", kind="hosted", hosted=WEB_SEARCH, config=search, raw=search))
     return tuple(tools)
+
+
+_TOOL_KEYS = frozenset({"type", "function"})
+_DECLARED_KEYS = frozenset({"name", "description", "parameters"})
+
+
+def _plain_tool(value: Any) -> Tool | None:
+    """A function with its usual fields and no others; None for any other tool, which `_tool` reads or refuses."""
+    if type(value) is not dict or value.keys() != _TOOL_KEYS or value["type"] != "function":
+        return None
+    inner = value["function"]
+    if type(inner) is not dict or inner.keys() != _DECLARED_KEYS:
+        return None
+    name, description, schema = inner["name"], inner["description"], inner["parameters"]
+    if type(name) is not str or not name or type(description) is not str or type(schema) is not dict:
+        return None
+    return Tool(name=name, description=description, schema=schema, raw=value) if schema.get("type") == "object" else None
 
 
 def _tool(entry: Fields) -> Tool:

@@ -7,31 +7,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.base import Encoded, Target, searches_web
+from athena.dialects.base import Encoded, EncodeTarget, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
 from athena.dialects.openai_chat.read_controls import read_controls
 from athena.dialects.openai_chat.vocabulary import NAME
-from athena.dialects.openai_chat.write_controls import CONTROLS, Writer, mark_fields
-from athena.dialects.openai_chat.write_messages import MessageWriter
+from athena.dialects.openai_chat.write_controls import CONTROLS, ControlWriter, mark_fields
+from athena.dialects.openai_chat.write_messages import ChatMessageWriter
+from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Part, Text
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool
 from athena.schemas import for_openai
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 PATH = "/chat/completions"
 _CACHE_MARKS = 4
 
 
-def encode_request(request: Request, target: Target) -> Encoded:
+def encode_request(request: Request, target: EncodeTarget, recall: Recall | None = None) -> Encoded:
     """The body, and what it could not say."""
-    writer = Writer(target)
+    writer = ControlWriter(target)
     home = request.dialect == NAME and request.raw is not None
     body = _home_body(request, writer) if home else _foreign_body(request, writer)
     body["model"] = target.model
-    _put_tools(body, request, writer, home=home)
-    _put_messages(body, request, writer, home=home)
+    _put_tools(body, request, writer, home=home, recall=recall)
+    _put_messages(body, request, writer, home=home, recall=recall)
     _put_stream(body, request, writer)
     for key, value in target.profile.body.items():
         body.setdefault(key, value)
@@ -42,7 +44,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body=body, path=PATH, headers=dict(target.profile.headers), losses=tuple(writer.found))
 
 
-def _home_body(request: Request, writer: Writer) -> dict[str, Any]:
+def _home_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     """The client's own body; only controls that changed, or that the upstream spells otherwise, are written anew."""
     assert request.raw is not None
     body = dict(request.raw)
@@ -74,7 +76,7 @@ def _merge_template(request: Request, written: dict[str, Any]) -> dict[str, Any]
     return written
 
 
-def _foreign_body(request: Request, writer: Writer) -> dict[str, Any]:
+def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "", "messages": []}
     for control in CONTROLS:
         for key, value in control.write(request, writer).items():
@@ -96,7 +98,7 @@ def _foreign_body(request: Request, writer: Writer) -> dict[str, Any]:
 # -- tools --------------------------------------------------------------------------------------------------------------------
 
 
-def _put_tools(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
+def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *, home: bool, recall: Recall | None) -> None:
     tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH and not (home and tool.inline)]
     limit = writer.profile.tools_limit
     if limit is not None and len(tools) > limit:
@@ -105,7 +107,12 @@ def _put_tools(body: dict[str, Any], request: Request, writer: Writer, *, home: 
         return
     body.pop("functions", None)
     body.pop("tools", None)
-    written = [entry for index, tool in enumerate(tools) if (entry := _tool(body, tool, index, writer, home=home)) is not None]
+
+    def write() -> list[dict[str, Any]]:
+        made = (_tool(body, tool, index, writer, home=home) for index, tool in enumerate(tools))
+        return [entry for entry in made if entry is not None]
+
+    written = Rewritten(recall if not home else None, writer.target, writer, NAME).tools(request, tools, write)
     if written:
         body["tools"] = written
     else:
@@ -127,7 +134,7 @@ _TRANSLATED_DROPS = ("format:uri",)
 """Keywords that models behind this dialect refuse and other dialects' clients send as a habit."""
 
 
-def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home: bool) -> dict[str, Any] | None:
+def _tool(body: dict[str, Any], tool: Tool, index: int, writer: ControlWriter, *, home: bool) -> dict[str, Any] | None:
     profile, path = writer.profile, f"tools[{index}]"
     if tool.kind == "hosted":
         return _hosted(body, tool, path, writer, home=home)
@@ -172,7 +179,7 @@ def _tool(body: dict[str, Any], tool: Tool, index: int, writer: Writer, *, home:
     return entry
 
 
-def _hosted(body: dict[str, Any], tool: Tool, path: str, writer: Writer, *, home: bool) -> dict[str, Any] | None:
+def _hosted(body: dict[str, Any], tool: Tool, path: str, writer: ControlWriter, *, home: bool) -> dict[str, Any] | None:
     """A tool that runs at the provider: the client's own goes through, a web search has a counterpart, others have none."""
     if home and tool.raw is not None:
         return dict(tool.raw)
@@ -205,8 +212,8 @@ def _search_options(config: dict[str, Any]) -> dict[str, Any]:
 # -- messages and the rest ----------------------------------------------------------------------------------------------
 
 
-def _put_messages(body: dict[str, Any], request: Request, writer: Writer, *, home: bool) -> None:
-    messages = MessageWriter(writer, home=home)
+def _put_messages(body: dict[str, Any], request: Request, writer: ControlWriter, *, home: bool, recall: Recall | None) -> None:
+    messages = ChatMessageWriter(writer, home=home, recall=recall)
     instructions = tuple(Text(text=line) for line in writer.instructions)
     written, left = _kept_system(request, writer.profile) if home else ([], request.system)
     if writer.profile.system_turns == "first_only" and len(written) + bool(left or instructions) > 1:
@@ -248,7 +255,9 @@ def _marked_for_tools(system: tuple[Part, ...], request: Request, profile: Profi
     return (Text(text=first.text, cache=mark), *system[1:])
 
 
-def _prefill(body: dict[str, Any], messages: list[dict[str, Any]], request: Request, writer: Writer, *, home: bool) -> None:
+def _prefill(
+    body: dict[str, Any], messages: list[dict[str, Any]], request: Request, writer: ControlWriter, *, home: bool
+) -> None:
     """An answer already begun by the client: continued where the upstream can, refused where it cannot."""
     if home or not request.turns or request.turns[-1].role != "assistant" or not messages:
         return
@@ -263,7 +272,7 @@ def _prefill(body: dict[str, Any], messages: list[dict[str, Any]], request: Requ
         writer.hint("messages", "the upstream may answer anew instead of continuing the last message")
 
 
-def _put_stream(body: dict[str, Any], request: Request, writer: Writer) -> None:
+def _put_stream(body: dict[str, Any], request: Request, writer: ControlWriter) -> None:
     if not request.stream:
         if body.get("stream"):
             body["stream"] = False
@@ -280,7 +289,7 @@ def _put_stream(body: dict[str, Any], request: Request, writer: Writer) -> None:
         body.pop("stream_options", None)
 
 
-def _without(body: dict[str, Any], profile: Profile, writer: Writer) -> dict[str, Any]:
+def _without(body: dict[str, Any], profile: Profile, writer: ControlWriter) -> dict[str, Any]:
     """The body without the fields the upstream refuses: at top level, in messages, content parts and tools."""
     plain = {name for name in profile.drop_fields if "." not in name}
     nested = [(outer, inner) for outer, _, inner in (name.partition(".") for name in profile.drop_fields) if inner]

@@ -9,6 +9,8 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -72,7 +74,7 @@ class OpenCall:
         self.sent = False
 
 
-class _Choice:
+class _ChoiceWritten:
     """One choice as the client sees it so far."""
 
     __slots__ = (
@@ -109,7 +111,7 @@ class ChatStreamEncoder:
         self._usage_wanted = bool(request.include_usage)
         self._legacy = is_legacy(request.raw)
         self._fields = context.reasoning_fields
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _ChoiceWritten] = {}
         self._calls: dict[int, OpenCall] = {}
         self._extra: dict[str, Any] | None = None
         self._ended = False
@@ -149,6 +151,19 @@ class ChatStreamEncoder:
                     assert_never(event)
         return b"".join(out)
 
+    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+        choice = self._choices.get(event.choice)
+        if choice is None or self._ended or self._has_pending_fields(choice):
+            return None
+        return partial(self._more_text, choice) if type(event) is TextDelta else partial(self._more_thinking, event.choice)
+
+    def _more_text(self, choice: _ChoiceWritten, text: str) -> bytes:
+        choice.chars += len(text)
+        return b"%b%b%b" % (choice.text_head, _escape(text), self._tail)
+
+    def _more_thinking(self, choice: int, text: str) -> bytes:
+        return self.feed([ThinkingDelta(text, choice)])
+
     # -- chunks ------------------------------------------------------------------------------------------------------------
 
     def _start(self, event: Start) -> None:
@@ -164,17 +179,17 @@ class ChatStreamEncoder:
             head.update(event.extras)
         self._prefix = b"data: " + encode_json(head)[:-1]
 
-    def _choice(self, index: int, out: list[bytes], content: bytes = b'""') -> _Choice:
+    def _choice(self, index: int, out: list[bytes], content: bytes = b'""') -> _ChoiceWritten:
         """The choice; its first chunk names the role."""
         choice = self._choices.get(index)
         if choice is None:
             text_head = b'%b,"choices":[{"index":%d,"delta":{"content":' % (self._prefix, index)
-            choice = self._choices[index] = _Choice(index, text_head, self._fields)
+            choice = self._choices[index] = _ChoiceWritten(index, text_head, self._fields)
             out.append(b'%b,"choices":[{"index":%d,"delta":{"role":"assistant","content":' % (self._prefix, index))
             out.append(content + self._tail)
         return choice
 
-    def _chunk(self, choice: _Choice, delta: dict[str, Any], out: list[bytes], finish: str | None = None) -> None:
+    def _chunk(self, choice: _ChoiceWritten, delta: dict[str, Any], out: list[bytes], finish: str | None = None) -> None:
         """Any chunk but plain text and arguments."""
         if choice.pending_delta is not None:
             delta = {**choice.pending_delta, **delta}
@@ -191,7 +206,7 @@ class ChatStreamEncoder:
             record["usage"] = None
         out.append(b"%b,%b\n\n" % (self._prefix, encode_json(record)[1:]))
 
-    def _has_pending_fields(self, choice: _Choice) -> bool:
+    def _has_pending_fields(self, choice: _ChoiceWritten) -> bool:
         """Do fields of the upstream wait for the next chunk?"""
         return choice.pending is not None or choice.pending_delta is not None or self._extra is not None
 
@@ -235,7 +250,7 @@ class ChatStreamEncoder:
         if event.signature is not None:
             self._chunk(choice, {"reasoning_details": self._signed(choice, event.signature)}, out)
 
-    def _signed(self, choice: _Choice, state: Opaque) -> list[dict[str, Any]]:
+    def _signed(self, choice: _ChoiceWritten, state: Opaque) -> list[dict[str, Any]]:
         """The end of a thinking block: its state, in an entry that a client can send back."""
         text = "".join(choice.block)
         choice.block.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from athena.dialects.openai_chat.vocabulary import family_of_format
-from athena.dialects.openai_chat.wire import Message
+from athena.dialects.openai_chat.wire import ChatMessage
 from athena.model.events import Event, ThinkingDelta
 from athena.model.parts import Opaque
 
@@ -28,7 +28,7 @@ class ReasoningReader:
         self.fields: tuple[str, ...] = ()
         self.format: str | None = None
 
-    def read(self, message: Message, out: list[Event]) -> bool:
+    def read(self, message: ChatMessage, out: list[Event]) -> bool:
         """Write what a delta says; True when the set of fields in use grew."""
         told = False
         used: list[str] = []
@@ -49,6 +49,10 @@ class ReasoningReader:
             self.fields = tuple(dict.fromkeys((*self.fields, *used)))
             return True
         return False
+
+    def note(self, text: str) -> None:
+        """A piece of text in a field that is known to be in use."""
+        self._plain.append(text)
 
     def signature_of(self, call_id: str) -> Opaque | None:
         """The state that was sent ahead of the call it belongs to."""

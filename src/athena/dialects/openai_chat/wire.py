@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 
-class Function(msgspec.Struct, gc=False):
+class FunctionEntry(msgspec.Struct, gc=False):
     """A function call, or a piece of one."""
 
     name: str | None = None
@@ -31,12 +31,12 @@ class CallEntry(msgspec.Struct, gc=False):
     index: Any = None
     id: Any = None
     type: Any = None
-    function: Function | None = None
+    function: FunctionEntry | None = None
     custom: Custom | None = None
     extra_content: Any = None
 
 
-class Message(msgspec.Struct, gc=False):
+class ChatMessage(msgspec.Struct, gc=False):
     """A delta, or the message of a whole answer."""
 
     content: Any = None
@@ -44,7 +44,7 @@ class Message(msgspec.Struct, gc=False):
     reasoning_content: Any = None
     reasoning_details: Any = None
     tool_calls: list[CallEntry] | None = None
-    function_call: Function | None = None
+    function_call: FunctionEntry | None = None
     refusal: Any = None
     annotations: Any = None
     audio: Any = None
@@ -54,8 +54,8 @@ class Message(msgspec.Struct, gc=False):
 
 class ChoiceEntry(msgspec.Struct, gc=False):
     index: Any = 0
-    delta: Message | None = None
-    message: Message | None = None
+    delta: ChatMessage | None = None
+    message: ChatMessage | None = None
     finish_reason: Any = None
     usage: Any = None
     logprobs: Any = None
@@ -113,6 +113,73 @@ class TextOnlyChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     service_tier: Any = None
     obfuscation: Any = None
     usage: None = None
+
+
+class PlainDelta(msgspec.Struct, gc=False):
+    """A delta that says something in one field. The other fields that mean anything are empty; unknown ones may hold what they
+    like, because nothing reads them."""
+
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    reasoning_details: None = None
+    tool_calls: tuple[()] | None = None
+    function_call: None = None
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    images: None = None
+    finish_reason: None = None
+
+
+class PlainChoice(msgspec.Struct, gc=False):
+    """The first choice, still running."""
+
+    delta: PlainDelta
+    index: Literal[0] = 0
+    message: None = None
+    finish_reason: None = None
+    usage: None = None
+    logprobs: None = None
+    error: None = None
+
+
+class PlainChunk(msgspec.Struct, gc=False):
+    """A record in which one field of one delta is all that can have an effect."""
+
+    choices: tuple[PlainChoice]
+    object: Any = None
+    usage: None = None
+    error: None = None
+    x_groq: None = None
+    timings: None = None
+
+
+_decode_plain = msgspec.json.Decoder(PlainChunk).decode
+
+
+def _plain_delta(name: str, payload: bytes) -> PlainDelta | None:
+    if name == "error":
+        return None
+    try:
+        chunk = _decode_plain(payload)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return chunk.choices[0].delta if chunk.object != "error" else None
+
+
+def plain_content(name: str, payload: bytes) -> str | None:
+    """The text of a record that says nothing but this text."""
+    delta = _plain_delta(name, payload)
+    return None if delta is None or delta.reasoning or delta.reasoning_content else delta.content
+
+
+def plain_reasoning(name: str, payload: bytes) -> str | None:
+    """The reasoning of a record that says nothing but this, in one of the two fields that carry plain text."""
+    delta = _plain_delta(name, payload)
+    if delta is None or delta.content or (delta.reasoning and delta.reasoning_content):
+        return None
+    return delta.reasoning or delta.reasoning_content
 
 
 decode_text_only = msgspec.json.Decoder(TextOnlyChunk).decode

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from athena.calls.ids import hashed
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
 from athena.errors import UnsupportedFeature
 from athena.model.profile import Profile
@@ -28,13 +28,14 @@ _FORMAT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _USER_ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 
 
-class Writer(Losses):
+class ControlWriter(Losses):
     """What writing needs, and what it could not say."""
 
-    __slots__ = ("instructions", "profile")
+    __slots__ = ("instructions", "profile", "target")
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: EncodeTarget) -> None:
         super().__init__(strict=target.strict)
+        self.target = target
         self.profile = target.profile
         self.instructions: list[str] = []
         """Lines to add to the system text, for what the upstream has no field for."""
@@ -45,38 +46,38 @@ class Control(msgspec.Struct, frozen=True):
 
     field: str
     keys: tuple[str, ...]
-    write: Callable[[Request, Writer], dict[str, Any]]
+    write: Callable[[Request, ControlWriter], dict[str, Any]]
 
 
 def _plain(field: str, key: str | None = None) -> Control:
     """A field that both sides call (nearly) the same."""
     wire = key or field
 
-    def write(request: Request, writer: Writer) -> dict[str, Any]:
+    def write(request: Request, writer: ControlWriter) -> dict[str, Any]:
         value = getattr(request, field)
         return {} if value is None else {wire: value}
 
     return Control(field, (wire,), write)
 
 
-def _length(request: Request, writer: Writer) -> dict[str, Any]:
+def _length(request: Request, writer: ControlWriter) -> dict[str, Any]:
     wanted = request.max_output if request.max_output is not None else writer.profile.max_tokens_default
     return {} if wanted is None else {writer.profile.max_tokens_field: wanted}
 
 
-def _seed(request: Request, writer: Writer) -> dict[str, Any]:
+def _seed(request: Request, writer: ControlWriter) -> dict[str, Any]:
     return {} if request.seed is None else {writer.profile.seed_field: request.seed}
 
 
-def _stop(request: Request, writer: Writer) -> dict[str, Any]:
+def _stop(request: Request, writer: ControlWriter) -> dict[str, Any]:
     return {"stop": list(request.stop)} if request.stop else {}
 
 
-def _choices(request: Request, writer: Writer) -> dict[str, Any]:
+def _choices(request: Request, writer: ControlWriter) -> dict[str, Any]:
     return {"n": request.n} if request.n > 1 else {}
 
 
-def _logprobs(request: Request, writer: Writer) -> dict[str, Any]:
+def _logprobs(request: Request, writer: ControlWriter) -> dict[str, Any]:
     if request.logprobs is None:
         return {}
     if not writer.profile.logprobs:
@@ -85,7 +86,7 @@ def _logprobs(request: Request, writer: Writer) -> dict[str, Any]:
     return {"logprobs": True, **({"top_logprobs": request.logprobs} if request.logprobs else {})}
 
 
-def _tool_choice(request: Request, writer: Writer) -> dict[str, Any]:
+def _tool_choice(request: Request, writer: ControlWriter) -> dict[str, Any]:
     choice = request.tool_choice
     if choice is None or not request.tools:
         return {}
@@ -104,7 +105,7 @@ def _tool_choice(request: Request, writer: Writer) -> dict[str, Any]:
     return {"tool_choice": writer.profile.required_word if choice.mode == "required" else choice.mode}
 
 
-def _parallel(request: Request, writer: Writer) -> dict[str, Any]:
+def _parallel(request: Request, writer: ControlWriter) -> dict[str, Any]:
     if request.parallel is None or not request.tools:
         return {}
     return {"parallel_tool_calls": request.parallel}
@@ -140,7 +141,7 @@ def _more(budget: int) -> str:
     return "high" if budget < 32000 else "xhigh"
 
 
-def _reasoning(request: Request, writer: Writer) -> dict[str, Any]:
+def _reasoning(request: Request, writer: ControlWriter) -> dict[str, Any]:
     effort, profile = _effort_of(request), writer.profile
     if profile.reasoning_control != "openrouter" and request.reasoning.visible is False:
         writer.hint("reasoning.display", "this upstream cannot be told to keep its reasoning to itself")
@@ -194,7 +195,7 @@ def _openrouter(request: Request, wanted: str | None, off: bool) -> dict[str, An
 # -- output, caching, identity ------------------------------------------------------------------------------------------------
 
 
-def _output(request: Request, writer: Writer) -> dict[str, Any]:
+def _output(request: Request, writer: ControlWriter) -> dict[str, Any]:
     output, profile = request.output, writer.profile
     body: dict[str, Any] = {}
     if output.kind == "schema" and profile.json_schema:
@@ -236,7 +237,7 @@ def _output(request: Request, writer: Writer) -> dict[str, Any]:
     return body
 
 
-def _cache(request: Request, writer: Writer) -> dict[str, Any]:
+def _cache(request: Request, writer: ControlWriter) -> dict[str, Any]:
     cache, profile = request.cache, writer.profile
     body: dict[str, Any] = {}
     if cache.key is not None:
@@ -258,7 +259,7 @@ def mark_fields(seconds: int, profile: Profile) -> dict[str, Any]:
     return {}
 
 
-def _end_user(request: Request, writer: Writer) -> dict[str, Any]:
+def _end_user(request: Request, writer: ControlWriter) -> dict[str, Any]:
     user, field = request.end_user, writer.profile.user_field
     if user is None:
         return {}
@@ -271,7 +272,7 @@ def _end_user(request: Request, writer: Writer) -> dict[str, Any]:
     return {outer: {inner: user}} if outer else {field: user}
 
 
-def _metadata(request: Request, writer: Writer) -> dict[str, Any]:
+def _metadata(request: Request, writer: ControlWriter) -> dict[str, Any]:
     if request.metadata is None:
         return {}
     if writer.profile.metadata:
@@ -280,7 +281,7 @@ def _metadata(request: Request, writer: Writer) -> dict[str, Any]:
     return {}
 
 
-def _tier(request: Request, writer: Writer) -> dict[str, Any]:
+def _tier(request: Request, writer: ControlWriter) -> dict[str, Any]:
     tier, profile = request.tier, writer.profile
     if tier is None:
         return {}
@@ -291,7 +292,7 @@ def _tier(request: Request, writer: Writer) -> dict[str, Any]:
     return {"service_tier": tier}
 
 
-def _store(request: Request, writer: Writer) -> dict[str, Any]:
+def _store(request: Request, writer: ControlWriter) -> dict[str, Any]:
     if request.store is None or not writer.profile.store:
         return {}
     return {"store": request.store}

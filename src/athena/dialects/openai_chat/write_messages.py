@@ -8,6 +8,7 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, assert_never
 
@@ -16,8 +17,9 @@ import msgspec
 from athena.calls.arguments import arguments_text
 from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
 from athena.dialects.openai_chat.media import url_of_source
-from athena.dialects.openai_chat.vocabulary import REASONING_FIELDS
-from athena.dialects.openai_chat.write_controls import Writer, mark_fields
+from athena.dialects.openai_chat.vocabulary import NAME, REASONING_FIELDS
+from athena.dialects.openai_chat.write_controls import ControlWriter, mark_fields
+from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
     Audio,
@@ -40,6 +42,7 @@ from athena.model.parts import (
     Video,
 )  # fmt: skip
 from athena.model.request import Turn
+from athena.wire.fragments import Recall
 
 ERROR_MARK = "[tool error] "
 UNSIGNED_CALL = "skip_thought_signature_validator"
@@ -49,20 +52,23 @@ EMPTY_TURN = "(empty)"
 BETWEEN = "."
 """Said by the assistant where an upstream refuses a user message right behind results."""
 
-Message = dict[str, Any]
+WrittenMessage = dict[str, Any]
 
 
-class MessageWriter:
+class ChatMessageWriter:
     """Writes the messages of one request. `home`: the client spoke this dialect too."""
 
-    def __init__(self, writer: Writer, *, home: bool) -> None:
+    def __init__(self, writer: ControlWriter, *, home: bool, recall: Recall | None = None) -> None:
         self._writer = writer
         self._profile = writer.profile
         self._called: dict[str, str] = {}
         """Names of the calls so far, by id."""
         self._home = home
+        # Where results are named after their calls, what becomes of a turn depends on others. At home it stays what it is.
+        pure = not home and writer.profile.result_role != "function"
+        self._rewritten = Rewritten(recall if pure else None, writer.target, writer, NAME)
 
-    def system(self, parts: tuple[Part, ...]) -> Message | None:
+    def system(self, parts: tuple[Part, ...]) -> WrittenMessage | None:
         """One leading message; blocks stay apart, in order, with their cache marks."""
         if not parts:
             return None
@@ -72,33 +78,32 @@ class MessageWriter:
             self._writer.drop("system", "only text can stand in instructions")
         return {"role": role, "content": self._text_content(texts, "\n\n", "system")}
 
-    def turns(self, turns: tuple[Turn, ...]) -> list[Message]:
+    def turns(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
         """All messages behind the leading instructions."""
-        messages: list[Message] = []
+        messages: list[WrittenMessage] = []
         thinks = False
         for position, turn in enumerate(turns):
             path = f"messages[{position}]"
             if turn.role == "assistant":
                 # From the first turn that thinks on: what was sent of the turns before it must not change.
                 thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
-                message = self._assistant(turn, path, thinks)
-                if message is not None:
-                    messages.append(message)
+                messages.extend(self._rewritten.turn(turn, path, partial(self._assistant, turn, path, thinks), thinks))
             elif turn.role == "system":
                 if turn.parts or self._home:
                     messages.append(self._system_turn(turn, path))
             else:
-                messages.extend(self._user(turn, path))
+                messages.extend(self._rewritten.turn(turn, path, partial(self._user, turn, path)))
         return self._arranged(messages)
 
     # -- assistant ---------------------------------------------------------------------------------------------------------
 
-    def _assistant(self, turn: Turn, path: str, thinks: bool) -> Message | None:
+    def _assistant(self, turn: Turn, path: str, thinks: bool) -> list[WrittenMessage]:
+        """One message; none where it would be empty and the upstream refuses that."""
         if self._home and turn.raw is not None:
-            return self._with_reasoning(turn, turn.raw)
-        message: Message = {"role": "assistant", "content": None}
+            return [self._with_reasoning(turn, turn.raw)]
+        message: WrittenMessage = {"role": "assistant", "content": None}
         texts: list[Text] = []
-        calls: list[Message] = []
+        calls: list[WrittenMessage] = []
         refusals: list[str] = []
         for part in turn.parts:
             match part:
@@ -132,9 +137,9 @@ class MessageWriter:
             message["name"] = turn.name
         self._put_extras(message, turn.extras, path)
         self._put_thinking(message, turn, path, thinks)
-        return message if calls or message["content"] != "" else self._unless_empty(message, turn, path)
+        return [message] if calls or message["content"] != "" else self._unless_empty(message, turn, path)
 
-    def _spoken(self, part: Audio, message: Message, texts: list[Text], path: str) -> None:
+    def _spoken(self, part: Audio, message: WrittenMessage, texts: list[Text], path: str) -> None:
         """Sound of an earlier answer: by its id where it was made, else what was said."""
         if part.id is not None and self._home:
             message["audio"] = {"id": part.id}
@@ -144,13 +149,13 @@ class MessageWriter:
         else:
             self._writer.drop(path, "audio of an earlier answer cannot be sent")
 
-    def _unless_empty(self, message: Message, turn: Turn, path: str) -> Message | None:
+    def _unless_empty(self, message: WrittenMessage, turn: Turn, path: str) -> list[WrittenMessage]:
         """A message without text and calls: only where the client itself wrote it so, or for the reasoning it carries."""
         if self._profile.empty_assistant and (self._home or not message.keys() <= {"role", "content", "name"}):
-            return message
+            return [message]
         if turn.parts:
             self._writer.repair(path, "the turn has nothing that this upstream takes")
-        return None
+        return []
 
     def _assistant_text(self, texts: list[Text], bare: bool) -> Any:
         found = [part for part in texts if part.text]
@@ -167,12 +172,12 @@ class MessageWriter:
             pieces.append(part.text)
         return "".join(pieces)
 
-    def _call(self, part: ToolCall, *, first: bool) -> Message:
+    def _call(self, part: ToolCall, *, first: bool) -> WrittenMessage:
         if self._home and part.raw is not None:
-            raw: Message = part.raw
+            raw: WrittenMessage = part.raw
             return raw
         if part.kind == "custom":
-            entry: Message = {"id": part.id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
+            entry: WrittenMessage = {"id": part.id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
         else:
             arguments = arguments_text(part.arguments)
             entry = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": arguments}}
@@ -186,7 +191,7 @@ class MessageWriter:
 
     # -- thinking in history -------------------------------------------------------------------------------------------------
 
-    def _with_reasoning(self, turn: Turn, raw: Message) -> Message:
+    def _with_reasoning(self, turn: Turn, raw: WrittenMessage) -> WrittenMessage:
         """A client's own message: as it is, with the reasoning this upstream demands."""
         if not self._must_think(turn) or any(isinstance(raw.get(key), str | list) for key in REASONING_FIELDS):
             return raw
@@ -201,7 +206,7 @@ class MessageWriter:
             return False
         return replay != "calls" or any(isinstance(part, ToolCall) for part in turn.parts)
 
-    def _put_thinking(self, message: Message, turn: Turn, path: str, thinks: bool) -> None:
+    def _put_thinking(self, message: WrittenMessage, turn: Turn, path: str, thinks: bool) -> None:
         thoughts = [part for part in turn.parts if isinstance(part, Thinking)]
         text = "\n".join(part.text for part in thoughts if part.text)
         profile = self._profile
@@ -223,15 +228,15 @@ class MessageWriter:
         elif thinks and profile.reasoning_replay == "always":
             message[profile.reasoning_field] = ""
 
-    def _put_own_thinking(self, message: Message, turn: Turn, thoughts: list[Thinking], text: str) -> None:
+    def _put_own_thinking(self, message: WrittenMessage, turn: Turn, thoughts: list[Thinking], text: str) -> None:
         if any(part.signature is not None or part.raw is not None for part in thoughts):
             self._put_details(message, turn, thoughts, text)
         elif text:
             message[self._profile.reasoning_field] = text
 
-    def _put_details(self, message: Message, turn: Turn, thoughts: list[Thinking], text: str) -> None:
+    def _put_details(self, message: WrittenMessage, turn: Turn, thoughts: list[Thinking], text: str) -> None:
         """OpenRouter's array, verbatim where the client kept it; a plain string where nothing opaque is in it."""
-        details: list[Message] = []
+        details: list[WrittenMessage] = []
         for part in thoughts:
             if self._home and isinstance(part.raw, dict):
                 details.append(part.raw)
@@ -252,7 +257,7 @@ class MessageWriter:
         elif self._profile.reasoning_filler is not None:
             message[self._profile.reasoning_field] = self._profile.reasoning_filler
 
-    def _put_chunk(self, message: Message, text: str) -> None:
+    def _put_chunk(self, message: WrittenMessage, text: str) -> None:
         chunk = {"type": "thinking", "thinking": [{"type": "text", "text": text}], "closed": True}
         content = message["content"]
         rest = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
@@ -260,20 +265,20 @@ class MessageWriter:
 
     # -- user and results ----------------------------------------------------------------------------------------------------
 
-    def _system_turn(self, turn: Turn, path: str) -> Message:
+    def _system_turn(self, turn: Turn, path: str) -> WrittenMessage:
         if self._home and turn.raw is not None:
-            raw: Message = turn.raw
+            raw: WrittenMessage = turn.raw
             return raw
         role = "developer" if self._profile.developer_role or (self._home and turn.hint == "developer") else "system"
         texts = [part for part in turn.parts if isinstance(part, Text)]
-        message: Message = {"role": role, "content": self._text_content(texts, "\n\n", path)}
+        message: WrittenMessage = {"role": role, "content": self._text_content(texts, "\n\n", path)}
         self._put_extras(message, turn.extras, path)
         return message
 
-    def _user(self, turn: Turn, path: str) -> list[Message]:
+    def _user(self, turn: Turn, path: str) -> list[WrittenMessage]:
         if self._home and turn.raw is not None:
             return [self._named(turn, turn.raw)]
-        messages: list[Message] = []
+        messages: list[WrittenMessage] = []
         others: list[Part] = []
         behind: list[Part] = []
         for part in turn.parts:
@@ -283,7 +288,7 @@ class MessageWriter:
                 others.append(part)
         rest = self._content([*behind, *others], path) if behind or others else None
         if rest or (rest is not None and self._home):
-            message: Message = {"role": "user", "content": rest}
+            message: WrittenMessage = {"role": "user", "content": rest}
             if turn.name is not None:
                 message["name"] = turn.name
             self._put_extras(message, turn.extras, path)
@@ -292,16 +297,16 @@ class MessageWriter:
             messages.append({"role": "user", "content": "" if self._home else EMPTY_TURN})
         return messages
 
-    def _named(self, turn: Turn, raw: Message) -> Message:
+    def _named(self, turn: Turn, raw: WrittenMessage) -> WrittenMessage:
         """A client's own tool message, with the tool's name where the upstream wants it."""
         part = turn.parts[0] if len(turn.parts) == 1 else None
         if not self._profile.name_in_results or not isinstance(part, ToolResult) or not part.name or raw.get("name"):
             return raw
         return {**raw, "name": part.name}
 
-    def _result(self, part: ToolResult, path: str, behind: list[Part]) -> Message:
+    def _result(self, part: ToolResult, path: str, behind: list[Part]) -> WrittenMessage:
         if self._home and part.raw is not None:
-            raw: Message = part.raw
+            raw: WrittenMessage = part.raw
             return raw
         shown: list[Part] = []
         for inner in part.parts:
@@ -330,7 +335,7 @@ class MessageWriter:
         content = self._result_content(part, shown, path)
         if self._profile.result_role == "function":
             return {"role": "function", "name": part.name or self._called.get(part.call_id, ""), "content": content}
-        message: Message = {"role": "tool", "tool_call_id": part.call_id, "content": content}
+        message: WrittenMessage = {"role": "tool", "tool_call_id": part.call_id, "content": content}
         if part.name and (self._profile.name_in_results or self._home):
             message["name"] = part.name
         self._put_extras(message, part.extras, path)
@@ -370,16 +375,16 @@ class MessageWriter:
             return separator.join(part.text for part in texts)
         return [self._text_part(part) for part in texts]
 
-    def _text_part(self, part: Text) -> Message:
+    def _text_part(self, part: Text) -> WrittenMessage:
         if self._home and part.raw is not None:
-            raw: Message = part.raw
+            raw: WrittenMessage = part.raw
             return raw
-        item: Message = {"type": "text", "text": part.text, **self._mark(part.cache)}
+        item: WrittenMessage = {"type": "text", "text": part.text, **self._mark(part.cache)}
         if self._home and part.extras:
             item.update(part.extras)
         return item
 
-    def _mark(self, mark: CacheMark | None) -> Message:
+    def _mark(self, mark: CacheMark | None) -> WrittenMessage:
         return {} if mark is None else mark_fields(mark.ttl_seconds, self._profile)
 
     def _part(self, part: Part, path: str) -> Any:
@@ -390,7 +395,7 @@ class MessageWriter:
             item.update(part.extras)
         return item
 
-    def _encoded(self, part: Part, path: str) -> Message | None:
+    def _encoded(self, part: Part, path: str) -> WrittenMessage | None:
         match part:
             case Text():
                 return self._text_part(part)
@@ -430,16 +435,16 @@ class MessageWriter:
             case _:
                 assert_never(part)
 
-    def _image(self, part: Image, path: str) -> Message:
+    def _image(self, part: Image, path: str) -> WrittenMessage:
         assert isinstance(part.source, Base64 | Url)
         if isinstance(part.source, Url) and not self._profile.image_urls:
             raise UnsupportedFeature(f"{path}: this upstream takes images as base64 only", path=path)
-        inner: Message = {"url": url_of_source(part.source)}
+        inner: WrittenMessage = {"url": url_of_source(part.source)}
         if part.detail is not None:
             inner["detail"] = part.detail
         return {"type": "image_url", "image_url": inner, **self._mark(part.cache)}
 
-    def _file(self, part: Document) -> Message:
+    def _file(self, part: Document) -> WrittenMessage:
         assert isinstance(part.source, Base64)
         suffix = part.source.mime.rpartition("/")[2]
         name = part.title or f"document.{suffix if suffix.isalnum() else 'bin'}"
@@ -451,7 +456,7 @@ class MessageWriter:
             raise UnsupportedFeature(f"{path}: compacted history can be read only by its own provider", path=path)
         self._writer.drop(path, f"{part.kind} means something only to {part.dialect}")
 
-    def _put_extras(self, message: Message, extras: dict[str, Any] | None, path: str) -> None:
+    def _put_extras(self, message: WrittenMessage, extras: dict[str, Any] | None, path: str) -> None:
         for key, value in (extras or {}).items():
             if self._home:
                 message[key] = value
@@ -460,14 +465,14 @@ class MessageWriter:
 
     # -- the whole list ------------------------------------------------------------------------------------------------------
 
-    def _arranged(self, messages: list[Message]) -> list[Message]:
+    def _arranged(self, messages: list[WrittenMessage]) -> list[WrittenMessage]:
         profile = self._profile
         if profile.text_content:
             messages = [_as_string(message) for message in messages]
         if profile.merge_turns:
             messages = _merged(messages)
         if not profile.user_after_results:
-            spread: list[Message] = []
+            spread: list[WrittenMessage] = []
             for message in messages:
                 if spread and spread[-1].get("role") == "tool" and message.get("role") == "user":
                     spread.append({"role": "assistant", "content": BETWEEN})
@@ -488,7 +493,7 @@ def _unnested(part: Part) -> list[Part]:
     return [Text(text=part.title), *inner] if part.title else inner
 
 
-def _as_string(message: Message) -> Message:
+def _as_string(message: WrittenMessage) -> WrittenMessage:
     """A message whose content is text only, with the content as one string."""
     content = message.get("content")
     if not isinstance(content, list) or not all(isinstance(item, dict) and item.get("type") == "text" for item in content):
@@ -496,9 +501,9 @@ def _as_string(message: Message) -> Message:
     return {**message, "content": "\n\n".join(str(item.get("text", "")) for item in content)}
 
 
-def _merged(messages: list[Message]) -> list[Message]:
+def _merged(messages: list[WrittenMessage]) -> list[WrittenMessage]:
     """Messages of one role in a row as one; results and calls stay apart."""
-    merged: list[Message] = []
+    merged: list[WrittenMessage] = []
     for message in messages:
         last = merged[-1] if merged else None
         if last is not None and last.get("role") == message.get("role") == "user":

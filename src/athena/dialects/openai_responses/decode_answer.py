@@ -12,18 +12,21 @@ Wire facts: docs/reference/wire-facts.md#responses-answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 
 from athena.calls.arguments import arguments_text
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
-from athena.dialects.base import DecodeContext, StreamDecoder, WholeDecoder, protocol_error, token_count
+from athena.dialects.base import UNREADABLE, DecodeContext, StreamDecoder, WholeDecoder, protocol_error, token_count
 from athena.dialects.openai_responses.decode_items import decode_annotation
 from athena.dialects.openai_responses.errors import error_of
 from athena.dialects.openai_responses.vocabulary import NAME, OTHER_EVENT
+from athena.dialects.plain_reads import PlainShape
 from athena.model.events import (
     Done,
     Event,
@@ -39,6 +42,7 @@ from athena.model.events import (
     is_failure,
 )
 from athena.model.parts import Foreign, Opaque
+from athena.wire.json_span import is_json_object
 from athena.wire.sse import is_event_name
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -143,6 +147,11 @@ class ItemReader:
         usage = read_usage(response.get("usage"))
         limit = self._context.max_output
         return self._context.profile.cut_by_usage and usage is not None and limit is not None and usage.output_total >= limit
+
+    def _may_be_cut(self, place: _Item) -> bool:
+        """May a call that is called done be one that was cut? Only the number of tokens tells, and it comes last."""
+        tells_late = self._context.profile.cut_by_usage and self._context.max_output is not None
+        return tells_late and place.kind == "function_call" and not is_json_object("".join(place.pieces) or "{}")
 
     def _end(self, response: dict[str, Any], status: str, out: list[Event]) -> None:
         if status == "completed" and self._was_cut(response):
@@ -291,7 +300,7 @@ class ItemReader:
             self.arguments_final(index, place, final if isinstance(final, str) else arguments_text(final), out)
             if is_failed(out):
                 return
-        if item.get("status") == "incomplete":
+        if item.get("status") == "incomplete" or self._may_be_cut(place):
             # The upstream ran out of room inside this call: the end of the response decides what it is worth.
             return
         self._tracker.write_complete(out, index)
@@ -378,7 +387,19 @@ class _Record(msgspec.Struct, gc=False):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _PlainRecord(msgspec.Struct, gc=False):
+    """A piece of a message's text, and where it belongs."""
+
+    type: Literal["response.output_text.delta"]
+    delta: str
+    output_index: int | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+
+
 _DECODER = msgspec.json.Decoder(_Record)
+_PLAIN = msgspec.json.Decoder(_PlainRecord)
+_DELTA = re.compile(rb'"delta": ?(?=")')
 _FRAMES_OF_PARTS = ("response.content_part.", "response.reasoning_summary_part.")
 """Beginnings of events that announce and end what other events say."""
 _TOLD_BY_ITEMS = (
@@ -395,6 +416,8 @@ class ResponsesStreamDecoder(StreamDecoder):
         self._reader = ItemReader(context)
         self._last: tuple[int | None, str | None] | None = None
         self._place: tuple[int, _Item] = (0, _Item("", None))
+        self._plain_of: tuple[_Item, int, PlainShape] | None = None
+        """The item and the part of it that the pieces of the short way belong to, and how they look."""
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         if payload == b"[DONE]":
@@ -411,6 +434,26 @@ class ResponsesStreamDecoder(StreamDecoder):
             self._error(record, payload, out)
         elif not kind.startswith(_FRAMES_OF_PARTS):
             self._other(kind, payload, out)
+
+    reads_each_plain = True
+    """Every record has a number of its own, and many servers add padding."""
+
+    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+        place = self._place[1]
+        parts = [part for kind, part in place.shown if kind == "text"]
+        if type(event) is not TextDelta or self._last is None or len(parts) != 1:
+            return None
+        if self._plain_of is None or self._plain_of[:2] != (place, parts[0]):
+            self._plain_of = (place, parts[0], PlainShape(_DELTA, partial(_plain_text, self._last, parts[0])))
+        return self._plain_of[2]
+
+    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+        return self._note_text
+
+    def _note_text(self, text: str) -> None:
+        assert self._plain_of is not None
+        place, part, _ = self._plain_of
+        place.shown["text", part] += len(text)
 
     def _other(self, kind: str, payload: bytes, out: list[Event]) -> None:
         """Progress of a tool that the provider runs, or an unknown event: handed on at home, noted elsewhere."""
@@ -539,6 +582,16 @@ _HANDLERS: dict[str, Callable[[ResponsesStreamDecoder, _Record, list[Event]], No
     "response.failed": ResponsesStreamDecoder._completed,
     "response.cancelled": ResponsesStreamDecoder._completed,
 }
+
+
+def _plain_text(last: tuple[int | None, str | None], part: int, name: str, payload: bytes) -> str | None:
+    """The text of a record that is a piece of this part of the item that the last record spoke of."""
+    try:
+        record = _PLAIN.decode(payload)
+    except UNREADABLE:
+        return None
+    is_same = (record.output_index, record.item_id) == last and (record.content_index or 0) == part
+    return record.delta if is_same else None
 
 
 class ResponsesWholeDecoder(WholeDecoder):

@@ -13,7 +13,8 @@ Wire facts: docs/reference/wire-facts.md#responses-items.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,7 +42,9 @@ from athena.model.parts import (
 )
 from athena.model.request import Role, Tool, Turn
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
+_Read = TypeVar("_Read", bound="Turn | _Said")
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -61,9 +64,16 @@ def decode_input(body: Fields) -> Input:
         return Input()
     if isinstance(value, str):
         return Input(turns=(Turn(role="user", parts=(Text(text=value),), raw=value),))
-    reader = _Reader()
-    for fields in body.children("input"):
-        reader.item(fields)
+    reader = _Reader(body.recall)
+    for index, item in enumerate(body.sequence("input") or ()):
+        known: Turn | _Said | None = body.recalled(item)
+        if known is not None:
+            reader.add(item, known)
+            continue
+        before = body.reading
+        meaning = reader.item(body.inner(item, f"{body.at('input')}[{index}]"))
+        if meaning is not None:
+            body.remember(item, meaning, before)
     return reader.input()
 
 
@@ -72,8 +82,16 @@ def is_instruction(item: dict[str, Any]) -> bool:
     return item.get("role") in _SYSTEM_ROLES and item.get("type") in (None, "message")
 
 
+class _Said(msgspec.Struct, frozen=True):
+    """What an item of the model adds to its turn."""
+
+    parts: tuple[Part, ...]
+    phase: str | None = None
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, recall: Recall | None) -> None:
+        self._recall = recall
         self._system: list[Part] = []
         self._system_hint: str | None = None
         self._turns: list[Turn] = []
@@ -86,30 +104,33 @@ class _Reader:
         self._end_assistant()
         return Input(tuple(self._system), self._system_hint, tuple(self._turns), tuple(self._tools))
 
-    def item(self, fields: Fields) -> None:
+    def item(self, fields: Fields) -> Turn | _Said | None:
+        """Read one item. Returns what it means; None where that depends on where it stands, or where it declares tools."""
         kind = fields.text("type")
         if kind is None:
             kind = "message" if fields.has("role") or not fields.has("id") else "item_reference"
         if kind == "message":
-            self._message(fields)
-        elif kind == "additional_tools":
+            return self._message(fields)
+        if kind == "additional_tools":
             _ignored(fields, "role", "id")
             self._tools.extend(decode_tools(fields.children("tools")))
-        elif kind in _CLIENT_ITEMS:
-            self._client_turn(Turn(role="user", parts=_CLIENT_ITEMS[kind](fields), hint=_HINTS.get(kind), raw=fields.value))
-        elif kind in _MODEL_ITEMS:
-            self._model_item(fields, (_MODEL_ITEMS[kind](fields),))
-        else:
-            if kind == "tool_search_output":
-                found = decode_tools(fields.children("tools"))
-                self._tools.extend(msgspec.structs.replace(tool, inline=True) for tool in found)
-            part = Foreign(kind=kind, dialect=NAME, raw=fields.whole())
-            if is_input_item(fields.value):
-                self._client_turn(Turn(role="user", parts=(part,), raw=fields.value))
-            else:
-                self._model_item(fields, (part,))
+            return None
+        if kind in _CLIENT_ITEMS:
+            turn = Turn(role="user", parts=_CLIENT_ITEMS[kind](fields), hint=_HINTS.get(kind), raw=fields.value)
+            return self.add(fields.value, turn)
+        if kind in _MODEL_ITEMS:
+            return self.add(fields.value, _Said((_MODEL_ITEMS[kind](fields),)))
+        declares = kind == "tool_search_output"
+        if declares:
+            found = decode_tools(fields.children("tools"))
+            self._tools.extend(msgspec.structs.replace(tool, inline=True) for tool in found)
+        part = Foreign(kind=kind, dialect=NAME, raw=fields.whole())
+        own = is_input_item(fields.value)
+        meaning = Turn(role="user", parts=(part,), raw=fields.value) if own else _Said((part,))
+        self.add(fields.value, meaning)
+        return None if declares else meaning
 
-    def _message(self, fields: Fields) -> None:
+    def _message(self, fields: Fields) -> Turn | _Said | None:
         word = fields.needed_text("role", allow_empty=False)
         _ignored(fields, "id", "status")
         content = fields.any("content")
@@ -117,31 +138,37 @@ class _Reader:
         if content is None:
             raise fields.wrong("content", "a string or an array of parts")
         if word == "assistant":
-            if self._parts and phase is not None and self._phase is not None and phase != self._phase:
-                self._end_assistant()
-            self._phase = phase or self._phase
-            self._model_item(fields, _answer_parts(fields, content))
-            return
+            return self.add(fields.value, _Said(_answer_parts(fields, content), phase))
         parts = (Text(text=content),) if isinstance(content, str) else fields.each("content", decode_part)
         if word in _SYSTEM_ROLES and not self._turns and not self._parts:
             self._system.extend(parts)
             self._system_hint = self._system_hint or word
-            return
+            return None
         role: Role = "system" if word in _SYSTEM_ROLES else "user"
         hint = None if word == "user" else word
-        self._client_turn(Turn(role=role, parts=parts, hint=hint, phase=phase, raw=fields.value))
+        turn = self.add(fields.value, Turn(role=role, parts=parts, hint=hint, phase=phase, raw=fields.value))
+        # Instructions are no turn where nothing stands before them.
+        return turn if role == "user" else None
 
-    def _model_item(self, fields: Fields, parts: tuple[Part, ...]) -> None:
-        self._raw.append(fields.value)
-        self._parts.extend(parts)
-
-    def _client_turn(self, turn: Turn) -> None:
-        self._end_assistant()
-        self._turns.append(turn)
+    def add(self, item: dict[str, Any], meaning: _Read) -> _Read:
+        """What the next item means: a turn of the client's, or more of the model's."""
+        if isinstance(meaning, Turn):
+            self._end_assistant()
+            self._turns.append(meaning)
+            return meaning
+        phase = meaning.phase
+        if self._parts and phase is not None and self._phase is not None and phase != self._phase:
+            self._end_assistant()
+        self._phase = phase or self._phase
+        self._raw.append(item)
+        self._parts.extend(meaning.parts)
+        return meaning
 
     def _end_assistant(self) -> None:
-        if self._raw:
-            self._turns.append(Turn(role="assistant", parts=tuple(self._parts), phase=self._phase, raw=self._raw))
+        raw = self._raw
+        if raw:
+            make = partial(Turn, role="assistant", parts=tuple(self._parts), phase=self._phase, raw=raw)
+            self._turns.append(make() if self._recall is None else self._recall.together(raw, make))
         self._raw, self._parts, self._phase = [], [], None
 
 

@@ -13,8 +13,9 @@ from athena.dialects.openai_responses.decode_tools import decode_tool_choice, de
 from athena.dialects.openai_responses.vocabulary import NAME, OUTPUT_LOGPROBS
 from athena.errors import InvalidRequest
 from athena.model.parts import Part, Text
-from athena.model.request import Cache, Effort, Output, Reasoning, Request
+from athena.model.request import Cache, Effort, Output, Reasoning, Request, Tool
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 _SERVER = (
     "access_programs", "background", "context_management", "conversation", "image", "max_tool_calls", "moderation",
@@ -30,10 +31,11 @@ def decode_request(
     stream: bool | None = None,
     version: str | None = None,
     counting: bool = False,
+    recall: Recall | None = None,
 ) -> Request:
     """A client's body. `counting`: the body of the token counter, where model and input may be absent."""
     raw = dict(body)
-    fields = Fields(raw)
+    fields = Fields(raw, recall=recall)
     name = model or fields.text("model") or ""
     fields.any("model")
     if not name and not counting:
@@ -44,7 +46,7 @@ def decode_request(
     instructions = read_instructions(fields)
     asked = fields.flag("stream")
     settings = read_settings(fields)
-    tools = (*decode_tools(fields.children("tools")), *given.tools)
+    tools = (*fields.whole_field("tools", _declared), *given.tools)
     return Request(
         dialect=NAME,
         model=name,
@@ -58,6 +60,10 @@ def decode_request(
         extras=fields.rest(),
         unread=fields.unread(),
     )
+
+
+def _declared(fields: Fields) -> tuple[Tool, ...]:
+    return tuple(decode_tools(fields.children("tools")))
 
 
 _CARRIES_INPUT = ("previous_response_id", "conversation", "prompt", "instructions")

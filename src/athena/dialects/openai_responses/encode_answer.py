@@ -12,6 +12,8 @@ Wire facts: docs/reference/wire-facts.md#responses-streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -20,7 +22,7 @@ from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext, estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
 from athena.dialects.openai_responses.errors import encode_error, failed_error
-from athena.dialects.openai_responses.response_object import echo, encode_usage
+from athena.dialects.openai_responses.response_object import compaction_object, echo, encode_usage
 from athena.dialects.openai_responses.typed_tools import TypedTools
 from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
 from athena.model.events import (
@@ -124,6 +126,7 @@ class OutputWriter:
         self._message_fields: dict[str, Any] = {}
         self._note = ""
         self._finish = Finish()
+        self._kept = context.request.kept
         self.final: dict[str, Any] | None = None
         self.error: Error | None = None
 
@@ -161,6 +164,19 @@ class OutputWriter:
         self._frames.clear()
         return frames
 
+    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+        """What writes more of the open text; the content it belongs to stays open until the next `feed`."""
+        content = self._message.content if self._message is not None else None
+        if type(event) is not TextDelta or event.choice or self._silent or self.final is not None:
+            return None
+        return partial(self._more_text, content) if content is not None and content.kind == "output_text" else None
+
+    def _more_text(self, content: _Content, text: str) -> bytes:
+        content.pieces.append(text)
+        number = self._sequence
+        self._sequence += 1
+        return b'%b%d,"delta":%b}\n\n' % (content.head, number, msgspec.json.encode(text))
+
     # -- frames ------------------------------------------------------------------------------------------------------------
 
     def _frame(self, kind: str, fields: dict[str, Any]) -> None:
@@ -197,6 +213,8 @@ class OutputWriter:
         self._response = echo(self._context, event)
         self._frame("response.created", {"response": self._response})
         self._frame("response.in_progress", {"response": self._response})
+        for item in self._kept.leading if self._kept is not None else ():
+            self._item_in_one_piece(item)
 
     def _begin(self) -> None:
         if not self._begun:
@@ -273,24 +291,41 @@ class OutputWriter:
         final = {**self._response, "status": status, "output": [item for _, item in sorted(self._output.items())]}
         if status == "completed":
             final["completed_at"] = final["created_at"]
-        self._frame(f"response.{status}", {"response": final})
         self.final = final
+        if status == "failed" or self._kept is None or not self._kept.waits:
+            self._frame(f"response.{status}", {"response": final})
+
+    def release(self, changed: dict[str, Any] | None = None) -> bytes:
+        """The terminal event of an answer that waited for being kept; `changed` are fields of the response that came out
+        otherwise. A status among them is that of the event."""
+        assert self.final is not None
+        self.final = {**self.final, **(changed or {})}
+        self._frame(f"response.{self.final['status']}", {"response": self.final})
+        frames = b"".join(self._frames)
+        self._frames.clear()
+        return frames
 
     # -- items -------------------------------------------------------------------------------------------------------------
 
     def _open(self, prefix: str, item_id: str | None, base: dict[str, Any], empty: dict[str, Any]) -> _Item:
         index = self._items
         self._items += 1
-        fresh = (
-            item_id if item_id and self._keeps_id(prefix, item_id) else prefix + hashed(f"{self._context.seed}\0{index}", 32)
-        )
+        fresh = item_id if item_id and self._keeps_id(prefix, item_id) else self._new_id(prefix, index)
         item = _Item(index, fresh, {"id": fresh, **base})
         self._frame("response.output_item.added", {"output_index": index, "item": {**item.base, **empty}})
         return item
 
+    def _new_id(self, prefix: str, index: int) -> str:
+        if self._kept is not None:
+            return self._kept.item_id(prefix, index)
+        return prefix + hashed(f"{self._context.seed}\0{index}", 32)
+
     def _keeps_id(self, prefix: str, item_id: str) -> bool:
-        """At home an id stays, unless the vendor would refuse it after a change of servers. State is bound to reasoning's."""
-        return self._context.same_dialect and (prefix == "rs_" or item_id.startswith(prefix))
+        """At home an id stays, unless the vendor would refuse it after a change of servers. State is bound to reasoning's.
+        An item that is kept here has an id of ours, by which it is found."""
+        if prefix == "rs_":
+            return self._context.same_dialect
+        return self._context.same_dialect and self._kept is None and item_id.startswith(prefix)
 
     def _close(self, item: _Item, filled: dict[str, Any]) -> None:
         whole = {**item.base, **filled}
@@ -563,6 +598,7 @@ class WholeEncoder:
 
     def __init__(self, context: EncodeContext) -> None:
         self._writer = OutputWriter(context, silent=True)
+        self._kept = context.request.kept
         self._ended = False
 
     def feed(self, events: list[Event]) -> bytes:
@@ -574,4 +610,19 @@ class WholeEncoder:
             return b""
         self._ended = True
         error = self._writer.error
-        return encode_json(self._writer.final) if error is None else encode_error(error).body
+        if error is not None:
+            return encode_error(error).body
+        return self.release() if self._kept is None or not self._kept.waits else b""
+
+    @property
+    def final(self) -> dict[str, Any] | None:
+        """The response, once it is whole."""
+        return self._writer.final if self._writer.error is None else None
+
+    def release(self, changed: dict[str, Any] | None = None) -> bytes:
+        """The answer, which waited for being kept; `changed` are fields of it that came out otherwise."""
+        final, kept = self._writer.final, self._kept
+        assert final is not None
+        if kept is not None and kept.compacts == "compaction":
+            return encode_json(compaction_object(final, kept))
+        return encode_json({**final, **(changed or {})})

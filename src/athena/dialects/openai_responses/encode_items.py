@@ -9,13 +9,16 @@ Wire facts: docs/reference/wire-facts.md#rules-of-translation.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from functools import partial
+from typing import assert_never
 
 import msgspec
 
-from athena.dialects.base import Target
+from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
+from athena.dialects.openai_responses.typed_tools import Item
 from athena.dialects.openai_responses.vocabulary import NAME
+from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.parts import (
     Audio,
@@ -39,8 +42,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Turn
-
-Item = dict[str, Any]
+from athena.wire.fragments import Recall
 
 _ERROR_PREFIX = "[tool error] "
 _MARK_LIMIT = 4
@@ -56,12 +58,15 @@ _EXTENSIONS = {
 class ItemEncoder:
     """Writes the conversation of one request."""
 
-    def __init__(self, request: Request, target: Target, losses: Losses) -> None:
+    def __init__(self, request: Request, target: EncodeTarget, losses: Losses, recall: Recall | None = None) -> None:
         self._home = request.dialect == NAME
         self._losses = losses
         self._request = request
         self._marks = target.profile.cache_marks == "breakpoint"
         self._typed_ids = target.profile.typed_item_ids
+        # Which marks are written depends on the whole conversation.
+        pure = not self._home and not self._marks
+        self._rewritten = Rewritten(recall if pure else None, target, losses, NAME)
         # Only the last few breakpoints count; the earlier ones are dropped silently.
         self._skip_marks = max(0, _count_marks(request) - _MARK_LIMIT)
 
@@ -73,7 +78,8 @@ class ItemEncoder:
     def turns(self) -> list[Item]:
         items: list[Item] = []
         for index, turn in enumerate(self._request.turns):
-            items.extend(self._turn(turn, f"turns[{index}]"))
+            path = f"turns[{index}]"
+            items.extend(self._rewritten.turn(turn, path, partial(self._turn, turn, path)))
         if not self._home and self._request.turns and self._request.turns[-1].role == "assistant":
             last = f"turns[{len(self._request.turns) - 1}]"
             self._losses.hint(last, "the upstream may answer anew instead of continuing the last message")

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from athena.calls.ids import hashed
-from athena.dialects.base import Encoded, Target
+from athena.dialects.base import Encoded, EncodeTarget
 from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.decode_items import decode_input, is_instruction
 from athena.dialects.openai_responses.decode_request import read_instructions, read_settings
@@ -25,6 +25,7 @@ from athena.errors import UnsupportedFeature
 from athena.model.parts import Text
 from athena.model.request import Effort, Reasoning, Request
 from athena.wire.fields import Fields
+from athena.wire.fragments import Recall
 
 _PATH = "/responses"
 _Body = dict[str, Any]
@@ -33,13 +34,13 @@ _IDENTITY_LENGTH = 128
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
-def encode_request(request: Request, target: Target) -> Encoded:
+def encode_request(request: Request, target: EncodeTarget, recall: Recall | None = None) -> Encoded:
     """The body to POST and what it lost."""
     losses = Losses(strict=target.strict)
     if request.dialect == NAME and request.raw is not None:
         body = _overlaid(request, target, losses)
     else:
-        body = _fresh(request, target, losses)
+        body = _fresh(request, target, losses, recall)
     for field in target.profile.drop_fields:
         if body.pop(field, None) is not None:
             losses.hint(field, "not taken by this upstream")
@@ -51,7 +52,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
 # -- from the client's own body ---------------------------------------------------------------------------------------------
 
 
-def _overlaid(request: Request, target: Target, losses: Losses) -> _Body:
+def _overlaid(request: Request, target: EncodeTarget, losses: Losses) -> _Body:
     raw = request.raw or {}
     body = {**raw, "model": target.model}
     if request.stream != bool(raw.get("stream")):
@@ -61,10 +62,16 @@ def _overlaid(request: Request, target: Target, losses: Losses) -> _Body:
     for fields, write in _WRITERS:
         if any(getattr(request, field) != before[field] for field in fields if field in before):
             write(request, target, body, losses)
+    if request.kept is not None and target.profile.reasoning_control != "none":
+        # This gateway keeps the conversation, and its reasoning with it: the state has to come with the answer.
+        include = body.get("include")
+        given = include if isinstance(include, list) else []
+        if ENCRYPTED_REASONING not in given:
+            body["include"] = [*given, ENCRYPTED_REASONING]
     return body
 
 
-def _overlay_conversation(request: Request, target: Target, losses: Losses, body: _Body) -> None:
+def _overlay_conversation(request: Request, target: EncodeTarget, losses: Losses, body: _Body) -> None:
     """Instructions, items and tools: each as it came unless it no longer says the same."""
     fields = Fields(request.raw or {})
     given = body.get("input")
@@ -91,25 +98,25 @@ def _overlay_conversation(request: Request, target: Target, losses: Losses, body
 # -- from nothing -----------------------------------------------------------------------------------------------------------
 
 
-def _fresh(request: Request, target: Target, losses: Losses) -> _Body:
+def _fresh(request: Request, target: EncodeTarget, losses: Losses, recall: Recall | None) -> _Body:
     if request.previous_id is not None and request.dialect != NAME:
         raise UnsupportedFeature("previous_id: conversations stored elsewhere cannot be continued here", path="previous_id")
     if request.n > 1:
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     body: _Body = {"model": target.model}
-    encoder = ItemEncoder(request, target, losses)
+    encoder = ItemEncoder(request, target, losses, recall)
     system = _write_system(request, body, encoder)
     body["input"] = [*system, *encoder.turns()]
     if request.stream:
         body["stream"] = True
-    _write_tools(request, target, body, losses)
+    _write_tools(request, target, body, losses, recall)
     for _, write in _WRITERS:
         write(request, target, body, losses)
     _report_rest(request, target, body, losses)
     return body
 
 
-def _report_rest(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _report_rest(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     """What this dialect has no field for."""
     for field in (
         "top_k", "min_p", "repetition_penalty", "logit_bias", "seed",
@@ -152,13 +159,13 @@ def _write_system(request: Request, body: _Body, encoder: ItemEncoder) -> list[d
     return encoder.system()
 
 
-def _write_tools(request: Request, target: Target, body: _Body, losses: Losses) -> None:
-    _set(body, "tools", encode_tools(request, target, losses) or None)
+def _write_tools(request: Request, target: EncodeTarget, body: _Body, losses: Losses, recall: Recall | None = None) -> None:
+    _set(body, "tools", encode_tools(request, target, losses, recall) or None)
     if "tools" not in body:
         body.pop("tool_choice", None)
 
 
-def _write_choice(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_choice(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     choice = request.tool_choice
     if choice is None or not request.tools:
         body.pop("tool_choice", None)
@@ -166,16 +173,16 @@ def _write_choice(request: Request, target: Target, body: _Body, losses: Losses)
         body["tool_choice"] = encode_tool_choice(choice, request.tools)
 
 
-def _write_parallel(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_parallel(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     _set(body, "parallel_tool_calls", request.parallel)
 
 
-def _write_sampling(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_sampling(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     for field in _SAMPLING:
         _set(body, field, getattr(request, field))
 
 
-def _write_length(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_length(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     limit = request.max_output
     if limit is not None and limit < MINIMUM_OUTPUT:
         losses.emulate("max_output", f"raised to {MINIMUM_OUTPUT}, the least this API takes")
@@ -183,7 +190,7 @@ def _write_length(request: Request, target: Target, body: _Body, losses: Losses)
     _set(body, "max_output_tokens", limit)
 
 
-def _write_reasoning(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_reasoning(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     wanted, profile = request.reasoning, target.profile
     known = body.get("reasoning")
     reasoning = dict(known) if isinstance(known, dict) else {}
@@ -227,7 +234,7 @@ def _nearest(effort: str, known: tuple[str, ...]) -> str:
     return lower[-1] if lower else ranked[0]
 
 
-def _write_output(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_output(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     output = request.output
     spoken = [modality for modality in output.modalities if modality.lower() != "text"]
     if spoken or output.audio is not None:
@@ -237,7 +244,7 @@ def _write_output(request: Request, target: Target, body: _Body, losses: Losses)
     _set(body, "text", encode_output(output, target, losses) or None)
 
 
-def _write_storage(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_storage(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     """Nothing is stored upstream unless asked for and allowed; then reasoning state has to travel with the answers."""
     include = list(request.include) if request.dialect == NAME else []
     if request.dialect == NAME:
@@ -255,13 +262,13 @@ def _write_storage(request: Request, target: Target, body: _Body, losses: Losses
     _set(body, "include", include or None)
 
 
-def _write_cache(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_cache(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     _set(body, "prompt_cache_key", request.cache.key)
     if request.dialect == NAME:
         _set(body, "prompt_cache_options", request.cache.options)
 
 
-def _write_identity(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_identity(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     profile, user = target.profile, request.end_user
     if request.dialect == NAME:
         # A client names its user in one of two fields; a changed identity goes where it was.
@@ -287,11 +294,11 @@ def _write_identity(request: Request, target: Target, body: _Body, losses: Losse
     _set(body, "service_tier", tier)
 
 
-def _write_previous(request: Request, target: Target, body: _Body, losses: Losses) -> None:
+def _write_previous(request: Request, target: EncodeTarget, body: _Body, losses: Losses) -> None:
     _set(body, "previous_response_id", request.previous_id)
 
 
-_WRITERS: tuple[tuple[tuple[str, ...], Callable[[Request, Target, _Body, Losses], None]], ...] = (
+_WRITERS: tuple[tuple[tuple[str, ...], Callable[[Request, EncodeTarget, _Body, Losses], None]], ...] = (
     (("tool_choice",), _write_choice),
     (("parallel",), _write_parallel),
     (("max_output",), _write_length),

@@ -6,18 +6,26 @@ Wire facts: docs/reference/wire-facts.md#tool-schemas.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from athena.dialects.base import Target, searches_web
+from athena.dialects.base import EncodeTarget, searches_web
 from athena.dialects.losses import Losses
 from athena.dialects.openai_responses.vocabulary import NAME
+from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.request import Output, Request, Tool, ToolChoice
 from athena.schemas import for_openai
+from athena.wire.fragments import Recall
 
 
-def encode_tools(request: Request, target: Target, losses: Losses) -> list[dict[str, Any]]:
+def encode_tools(request: Request, target: EncodeTarget, losses: Losses, recall: Recall | None = None) -> list[dict[str, Any]]:
     """The tool list; members of one namespace that stand together go out as that namespace."""
+    rewritten = Rewritten(recall if request.dialect != NAME else None, target, losses, NAME)
+    return rewritten.tools(request, request.tools, partial(_encoded, request, target, losses))
+
+
+def _encoded(request: Request, target: EncodeTarget, losses: Losses) -> list[dict[str, Any]]:
     home = request.dialect == NAME
     encoded: list[dict[str, Any]] = []
     space: str | None = None
@@ -39,7 +47,9 @@ def encode_tools(request: Request, target: Target, losses: Losses) -> list[dict[
     return encoded
 
 
-def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losses, *, home: bool) -> dict[str, Any] | None:
+def _tool(
+    tool: Tool, path: str, request: Request, target: EncodeTarget, losses: Losses, *, home: bool
+) -> dict[str, Any] | None:
     if home and isinstance(tool.raw, dict):
         return tool.raw
     if not home:
@@ -72,7 +82,9 @@ def _tool(tool: Tool, path: str, request: Request, target: Target, losses: Losse
     return {**entry, **(tool.extras or {})} if home else entry
 
 
-def _hosted(tool: Tool, path: str, request: Request, target: Target, losses: Losses, *, home: bool) -> dict[str, Any] | None:
+def _hosted(
+    tool: Tool, path: str, request: Request, target: EncodeTarget, losses: Losses, *, home: bool
+) -> dict[str, Any] | None:
     if home:
         return {"type": tool.hosted or tool.name, **(tool.config or {})}
     if target.profile.hosted_tools and searches_web(tool):
@@ -129,7 +141,7 @@ def _allowed(name: str, tool: Tool | None) -> dict[str, Any]:
     return {"type": tool.kind if tool is not None else "function", "name": name}
 
 
-def encode_output(output: Output, target: Target, losses: Losses) -> dict[str, Any]:
+def encode_output(output: Output, target: EncodeTarget, losses: Losses) -> dict[str, Any]:
     """The `text` object; empty when nothing is asked for."""
     profile = target.profile
     text: dict[str, Any] = {}

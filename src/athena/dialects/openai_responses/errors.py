@@ -23,7 +23,15 @@ from athena.dialects.base import (
     retry_after,
     told_status,
 )
-from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
+from athena.dialects.openai_errors import (
+    OBJECT_CODES,
+    PATH_CODES,
+    PLAIN_CODES,
+    TYPE_AND_CODE,
+    error_object,
+    http_error,
+    kind_of_code,
+)
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -87,6 +95,8 @@ def encode_error(error: Error, request_id: str = "") -> HttpError:
 
 def _shown_code(error: Error) -> str | None:
     """OpenAI's own name for the kind of error, or a more exact code where clients do not look for a certain one."""
+    if error.code in OBJECT_CODES:
+        return None
     if error.kind in ("invalid", "permission") or error.code in PATH_CODES:
         return error.code or None
     if error.kind == "conflict" and error.code and error.code not in PLAIN_CODES:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import msgspec
 
+from athena.calls.survey import ADRIFT, ALL, FOREIGN
 from athena.dialects.openai_responses.typed_tools import TypedHistory, TypedTools, is_client_run
 from athena.dialects.portable import reworded
 from athena.model.parts import Foreign, Part, Text, ToolResult, changed, joined_text
 from athena.model.request import Loss, Request, Tool, ToolChoice
 
 
-def portable(request: Request) -> Request:
+def portable(request: Request, kinds: int = ALL) -> Request:
     """The request for a target of another dialect."""
     losses = list(request.losses)
     typed = TypedTools(request.tools)
@@ -31,7 +32,7 @@ def portable(request: Request) -> Request:
             return (told, *(inner for inner in part.parts if not isinstance(inner, Text)))
         return part
 
-    turns = reworded(request.turns, reword)
+    turns = reworded(request.turns, reword) if kinds & (FOREIGN | ADRIFT) else request.turns
     return msgspec.structs.replace(
         request,
         tools=_tools(request.tools, typed, losses),

@@ -17,6 +17,7 @@ from athena.dialects.base import EncodeContext
 from athena.dialects.openai_responses.encode_tools import encode_tool_choice
 from athena.dialects.openai_responses.vocabulary import NAME
 from athena.model.events import Start, Usage
+from athena.model.request import Kept
 from athena.wire.surrogates import encode_json
 
 _ECHOED: tuple[tuple[str, Any], ...] = (
@@ -39,7 +40,9 @@ _ECHOED: tuple[tuple[str, Any], ...] = (
 
 
 def response_id(context: EncodeContext, start: Start) -> str:
-    """The upstream's own id where it is one of ours, else one made from the seed."""
+    """The id under which it is kept, the upstream's own where that speaks this dialect, else one made from the seed."""
+    if context.request.kept is not None:
+        return context.request.kept.id
     if context.same_dialect and start.id:
         return start.id
     return "resp_" + hashed(f"{context.seed}\0response", 32)
@@ -73,14 +76,28 @@ def echo(context: EncodeContext, start: Start) -> dict[str, Any]:
     response["tools"] = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
     response["metadata"] = raw.get("metadata") or {}
     response["service_tier"] = raw.get("service_tier") or "default"
-    # Nothing is kept: a client that believed otherwise would refer to items that do not exist.
+    # Where nothing is kept, a client that believed otherwise would refer to items that do not exist.
     response["store"] = bool(raw.get("store")) if context.same_dialect else False
     for key in ("instructions", "tools"):
         if response[key]:
             response[key] = msgspec.Raw(encode_json(response[key]))
     if context.same_dialect and start.extras:
         response.update(start.extras)
+    if request.kept is not None:
+        response["id"] = request.kept.id
+        response.update(request.kept.shown)
     return response
+
+
+def compaction_object(final: dict[str, Any], kept: Kept) -> dict[str, Any]:
+    """The answer to a request for a compaction: what is retained of the conversation, then the compaction."""
+    return {
+        "id": kept.id,
+        "object": "response.compaction",
+        "created_at": final["created_at"],
+        "output": [*kept.retained, *final["output"]],
+        "usage": final["usage"],
+    }
 
 
 def _text(given: Any) -> dict[str, Any]:

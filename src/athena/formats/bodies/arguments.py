@@ -11,7 +11,7 @@ import msgspec
 
 from athena.formats.bodies.json_text import JsonPipe, strict_json
 from athena.formats.bodies.json_tokens import STRING
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps, lexer_of
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, ValueSink, lexer_of
 from athena.formats.machine.writer import CallWriter
 from athena.wire.json_span import is_json_object
 
@@ -31,7 +31,7 @@ class Pipe(Protocol):
         ...
 
 
-def pump(scan: Scanner, pipe: Pipe, sink: Sink) -> Steps[None]:
+def pump(scan: Scanner, pipe: Pipe, sink: ValueSink) -> Steps[None]:
     """Let one value through, until the pipe is done or stuck."""
     out: list[str] = []
 

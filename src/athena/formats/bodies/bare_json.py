@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from athena.formats.bodies.arguments import json_value
-from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.named import CallKeys, read_named_calls
 from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 
-BARE_FIELDS = Fields(others=("type", "index"), needs_arguments=True)
+BARE_FIELDS = CallKeys(others=("type", "index"), needs_arguments=True)
 _INLINE_DEPTH = 16
 """How deep calls behind words may be nested. Every beginning inside of one is tried again: this bounds what they cost."""
 _LINE_END = ("\n",)

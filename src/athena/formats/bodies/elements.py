@@ -15,7 +15,7 @@ from typing import Any
 from athena.formats.bodies.arguments import skip_to
 from athena.formats.bodies.invoke import attributes
 from athena.formats.bodies.json_text import quoted
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, ValueSink
 from athena.formats.machine.value_types import SchemaTypes, structured_json, typed_json
 from athena.formats.machine.writer import CallWriter
 
@@ -122,7 +122,7 @@ def _lexer(name: str, end: str, prefix: str) -> Lexer:
     return Lexer((prefix,)) if prefix else Lexer((f"</{name}>", f"<{name}>", end))
 
 
-def _text(scan: Scanner, sink: Sink, name: str, end: str, prefix: str, *, nested: bool) -> Steps[None]:
+def _text(scan: Scanner, sink: ValueSink, name: str, end: str, prefix: str, *, nested: bool) -> Steps[None]:
     """An element's content to its closing tag, which is taken, or to the end of the call, which stays."""
     close, again = f"</{name}>", f"<{name}>"
     lexer = _lexer(name, end, prefix)

@@ -42,7 +42,7 @@ _ROLE_WORDS, _CHANNEL_WORDS = 2, 4
 _OUR_ROLES = ("assistant", "system", "developer", "user", "tool")
 
 
-class Header(msgspec.Struct, frozen=True):
+class MessageHeader(msgspec.Struct, frozen=True):
     """What a message is: a call of a tool, reasoning or visible text."""
 
     tool: str | None
@@ -79,7 +79,7 @@ def read_messages(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         marker = yield from scan.found(*_NEXT)
 
 
-def _header(scan: Scanner, calls: CallWriter, opener: str, *, first: bool) -> Steps[Header | None]:
+def _header(scan: Scanner, calls: CallWriter, opener: str, *, first: bool) -> Steps[MessageHeader | None]:
     """Everything up to `<|message|>`. None: the text ended in a header that was no call's."""
     role, rest, before = "", "", opener
     while True:
@@ -112,22 +112,22 @@ def _header(scan: Scanner, calls: CallWriter, opener: str, *, first: bool) -> St
             break
     if not _CHANNEL_WORD.search(rest) and not _RECIPIENT.search(role + rest) and opener != START:
         # An unknown channel: the model's own words, not for the reader.
-        return Header(None, thinking=True)
+        return MessageHeader(None, thinking=True)
     return _meaning(calls, role, rest)
 
 
-def _meaning(calls: CallWriter, role: str, rest: str) -> Header:
+def _meaning(calls: CallWriter, role: str, rest: str) -> MessageHeader:
     found = _RECIPIENT.search(role) or _RECIPIENT.search(rest)
     word = _CHANNEL_WORD.search(rest)
     channel = word.group() if word else ""
     if found is not None:
         if found.group(1) == "assistant":
-            return Header(None, thinking=True)
-        return Header(_tool_name(calls, found.group(1)), thinking=False)
+            return MessageHeader(None, thinking=True)
+        return MessageHeader(_tool_name(calls, found.group(1)), thinking=False)
     speaker = _ROLE.match(role)
     if speaker is not None and speaker.group(1) not in _OUR_ROLES and calls.book.declared(speaker.group(1)):
-        return Header(speaker.group(1), thinking=False)
-    return Header(None, thinking=channel == "analysis" or (not channel and bool(rest.strip())))
+        return MessageHeader(speaker.group(1), thinking=False)
+    return MessageHeader(None, thinking=channel == "analysis" or (not channel and bool(rest.strip())))
 
 
 def _tool_name(calls: CallWriter, recipient: str) -> str:

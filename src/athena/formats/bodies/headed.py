@@ -14,7 +14,7 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.near_misses import too_often
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, end_of_run
 from athena.formats.machine.writer import CallWriter
 
 SECTIONS_AT_ONCE = 2
@@ -55,21 +55,24 @@ class HeadedReader:
         self._gap = Lexer(boundary)
         self._behind = Lexer(self._ends)
         self._head = Lexer((*shape.argument_begin, *self._ends, "{"))
+        self._repeats = tuple(one for one in shape.call_begin if _is_alone(one, (*shape.argument_begin, *self._ends)))
+        """The beginnings of calls that another copy of themselves makes no other marker."""
 
     def __call__(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
-        in_call = opener in self._shape.call_begin
-        first = True
-        while in_call or (yield from self._next_call(scan, calls, first=first)):
+        begin = opener if opener in self._shape.call_begin else (yield from self._next_call(scan, calls, first=True))
+        while begin:
+            if begin in self._repeats:
+                _drop_repeated(scan, calls, begin)
             if (yield from self._one_call(scan, calls)):
                 yield from self._end_of_call(scan, calls)
             else:
                 yield from skip_to(scan, calls, self._behind)
                 yield from scan.found(*self._shape.call_end)
                 calls.settle()
-            in_call = first = False
+            begin = yield from self._next_call(scan, calls, first=False)
 
-    def _next_call(self, scan: Scanner, calls: CallWriter, *, first: bool) -> Steps[bool]:
-        """Skip what stands between calls. False when the section is over."""
+    def _next_call(self, scan: Scanner, calls: CallWriter, *, first: bool) -> Steps[str]:
+        """Skip what stands between calls, and take the marker that begins the next; "": the section is over."""
         sections = 0
         while True:
             try:
@@ -77,7 +80,7 @@ class HeadedReader:
             except Declined:
                 if first:
                     raise
-                return False
+                return ""
             sections += marker in self._shape.section_begin
             if first and sections > SECTIONS_AT_ONCE:
                 raise Declined
@@ -89,9 +92,9 @@ class HeadedReader:
                 scan.take(len(marker))
             if not marker or marker in self._shape.section_end:
                 calls.settle()
-                return False
+                return ""
             if marker in self._shape.call_begin:
-                return True
+                return marker
 
     def _one_call(self, scan: Scanner, calls: CallWriter) -> Steps[bool]:
         shape = self._shape
@@ -133,6 +136,24 @@ class HeadedReader:
         if marker in self._shape.call_end:
             scan.take(len(marker))
         calls.settle()
+
+
+def _drop_repeated(scan: Scanner, calls: CallWriter, begin: str) -> None:
+    """Where the marker that was taken stands again and again, only the last may begin a call.
+
+    The last copy stays: it may be the beginning of a longer marker.
+    """
+    end = end_of_run(scan.text, scan.at, begin) - len(begin)
+    if end > scan.at:
+        scan.take_to(end - len(begin))
+        calls.settle()
+        scan.take_to(end)
+
+
+def _is_alone(begin: str, markers: tuple[str, ...]) -> bool:
+    """Is this marker, with a copy of itself behind it, never the beginning of another of the markers?"""
+    rests = [marker.removeprefix(begin) for marker in markers if marker != begin and marker.startswith(begin)]
+    return not any(begin.startswith(rest) or rest.startswith(begin) for rest in rests)
 
 
 def _open(calls: CallWriter, head: CallHead) -> None:

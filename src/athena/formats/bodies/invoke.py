@@ -13,7 +13,7 @@ import re
 import msgspec
 
 from athena.formats.bodies.near_misses import repeated
-from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TEXT, TaggedArguments, TagParameter, Tags
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 
@@ -52,14 +52,14 @@ def attributes(text: str) -> dict[str, str]:
     }
 
 
-def named_parameter(text: str) -> Parameter | None:
+def named_parameter(text: str) -> TagParameter | None:
     """A parameter's tag; DSML says in it whether the value is a string."""
     found = attributes(text)
     key = found.get("name", "")
     if not key:
         return None
     kind = found.get("string", "").lower()
-    return Parameter(key, TEXT if kind == "true" else None, is_json=kind == "false")
+    return TagParameter(key, TEXT if kind == "true" else None, is_json=kind == "false")
 
 
 class InvokeReader:

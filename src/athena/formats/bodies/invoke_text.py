@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from athena.formats.machine.name_rules import NameRule
+from athena.formats.machine.name_rules import BareNameRule
 from athena.formats.machine.render import arguments_of, plain_value, result_text
 from athena.model.parts import ToolCall, ToolResult
 
@@ -22,9 +22,9 @@ def _invoke(call: ToolCall, namespace: str) -> str:
     return f'<{namespace}invoke name="{call.name}">\n{parameters}</{namespace}invoke>\n'
 
 
-def invoke_rule(*ends: str) -> NameRule:
+def invoke_rule(*ends: str) -> BareNameRule:
     """Values have no escapes, names stand in attributes. `ends`: the tags that end a section."""
-    return NameRule(
+    return BareNameRule(
         reason="the name does not fit into an attribute",
         characters='"\n>',
         markers=("<parameter", "</parameter>", "<invoke", "</invoke>", *ends),

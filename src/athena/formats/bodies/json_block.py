@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from athena.formats.bodies.arguments import end_of_block
-from athena.formats.bodies.named import ANY_FIELDS, Fields, read_named_calls
+from athena.formats.bodies.named import ANY_FIELDS, CallKeys, read_named_calls
 from athena.formats.machine.base import Reader
 from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -12,7 +12,7 @@ _FENCES = ("```json", "```")
 
 
 def json_block_reader(
-    end: tuple[str, ...], again: tuple[str, ...] = (), fields: Fields = ANY_FIELDS, *, heads: str = "{["
+    end: tuple[str, ...], again: tuple[str, ...] = (), fields: CallKeys = ANY_FIELDS, *, heads: str = "{["
 ) -> Reader:
     """The reader behind the opening marker: objects or arrays of calls to one of the markers in `end`, which is taken.
 
@@ -23,7 +23,7 @@ def json_block_reader(
 
 
 class _JsonBlock:
-    def __init__(self, end: tuple[str, ...], again: tuple[str, ...], fields: Fields, heads: str) -> None:
+    def __init__(self, end: tuple[str, ...], again: tuple[str, ...], fields: CallKeys, heads: str) -> None:
         self._taken = end
         self._ends = (*end, *again)
         self._fields = fields

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from athena.formats.bodies.near_misses import no_name, unlike
-from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TaggedArguments, TagParameter, Tags
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 
@@ -31,7 +31,7 @@ class Keyed(msgspec.Struct, frozen=True):
     section_end: str = ""
     separator: str = ""
     """Behind the name."""
-    read_tag: Callable[[str], Parameter | None] | None = None
+    read_tag: Callable[[str], TagParameter | None] | None = None
     """Where more than the key stands before the value: reads everything from the key to the value's tag."""
 
 

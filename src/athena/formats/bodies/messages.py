@@ -12,7 +12,7 @@ import msgspec
 
 from athena.formats.bodies.raw_text import read_raw
 from athena.formats.machine.base import Reader
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, end_of_run
 from athena.formats.machine.writer import CallWriter
 
 _HEADER_WORDS = 2
@@ -51,6 +51,8 @@ class MessageReader:
             if marker in shape.calls:
                 yield from shape.read_calls(scan, calls, marker)
             elif marker in self._kinds:
+                # Messages of the same kind without a word are one.
+                scan.take_to(end_of_run(scan.text, scan.at, marker))
                 yield from self._words(scan, calls, thinking=marker in shape.thinking)
             calls.settle()
             following = yield from scan.follows(0, self._next, end=False)

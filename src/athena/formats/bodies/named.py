@@ -17,7 +17,7 @@ from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Sca
 from athena.formats.machine.writer import CallWriter
 
 
-class Fields(msgspec.Struct, frozen=True):
+class CallKeys(msgspec.Struct, frozen=True):
     """Which keys mean what."""
 
     name: tuple[str, ...] = ("name", "tool_name", "function", "tool", "recipient_name")
@@ -39,7 +39,7 @@ class Fields(msgspec.Struct, frozen=True):
     """The code of an interpreter may stand in `<code>` behind its object, with a placeholder in the arguments (Qwen-Agent)."""
 
 
-ANY_FIELDS = Fields()
+ANY_FIELDS = CallKeys()
 _KEY_END = Lexer((":",))
 _WHOLE_STRING = re.compile(r'"[^"\\\x00-\x1f]*+"(?=[\s\S])')
 _WHOLE_KEY = re.compile(r'"[^"\\\x00-\x1f]*+"[ \t\r\n]*+:[ \t\r\n]*+(?=[^ \t\r\n])')
@@ -72,7 +72,7 @@ class _Call:
         self.seen = False
 
 
-def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (), fields: Fields = ANY_FIELDS) -> Steps[int]:
+def read_named_calls(scan: Scanner, calls: CallWriter, ends: tuple[str, ...] = (), fields: CallKeys = ANY_FIELDS) -> Steps[int]:
     """All calls that stand here: objects and arrays of them, with white space, commas or semicolons between.
 
     Answers how many there were. Stops before anything else. A broken call is dropped to its end as its brackets tell it, or to
@@ -119,7 +119,7 @@ def _is_end(scan: Scanner, ends: tuple[str, ...]) -> Steps[bool]:
     return (yield from scan.follows(0, ends, end=False)) is not None if ends else False
 
 
-def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, ...]) -> Steps[None]:
+def _object(scan: Scanner, calls: CallWriter, fields: CallKeys, ends: tuple[str, ...]) -> Steps[None]:
     call = _Call()
     calls.broken = (0, False)
     try:
@@ -144,7 +144,7 @@ def _object(scan: Scanner, calls: CallWriter, fields: Fields, ends: tuple[str, .
             yield
 
 
-def _whole_object(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+def _whole_object(scan: Scanner, calls: CallWriter, fields: CallKeys, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     yield from _fields(scan, calls, fields, call, ends)
     if call.failed:
         return
@@ -158,7 +158,7 @@ def _whole_object(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call,
         _late(calls, fields, call)
 
 
-def _late(calls: CallWriter, fields: Fields, call: _Call) -> None:
+def _late(calls: CallWriter, fields: CallKeys, call: _Call) -> None:
     """The object ended and its arguments were not streamed: they came before the name, or there are none."""
     if call.nothing:
         calls.settle()
@@ -177,7 +177,7 @@ def _late(calls: CallWriter, fields: Fields, call: _Call) -> None:
     calls.close()
 
 
-def _fields(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+def _fields(scan: Scanner, calls: CallWriter, fields: CallKeys, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     """The fields of one object, to its closing brace."""
     scan.take(1)
     call.depth += 1
@@ -234,7 +234,7 @@ def _bare_key(scan: Scanner, calls: CallWriter) -> Steps[str]:
     return key
 
 
-def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: str, ends: tuple[str, ...]) -> Steps[None]:
+def _field(scan: Scanner, calls: CallWriter, fields: CallKeys, call: _Call, key: str, ends: tuple[str, ...]) -> Steps[None]:
     head = yield from scan.peek(1)
     if head == "{" and key in fields.wrappers:
         yield from _fields(scan, calls, fields, call, ends)
@@ -268,12 +268,12 @@ def _field(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, key: s
         call.id = _string(text) if text.startswith('"') else text
 
 
-def _names_a_call(calls: CallWriter, fields: Fields, call: _Call, key: str) -> bool:
+def _names_a_call(calls: CallWriter, fields: CallKeys, call: _Call, key: str) -> bool:
     """Is the key a tool's name? One object may hold several."""
     return fields.name_is_key and (call.by_key or not call.name) and key not in fields.name and calls.admits(key)
 
 
-def _arguments(scan: Scanner, calls: CallWriter, fields: Fields, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
+def _arguments(scan: Scanner, calls: CallWriter, fields: CallKeys, call: _Call, ends: tuple[str, ...]) -> Steps[None]:
     call.seen = True
     if fields.code_behind and call.name in CODE_TOOLS and _takes_code(calls, call.name):
         call.code_follows = yield from _goes_on_with(scan, _PLACEHOLDER)

@@ -13,18 +13,18 @@ import msgspec
 
 from athena.formats.bodies.arguments import decoded_arguments
 from athena.formats.bodies.json_text import quoted
-from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.scanner import Cut, Declined, Lexer, Scanner, Steps, ValueSink
 from athena.formats.machine.value_types import is_json, typed_json
 from athena.formats.machine.writer import CallWriter
 
-Counts = Callable[[Scanner, CallWriter, str], Steps[bool]]
+MarkerTest = Callable[[Scanner, CallWriter, str], Steps[bool]]
 """Is the marker that stands here meant as one?"""
 
 _FENCE_LINE = Lexer(("\n",))
 _NOTHING = Lexer(())
 
 
-def read_raw(scan: Scanner, calls: CallWriter, ends: Lexer, sink: Sink, counts: Counts | None = None) -> Steps[str]:
+def read_raw(scan: Scanner, calls: CallWriter, ends: Lexer, sink: ValueSink, counts: MarkerTest | None = None) -> Steps[str]:
     """Text up to a marker that counts, which stays; "" is the end of the text."""
     while True:
         marker = yield from scan.flow(ends, sink)
@@ -33,7 +33,7 @@ def read_raw(scan: Scanner, calls: CallWriter, ends: Lexer, sink: Sink, counts: 
         sink(scan.take(len(marker)))
 
 
-def read_code(scan: Scanner, calls: CallWriter, ends: tuple[str, ...], counts: Counts | None = None) -> Steps[None]:
+def read_code(scan: Scanner, calls: CallWriter, ends: tuple[str, ...], counts: MarkerTest | None = None) -> Steps[None]:
     """The arguments of the open call as raw code, perhaps in a fence; the call is closed. The marker behind it stays."""
     yield from scan.space()
     fenced = yield from _fence(scan)

@@ -19,9 +19,10 @@ import msgspec
 
 from athena.formats.bodies.arguments import json_arguments, skip_to
 from athena.formats.bodies.json_text import quoted
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Sink, Steps
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, ValueSink
 from athena.formats.machine.value_types import ValueType, is_json, typed_json
 from athena.formats.machine.writer import CallWriter
+from athena.wire.json_span import JsonSpan
 
 TEXT = ValueType(frozenset({"string"}))
 
@@ -31,7 +32,7 @@ _MISSPELT = re.compile(r"[^\s<>=\"']{0,24}+>")
 _TAG_WORDS = re.compile(r"[\s\"'=<>:]*+(?:(?:function|invoke|call|name|tool)[\s\"'=<>:]++){0,3}")
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class TagParameter(msgspec.Struct, frozen=True):
     """What a parameter's tag says."""
 
     key: str
@@ -57,7 +58,7 @@ class Tags(msgspec.Struct, frozen=True):
     """A tag between the parameter's own and its value (`<arg_value>`)."""
     newline: bool = False
     """One line break at each end of a value belongs to the markup, when there is one at its beginning."""
-    read_tag: Callable[[str], Parameter | None] = lambda text: Parameter(text.strip()) if text.strip() else None
+    read_tag: Callable[[str], TagParameter | None] = lambda text: TagParameter(text.strip()) if text.strip() else None
     cdata: bool = False
     """A value may be wrapped in `<![CDATA[` `]]>`."""
     look_alikes: tuple[str, ...] = ()
@@ -250,7 +251,7 @@ class TaggedArguments:
         The value's own closing tag, or the next parameter, comes later: all before it is the value's. Another call comes first,
         or nothing at all: the value was not closed.
         """
-        if not values.may_be_text:
+        if not values.may_hold_tags:
             return 0
         at = offset
         while True:
@@ -304,32 +305,41 @@ def _blanks(scan: Scanner) -> Steps[None]:
 class _Values:
     """Writes parameters as the members of one JSON object: strings as they arrive, other values at their end."""
 
-    __slots__ = ("_calls", "_parameter", "_pieces", "_streaming", "_type", "add", "keys")
+    __slots__ = ("_calls", "_parameter", "_pieces", "_span", "_spanned", "_streaming", "_type", "add", "keys")
 
     def __init__(self, calls: CallWriter) -> None:
         self._calls = calls
         self.keys: set[str] = set()
-        self._parameter = Parameter("")
+        self._parameter = TagParameter("")
         self._type = TEXT
         self._pieces: list[str] = []
+        self._span = JsonSpan()
+        self._spanned = 0
+        """How many of the pieces the span has seen."""
         self._streaming = False
-        self.add: Sink = calls.write_text
+        self.add: ValueSink = calls.write_text
         """Takes the next piece of the open parameter's value."""
 
-    def begin(self, parameter: Parameter) -> None:
+    def begin(self, parameter: TagParameter) -> None:
         self._parameter = parameter
         self._type = parameter.type or self._calls.value_type(parameter.key)
         self._streaming = self._type.is_text and not parameter.is_json
         self._pieces.clear()
+        self._span, self._spanned = JsonSpan(), 0
         self.add = self._calls.write_text if self._streaming else self._calls.keeper(self._pieces)
         if self._streaming:
             self._write_key()
             self._calls.write('"')
 
     @property
-    def may_be_text(self) -> bool:
-        """May the open parameter hold any text, tags too?"""
-        return self._type.types is None or "string" in self._type.types
+    def may_hold_tags(self) -> bool:
+        """May the value hold a tag here? Text may, and a list or an object inside of its strings."""
+        if self._type.types is None or "string" in self._type.types:
+            return True
+        for piece in self._pieces[self._spanned :]:
+            self._span.feed(piece)
+        self._spanned = len(self._pieces)
+        return self._span.in_string
 
     def end(self) -> None:
         if self._streaming:

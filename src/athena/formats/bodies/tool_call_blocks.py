@@ -9,9 +9,9 @@ import re
 from functools import lru_cache
 
 from athena.formats.bodies.arguments import end_of_block
-from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.named import CallKeys, read_named_calls
 from athena.formats.bodies.near_misses import no_json, no_name, unlike
-from athena.formats.bodies.tagged import Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TaggedArguments, TagParameter, Tags
 from athena.formats.machine.base import Opener
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
@@ -28,7 +28,7 @@ _PLAIN_NAME = re.compile(r"[^\s<>{}\[\]\"'=]+")
 _JSON_ENDS = (END, BEGIN, "</function_call>", "</tool_calls>", "</tools>")
 _JSON_CLOSERS = Lexer(_JSON_ENDS)
 _JSON_TAKEN = (END, "</function_call>", "</tool_calls>", "</tools>")
-_JSON_FIELDS = Fields(code_behind=True)
+_JSON_FIELDS = CallKeys(code_behind=True)
 _FENCE_LINE = Lexer(("\n",))
 
 
@@ -67,9 +67,9 @@ def tag_name(text: str) -> str | None:
     return found.group(1) if found else None
 
 
-def _tag_parameter(text: str) -> Parameter | None:
+def _tag_parameter(text: str) -> TagParameter | None:
     key = tag_name(text)
-    return Parameter(key) if key else None
+    return TagParameter(key) if key else None
 
 
 FUNCTION_BEGIN = ("<function=", "<function =", "< function=", "< function =", "<function name=")
@@ -141,7 +141,7 @@ def _named_tags(name: str, declared: tuple[str, ...]) -> TaggedArguments:
             section_end=(END,),
             next_call=FUNCTION_TAGS.next_call,
             newline=True,
-            read_tag=lambda text: Parameter(text) if text in declared else None,
+            read_tag=lambda text: TagParameter(text) if text in declared else None,
         )
     )
 

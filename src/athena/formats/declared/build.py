@@ -13,19 +13,19 @@ from athena.formats.bodies.elements import read_elements
 from athena.formats.bodies.gemma_literals import GemmaCalls, Syntax
 from athena.formats.bodies.headed import CallHead, Headed, HeadedReader
 from athena.formats.bodies.json_block import json_block_reader
-from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.named import CallKeys, read_named_calls
 from athena.formats.bodies.near_misses import NO_OBJECT, NO_PYTHON_CALL
 from athena.formats.bodies.pythonic import read_python_calls
-from athena.formats.bodies.tagged import TEXT, Parameter, TaggedArguments, Tags
+from athena.formats.bodies.tagged import TEXT, TaggedArguments, TagParameter, Tags
 from athena.formats.declared.description import FormatDescription, TypeWords, holes, pieces
-from athena.formats.declared.text import Writer
+from athena.formats.declared.text import DescribedWriter
 from athena.formats.machine.base import Format, Opener, Reader
 from athena.formats.machine.recognizer import Recognizer, recognizer
 from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
 from athena.formats.machine.writer import CallWriter
 
 _CONTROL = re.compile(r"<[|｜].*>|\[/?[A-Z][A-Z_]+\]", re.DOTALL)
-_DEFAULT = Fields()
+_DEFAULT = CallKeys()
 _STREAMS: dict[str, Literal["yes", "str", "value"]] = {
     "json": "yes",
     "headed": "yes",
@@ -41,12 +41,11 @@ WRAPPERS_AT_ONCE = 3
 @lru_cache(maxsize=64)
 def declared_format(description: FormatDescription) -> Format:
     """The format that a description declares; made once."""
-    writer = Writer(description)
+    writer = DescribedWriter(description)
     openers = _openers(description)
     ends = (*pieces(description.call.end), *pieces(description.section.end))
     return Format(
         id=description.id,
-        models=description.models,
         reserved=any(not opener.plain for opener in openers),
         in_reasoning=description.in_reasoning,
         thinking=description.thinking,
@@ -130,10 +129,10 @@ class _Wrapped:
 # -- JSON ----------------------------------------------------------------------------------------------------------------------
 
 
-def _fields(description: FormatDescription) -> Fields:
+def _fields(description: FormatDescription) -> CallKeys:
     keys = description.json
     marked = bool(pieces(description.section.begin) or pieces(description.call.begin))
-    return Fields(
+    return CallKeys(
         name=tuple(dict.fromkeys((keys.name, *_DEFAULT.name))),
         arguments=tuple(dict.fromkeys((keys.arguments, *_DEFAULT.arguments))),
         id=tuple(dict.fromkeys((*((keys.id,) if keys.id else ()), *_DEFAULT.id))),
@@ -145,7 +144,7 @@ def _fields(description: FormatDescription) -> Fields:
 
 
 class _JsonCalls:
-    def __init__(self, begins: tuple[str, ...], ends: tuple[str, ...], fields: Fields) -> None:
+    def __init__(self, begins: tuple[str, ...], ends: tuple[str, ...], fields: CallKeys) -> None:
         self._begins = begins
         self._fields = fields
         self._block = json_block_reader(ends, begins, fields) if begins else None
@@ -335,16 +334,16 @@ class _TaggedCalls:
         yield from self._read_arguments(scan, calls)
 
 
-def _tag_reader(types: TypeWords | None, *, is_json: bool) -> Callable[[str], Parameter | None]:
+def _tag_reader(types: TypeWords | None, *, is_json: bool) -> Callable[[str], TagParameter | None]:
     if types is None:
-        return lambda text: Parameter(text.strip(), is_json=is_json) if text.strip() else None
+        return lambda text: TagParameter(text.strip(), is_json=is_json) if text.strip() else None
     before, string = types.before.strip(), types.string
 
-    def read(text: str) -> Parameter | None:
+    def read(text: str) -> TagParameter | None:
         key, _, word = text.partition(before)
         if not key.strip():
             return None
         is_text = word.strip() == string
-        return Parameter(key.strip(), TEXT if is_text else None, is_json=bool(word.strip()) and not is_text)
+        return TagParameter(key.strip(), TEXT if is_text else None, is_json=bool(word.strip()) and not is_text)
 
     return read

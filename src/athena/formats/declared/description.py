@@ -14,7 +14,7 @@ import msgspec
 
 from athena.errors import UsageError
 
-Body = Literal["json", "headed", "tagged", "elements", "python", "literals"]
+BodyKind = Literal["json", "headed", "tagged", "elements", "python", "literals"]
 """json: an object that holds name and arguments. headed: a name in a head, then the arguments as JSON. tagged: a name in a
 head, then one tag per parameter. elements: a name in a head, then one element per parameter, `<KEY>value</KEY>`. python:
 `name(key=value)`. literals: `call:name{key:value}` with quoting tokens."""
@@ -80,7 +80,7 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call."""
 
-    body: Body
+    body: BodyKind
     begin: str = ""
     head: str = "{name}"
     """What names the call, between `begin` and `arguments`, with {name}, {id} and {index} (a number that is counted up)."""

@@ -16,7 +16,7 @@ _ELEMENT = re.compile(r"[A-Za-z_][\w.\-]{0,63}")
 _EXAMPLE = ToolCall(id="abcdefgh1", name="NAME", arguments='{"KEY": "VALUE"}')
 
 
-class Writer:
+class DescribedWriter:
     """The opposite direction of the readers in `declared.build`."""
 
     def __init__(self, description: FormatDescription) -> None:

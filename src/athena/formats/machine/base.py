@@ -49,10 +49,6 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     id: str
     openers: tuple[Opener, ...]
-    models: tuple[str, ...] = ()
-    """Model-id patterns, lower case, `*` for anything; each matches from the start of a word of the id."""
-    family: str = ""
-    """kimi, qwen or deepseek: the enum names of source system A."""
     reserved: bool = False
     """The markers are reserved control tokens: a well-formed call counts even when its name was not declared."""
     in_reasoning: bool = False

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import AnyStr
 
 from athena.wire.escapes import hides_words, plain, with_plain_words, without_entities, without_invisible
 
@@ -36,7 +37,7 @@ _LATE = re.compile(r"\}[\"'\\]*+\s*+,\s*+[\"'\\]*+\w++[\"'\\]*+\s*+[:=]\Z")
 _BLANKS = re.compile(r"\s{16,}+")
 
 
-def finds(text: str, word: str) -> Iterator[int]:
+def finds(text: AnyStr, word: AnyStr) -> Iterator[int]:
     """Everywhere the word stands."""
     at = text.find(word)
     while at >= 0:

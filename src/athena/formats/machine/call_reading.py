@@ -2,39 +2,70 @@
 
 A reader that declines gives every character back (`Scanner.rewind`) unless it has shown or dropped something for good. Where
 the text ends inside a reader's markup, it was a call that is never completed, or text.
+
+Models that go astray write one marker thousands of times. What readers decide on some copies of it and nothing else, they
+decide on every copy with as many behind it (`Scanner` answers a question only once the answer can no longer change), so a run
+is decided once and not copy by copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Callable, Generator
+from enum import Enum, auto
 
-from athena.formats.machine.recognizer import Candidate
-from athena.formats.machine.scanner import Cut, Declined, Scanner
+from athena.formats.machine.recognizer import Candidate, Table
+from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run
 from athena.formats.machine.speech import Speech
 from athena.formats.machine.writer import CallWriter
 
 _READ_AGAIN = 4096
 """Longer declined text is not searched for other markers: the work stays linear."""
+_DECIDES = 1024
+"""Characters of a run of one marker that readers are given to decide it; none looks further for what follows a marker."""
+_LINE_END = re.compile(r"\n")
+
+
+class _Fate(Enum):
+    """What became of a marker that begins no call."""
+
+    TEXT = auto()
+    """Every candidate declined it."""
+    NOTHING = auto()
+    """A reader took it and left it out, with nothing shown."""
 
 
 class CallReading:
     """The active reader and the remaining candidates."""
 
     __slots__ = (
-        "_calls_before", "_candidates", "_commits_before", "_cut_head", "_longest", "_marker", "_scanner", "_speech", "_writer",
+        "_all", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_longest", "_marker",
+        "_scanner", "_speech", "_start", "_starters", "_table", "_text", "_undecided", "_writer",
         "format", "reader",
     )  # fmt: skip
 
-    def __init__(self, scanner: Scanner, writer: CallWriter, speech: Speech, format_id: str) -> None:
+    def __init__(
+        self, scanner: Scanner, writer: CallWriter, speech: Speech, format_id: str, starters: tuple[Candidate, ...]
+    ) -> None:
         self._scanner = scanner
+        self._starters = starters
         self._writer = writer
         self._speech = speech
         self.reader: Generator[None, None, None] | None = None
         """Reads what may be a call; None: no reader is active."""
         self._marker = ""
         self._candidates: tuple[Candidate, ...] = ()
+        self._all: tuple[Candidate, ...] = ()
+        """The candidates of the marker; those left to ask are `_candidates`."""
         self._calls_before = 0
         self._commits_before = 0
+        self._faults_before = 0
+        self._text = ""
+        """What the scanner held when the marker was found, where in it the marker stood, and which markers counted then."""
+        self._start = 0
+        self._table = speech.table
+        self._undecided = ("", 0)
+        """A text, and up to where in it a run goes on that takes more than copies of its marker to decide."""
         self._longest = 0
         """The most that a candidate took before it declined."""
         self._cut_head = False
@@ -45,23 +76,29 @@ class CallReading:
     def begin(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
         """The marker stands here, and may begin a call of these."""
         self._marker = marker
-        self._candidates = candidates
+        self._candidates = self._all = candidates
         self._calls_before = self._writer.shown
         self._commits_before = self._writer.commits
+        self._faults_before = self._writer.counts.faults
         self._longest = 0
         self._cut_head = False
+        self._text, self._start, self._table = self._scanner.text, self._scanner.at, self._speech.table
         self._writer.begin_markup()
         self._ask()
 
     def _ask(self) -> None:
         """The first candidate has the word."""
         candidate = self._candidates[0]
-        scanner, writer, marker = self._scanner, self._writer, self._marker
+        self._open(candidate)
+        self.reader = candidate.opener.read(self._scanner, self._writer, self._marker)
+
+    def _open(self, candidate: Candidate) -> None:
+        """Take the marker, as this candidate's."""
+        scanner, writer = self._scanner, self._writer
         writer.reserved = candidate.is_reserved
         writer.new_id = candidate.format.new_id
         scanner.record()
-        scanner.take_to(scanner.at + len(marker))
-        self.reader = candidate.opener.read(scanner, writer, marker)
+        scanner.take_to(scanner.at + len(self._marker))
 
     def advance(self) -> bool:
         """Let the reader go on. False: it waits for more text."""
@@ -75,6 +112,7 @@ class CallReading:
             self._writer.end_markup()
             self._scanner.forget()
             self._end_section()
+            self._pass_run()
         except Declined:
             self._put_back()
         except Cut:
@@ -121,8 +159,111 @@ class CallReading:
             scanner.at = len(scanner.text)
         elif self._longest > _READ_AGAIN and not self._marker.startswith("`"):
             self._say_next(self._longest)
-        elif self._marker:
+        elif self._marker and not self._say_run():
             self.give_up(self._marker)
+
+    # -- one marker again and again ------------------------------------------------------------------------------------------
+
+    def _pass_run(self) -> None:
+        """The reader has ended. If it left the marker out and nothing else, it leaves out the copies that follow."""
+        scanner, speech, marker = self._scanner, self._speech, self._marker
+        if not marker or scanner.at != self._start + len(marker) or not scanner.text.startswith(marker, scanner.at):
+            return
+        same = scanner.text is self._text and speech.table is self._table
+        silent = self._writer.shown == self._calls_before and self._writer.counts.faults == self._faults_before
+        everybody = len(self._all) == len(speech.table.meanings[marker].candidates)
+        if same and silent and everybody and all(one.is_excluded(scanner.text, scanner.at) for one in self._starters):
+            scanner.at += self._run(marker, lambda copies: self._fate_of(copies) is _Fate.NOTHING)
+
+    def _say_run(self) -> bool:
+        """Nobody takes the marker. Say the copies of it that nobody takes either; False: say the first as any other."""
+        scanner, table, marker = self._scanner, self._table, self._marker
+        if scanner.text is not self._text or self._writer.counts.faults != self._faults_before:
+            return False
+        if any(one.opener.where != "anywhere" for one in self._all):
+            return False
+        length = self._run(marker, lambda copies: self._fate_of(copies) is _Fate.TEXT and _finds_next(table, copies, marker))
+        if length:
+            self._say_next(length)
+        return length > 0
+
+    def give_up_run(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
+        """None of these may take the marker here, behind words. Those that may not take its copies leave them text."""
+        table = self._speech.table
+
+        def is_text(copies: str) -> bool:
+            excluded = all(one.opener.where == "line" or one.is_excluded(copies, len(marker)) for one in candidates)
+            return excluded and _finds_next(table, copies, marker)
+
+        length = self._run(marker, is_text) if "\n" not in marker else 0
+        if length:
+            self._say_next(length)
+        else:
+            self.give_up(marker)
+
+    def say_fences(self, ticks: str) -> bool:
+        """Say equal lines that open and close fences by turns: two of them change nothing. False: there are too few."""
+        scanner, table = self._scanner, self._speech.table
+        text, at = scanner.text, scanner.at
+        end = _LINE_END.search(text, at, at + _DECIDES)
+        line = text[at : end.end()] if end is not None else ""
+        if not line or not text.startswith(line, at + len(line)):
+            return False
+        copies = line * (_DECIDES // len(line) + 1)
+        length = end_of_run(text, at, line) - at - len(copies)
+        length -= length % (2 * len(line))
+        found = table.any(copies, len(ticks)) if length > 0 else None
+        if found is None or found.start() != len(line) or table.name(found) != ticks:
+            return False
+        self._say_next(length)
+        return True
+
+    def _run(self, marker: str, decides: Callable[[str], bool]) -> int:
+        """The length of the run of the marker that begins here, but for its last copies, if as many decide it by themselves."""
+        scanner = self._scanner
+        if not scanner.text.startswith(marker, scanner.at + len(marker)) or "`" in marker:
+            return 0
+        if scanner.text is self._undecided[0] and scanner.at < self._undecided[1]:
+            return 0
+        copies = marker * (_DECIDES // len(marker) + 1)
+        end = end_of_run(scanner.text, scanner.at, marker)
+        length = end - scanner.at - len(copies)
+        if length > 0 and decides(copies):
+            return length
+        self._undecided = scanner.text, end
+        return 0
+
+    def _fate_of(self, copies: str) -> _Fate | None:
+        """What the candidates make of copies of the marker; None: they would have to see what follows.
+
+        The text is known to go on like this, and nothing was shown of the first copy: so nothing is shown here.
+        """
+        scanner, writer = self._scanner, self._writer
+        before = scanner.text, scanner.at, scanner.final
+        scanner.text, scanner.at, scanner.final = copies, 0, False
+        fate: _Fate | None = _Fate.TEXT
+        for candidate in self._all:
+            self._open(candidate)
+            reader = candidate.opener.read(scanner, writer, self._marker)
+            try:
+                next(reader)
+            except Declined:
+                scanner.rewind()
+                writer.abandon()
+                continue
+            except StopIteration:
+                fate = _Fate.NOTHING if scanner.at == len(self._marker) else None
+            except Cut:
+                fate = None
+            else:
+                reader.close()
+                writer.abandon()
+                fate = None
+            break
+        scanner.forget()
+        scanner.straight = None
+        scanner.text, scanner.at, scanner.final = before
+        return fate
 
     def give_up(self, marker: str) -> None:
         """No format takes this marker: it is text, and what follows it is searched again."""
@@ -160,3 +301,9 @@ class CallReading:
             writer.cut_head(raw)
         else:
             self._speech.say(raw)
+
+
+def _finds_next(table: Table, copies: str, marker: str) -> bool:
+    """Where the first copy is text, is the next marker the second copy?"""
+    found = table.any(copies, table.given_up(marker))
+    return found is not None and found.start() == len(marker) and found.lastindex is not None and table.name(found) == marker

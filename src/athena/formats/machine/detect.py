@@ -1,16 +1,21 @@
 """Which format a model writes, from its id.
 
-Patterns are data, next to each format. The order: an override, the vendor in `vendor/model` (which limits the patterns to its
-own formats), the longest pattern, keywords in the order Kimi, Qwen, DeepSeek, else `standard`: native structured calls.
+Patterns are data, each with its source (`formats/models.toml`). The order: an override, the vendor in `vendor/model` (which
+limits the patterns to its own formats), the longest pattern, keywords in the order Kimi, Qwen, DeepSeek, else `standard`:
+native structured calls.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from importlib import resources
 
-from athena.formats import ALIASES, all_formats
+import msgspec
+
+from athena.formats import ALIASES
 
 _VENDORS = {"moonshotai": "kimi", "moonshot": "kimi", "qwen": "qwen", "deepseek": "deepseek"}
 _KEYWORDS = ("kimi", "qwen", "deepseek")
@@ -30,6 +35,8 @@ def detect_format(model: str, overrides: Mapping[str, str] | None = None) -> str
         >>> detect_format("gpt-4")
         'standard'
     """
+    if not isinstance(model, str):
+        raise TypeError(f"model must be a str such as 'moonshotai/kimi-k2-0905', not {type(model).__name__}")
     for name in (model, model.lower(), _bare(model)):
         if overrides and name in overrides:
             return ALIASES.get(overrides[name], overrides[name])
@@ -64,6 +71,34 @@ def _by_keyword(model: str) -> str | None:
     return next((word for word in _KEYWORDS if word in model), None)
 
 
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file `formats/models.toml`."""
+
+    sources: dict[str, str]
+    """The public lists, by the words that stand before the colon of a source."""
+    families: dict[str, tuple[str, ...]]
+    """The formats of a family, by the enum names of source system A; the first is that of a name without a version."""
+    formats: dict[str, dict[str, str]]
+    """By format: patterns, each with its source."""
+
+
+@cache
+def model_table() -> ModelTable:
+    """What is known about names of models."""
+    text = resources.files("athena.formats").joinpath("models.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), ModelTable)
+
+
+def models_of(format_id: str) -> tuple[str, ...]:
+    """The patterns of the models that write this format; none where only a prompt asks for it."""
+    return tuple(model_table().formats.get(format_id, ()))
+
+
+def family_of(format_id: str) -> str:
+    """kimi, qwen, deepseek, or empty for all others."""
+    return next((family for family, formats in model_table().families.items() if format_id in formats), "")
+
+
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], int, str, str], ...]:
     """(pattern, how much of an id it spells out, format, family)."""
@@ -71,9 +106,9 @@ def _patterns() -> tuple[tuple[re.Pattern[str], int, str, str], ...]:
         (
             re.compile(r"(?:^|[/\-_ .])" + re.escape(pattern.rstrip("*")).replace(r"\*", "[^/]*")),
             len(pattern.replace("*", "")),
-            known.id,
-            known.family,
+            format_id,
+            family_of(format_id),
         )
-        for known in all_formats()
-        for pattern in known.models
+        for format_id, patterns in model_table().formats.items()
+        for pattern in patterns
     )

@@ -319,25 +319,37 @@ class _Text:
         self.order = order
         self.own = passage.own
         text = passage.text
-        short = text if text.isascii() else text.encode("ascii", "ignore").decode("ascii")
         self.decoded = 0
         """Characters of it in which letters were written as escapes, and had to be looked for one by one."""
-        if hides_words(short):
+        if hides_words(text):
             self.decoded = len(text)
-            text, short = with_plain_words(text[:_MOST_DECODED]), with_plain_words(short[:_MOST_DECODED])
+            text = with_plain_words(text[:_MOST_DECODED])
         self.text = text
-        self._ascii = short if short is not text else ""
+        self._ascii = b"" if text.isascii() else text.encode("ascii", "ignore")
         """What is left without all other characters, where there are others."""
 
     def finds(self, name: str) -> list[int]:
         """Where the name stands. Invisible characters can part it: then they are taken out of the text."""
         if not self._ascii or not name.isascii():
             return list(finds(self.text, name))
-        count = self._ascii.count(name)
-        if not count:
-            return []
-        found = list(finds(self.text, name))
-        if len(found) < count:
+        found = self._unparted(name)
+        if found is None:
             self.text = without_invisible(self.text)
             found = list(finds(self.text, name))
+        return found
+
+    def _unparted(self, name: str) -> list[int] | None:
+        """Where the name stands; None where characters beyond ASCII part it somewhere.
+
+        Only the shorter text is searched from end to end. A place of the name in the whole text lies as far behind the one in
+        the shorter text as the place before did, and further by what was left out between the two, so little is read of it.
+        """
+        found: list[int] = []
+        behind = start = 0
+        for place in finds(self._ascii, name.encode("ascii")):
+            at = self.text.find(name, max(place + behind, start))
+            if at < 0:
+                return None
+            found.append(at)
+            behind, start = at - place, at + len(name)
         return found

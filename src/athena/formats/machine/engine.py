@@ -75,7 +75,9 @@ class TextParser:
         self.writer.in_reasoning = channel == "reasoning"
         self._spans = self._speech.spans
         named = self._recognizer.named
-        self._reading = CallReading(self._scanner, self.writer, self._speech, named.id if named is not None else "auto")
+        self._reading = CallReading(
+            self._scanner, self.writer, self._speech, named.id if named is not None else "auto", self._recognizer.starters
+        )
         self._channel: Channel = channel
         self._passes = policies.text == "pass"
         self._off = not book.open and not len(book)
@@ -188,13 +190,22 @@ class TextParser:
         """Would this piece come out as it is, with nothing held before it? If so it counts as fed."""
         if self._unplain(text) is not None:
             return self._off
+        self.passed(text)
+        return True
+
+    @property
+    def search(self) -> Search:
+        """Finds what makes a piece more than text, until the next `feed`; `passed` counts one without as fed."""
+        return self._unplain
+
+    def passed(self, text: str) -> None:
+        """This piece came out as it is."""
         spans = self._spans
         if spans.blank_line or spans.in_inline or "\n" in text:
             spans.advance(text)
         else:
             spans.last = text[-1:]
             spans.said += len(text)
-        return True
 
     # -- what waits for the end of a fence ------------------------------------------------------------------------------------
 
@@ -269,6 +280,9 @@ class TextParser:
         scanner = self._scanner
         if len(run) < TICKS_AT_ONCE and scanner.at + len(run) == len(scanner.text) and not scanner.final:
             return False
+        spans = self._spans
+        if len(run) >= 3 and spans.blank_line and not spans.in_code and self._reading.say_fences(run):
+            return True
         scanner.at += len(run)
         self._speech.say_ticks(run)
         return True
@@ -296,8 +310,10 @@ class TextParser:
         elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends or meaning.stray:
             scanner.at += len(marker)
             self._speech.say_delimiter(marker, meaning)
-        else:
+        elif self._spans.in_code or self._spans.blank_line:
             self._reading.give_up(marker)
+        else:
+            self._reading.give_up_run(marker, meaning.candidates)
         return True
 
     def _stands_right(self, candidate: Candidate) -> bool:

@@ -10,7 +10,7 @@ from athena.formats.machine.render import arguments_of, tagged_trouble
 from athena.model.parts import ToolCall
 
 
-class NameRule(msgspec.Struct, frozen=True, kw_only=True):
+class BareNameRule(msgspec.Struct, frozen=True, kw_only=True):
     """For formats that write names bare: between tokens, in a header, in a tag."""
 
     reason: str = ""

@@ -48,3 +48,8 @@ class Counts(msgspec.Struct):
     """Calls left out because the upstream had sent the same call natively."""
     echoes: int = 0
     """Calls that were quoted from the request."""
+
+    @property
+    def faults(self) -> int:
+        """What of the markup could not be used."""
+        return self.malformed + self.truncated + self.unknown_tools

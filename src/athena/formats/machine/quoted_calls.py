@@ -16,7 +16,7 @@ import msgspec
 
 from athena.errors import AthenaError
 from athena.formats import all_formats
-from athena.formats.bodies.named import Fields, read_named_calls
+from athena.formats.bodies.named import CallKeys, read_named_calls
 from athena.formats.machine.base import Format, Reader
 from athena.formats.machine.call_places import is_late
 from athena.formats.machine.policies import Policies, RepairLevel
@@ -46,7 +46,7 @@ _ANY_TOOL = ToolBook(None)
 
 Marker = tuple[str, tuple[tuple[Reader, "re.Pattern[str] | None"], ...], int]
 """A marker, who reads what follows it and what cannot follow it, and how many of it to try."""
-Candidate = tuple[int, str, Reader]
+MarkedPlace = tuple[int, str, Reader]
 """Where a marker stands, the marker, and a reader for what follows it."""
 
 
@@ -59,7 +59,7 @@ class QuotedCall(msgspec.Struct, frozen=True, gc=False):
     """It ended with the text, and might have ended elsewhere in another one."""
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
+class QuotedCalls(msgspec.Struct, frozen=True, gc=False):
     """What was found around a name."""
 
     calls: tuple[QuotedCall, ...]
@@ -91,7 +91,7 @@ class QuotedCallReader:
             arguments="hold", malformed="text", unknown_tool="pass", repair="schema" if repair == "schema" else "syntax"
         )
 
-    def read(self, before: str, behind: str, names: tuple[str, ...], budget: WorkBudget) -> Reading:
+    def read(self, before: str, behind: str, names: tuple[str, ...], budget: WorkBudget) -> QuotedCalls:
         """The calls of these tools whose markup begins in `before` and goes on with `behind`, which begins with a name.
 
         Every format that may be meant is asked, because some can read what another one wrote, but not rightly.
@@ -106,7 +106,7 @@ class QuotedCallReader:
                 calls.update(dict.fromkeys(run.calls))
                 if budget.is_spent:
                     break
-        return Reading(tuple(calls), is_cut)
+        return QuotedCalls(tuple(calls), is_cut)
 
     def _run(self, text: str, at: int, marker: str, read: Reader, names: tuple[str, ...], budget: WorkBudget) -> _Run:
         """Ask one reader at one place."""
@@ -185,11 +185,11 @@ def _readings(before: str, behind: str) -> Iterator[tuple[str, str]]:
 _UNDO: tuple[Callable[[str], str], ...] = (unescaped, without_entities)
 
 
-def _candidates(head: str, tail: str, names: tuple[str, ...], formats: tuple[Format, ...]) -> list[Candidate]:
+def _candidates(head: str, tail: str, names: tuple[str, ...], formats: tuple[Format, ...]) -> list[MarkedPlace]:
     """Whom to ask, and where: the markers before the name, the nearest first, then readers that need none."""
     text, at = head + tail, len(head)
     late = is_late(head)
-    found: list[Candidate] = []
+    found: list[MarkedPlace] = []
     for marker, readers, nearest in _markers(names, formats):
         place = text.rfind(marker, 0, at + len(marker))
         left = _ALL_BRACKETS if late and nearest == _NEAREST_BRACKETS else nearest
@@ -219,17 +219,17 @@ def _beginnings(head: str) -> Iterator[int]:
 
 # -- every marker there is -----------------------------------------------------------------------------------------------------
 
-_LOOSE = Fields(
+_LOOSE = CallKeys(
     name=("name", "tool_name", "function", "tool", "recipient_name", "action", "function_name"),
     lists=("tool_calls", "tool_uses", "calls"),
     needs_arguments=True,
 )
 """Any object that has a name and arguments."""
-_BARE = Fields(others=("type", "index"), name_is_key=True)
+_BARE = CallKeys(others=("type", "index"), name_is_key=True)
 """A name alone counts where nothing else stands in the object."""
 
 
-def _json_reader(fields: Fields) -> Reader:
+def _json_reader(fields: CallKeys) -> Reader:
     def read(scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         scan.put_back_taken(len(opener))
         if not (yield from read_named_calls(scan, calls, (), fields)):

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """A reader or a part of one: it yields to wait for more text and returns a T."""
 
-Sink: TypeAlias = Callable[[str], None]
+ValueSink: TypeAlias = Callable[[str], None]
 """Takes the next piece of a value."""
 Straight: TypeAlias = Callable[[str], bool]
 """Takes the next piece of text in the place of a reader that waits inside a value. False: now the reader must go on."""
@@ -422,7 +422,7 @@ class Scanner:
                 return None
             yield
 
-    def flow(self, lexer: Lexer, sink: Sink) -> Steps[str]:
+    def flow(self, lexer: Lexer, sink: ValueSink) -> Steps[str]:
         """Pass all text before the next marker to `sink` as it arrives. The marker stays; "" is the end."""
         search = lexer.any.search
 
@@ -492,6 +492,18 @@ def _longest_first(options: tuple[str, ...]) -> tuple[str, ...]:
 def _most_needed(options: tuple[str, ...]) -> int:
     """How many characters tell that none of the options stands there."""
     return max(map(len, options), default=1)
+
+
+def end_of_run(text: str, at: int, marker: str) -> int:
+    """Where the copies of `marker` end that follow each other from `at` on."""
+    if not text.startswith(marker, at):
+        return at
+    many = marker * 64
+    while text.startswith(many, at):
+        at += len(many)
+    while text.startswith(marker, at):
+        at += len(marker)
+    return at
 
 
 def _end_of_space(text: str, at: int) -> int:

@@ -94,12 +94,10 @@ class Speech:
 
     def _parted(self, piece: str) -> str:
         """What of a piece is text, where it follows a call, reasoning or a turn's end."""
-        if not piece:
-            return piece
-        if self._trim_newline:
+        if piece and self._trim_newline:
             self._trim_newline = False
             piece = piece.removeprefix("\n")
-        if self._mode == _NOTHING:
+        if not piece or self._mode == _NOTHING:
             return piece
         if self._mode == _AFTER_CALL and self._policies.after_calls == "drop":
             return ""
@@ -111,8 +109,8 @@ class Speech:
             piece = piece.lstrip()
         self._mode = _NOTHING
         if self._tail:
-            self._remains = True
             tail = "".join(self._tail)
+            self._remains = self._remains or not tail.isspace()
             self._tail.clear()
             self.spans.advance(tail)
             self._output.say(tail, self._shown_as_thinking)

@@ -46,6 +46,11 @@ _PIECE = 64 * 1024
 """Characters that are searched in one go: a search holds the interpreter, and with it everybody else's streams."""
 
 
+_READY: set[tuple[str, bool, tuple[tuple[str, str], ...], FormatDescription | None]] = set()
+_READY_KEPT = 1024
+"""Formats, as options name them, whose searches are compiled in this process."""
+
+
 class FormatOptions(msgspec.Struct, frozen=True):
     """How to look for calls in the text of one route's answers."""
 
@@ -66,6 +71,21 @@ class FormatOptions(msgspec.Struct, frozen=True):
         """Does an answer begin inside reasoning, by these options or by the declared format?"""
         return self.starts_in_thinking or (self.declared is not None and self.declared.starts_in_thinking)
 
+    @property
+    def is_ready(self) -> bool:
+        """Are the searches for it compiled? That takes some tenths of a second, once."""
+        return self._key in _READY
+
+    def make_ready(self, tools: tuple[str, ...] = ()) -> None:
+        """Compile the searches now, for these names of tools. Not for an event loop."""
+        self.recognizer().for_tools(tools).compile()
+        if len(_READY) < _READY_KEPT:
+            _READY.add(self._key)
+
+    @property
+    def _key(self) -> tuple[str, bool, tuple[tuple[str, str], ...], FormatDescription | None]:
+        return self.format, self.others, tuple(sorted(self.tokens.items())), self.declared
+
     def recognizer(self) -> Recognizer:
         """What to look for."""
         if self.declared is not None:
@@ -83,7 +103,7 @@ def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[st
     return Recognizer(with_tokens(dict(tokens)), recognizer("auto").others if others else ())
 
 
-class _Choice:
+class _ParsedChoice:
     """One choice of the answer."""
 
     __slots__ = (
@@ -138,7 +158,7 @@ class FormatStage:
         self._limits = limits
         self._seed = seed
         self._guard = guard
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _ParsedChoice] = {}
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._ids: set[str] = set()
@@ -155,6 +175,16 @@ class FormatStage:
                 for name in Counts.__struct_fields__:
                     setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
         return total
+
+    @property
+    def calls(self) -> int:
+        """How many calls were found so far."""
+        return sum(parser.counts.calls for choice in self._choices.values() for parser in choice.parsers.values())
+
+    @property
+    def echoes(self) -> int:
+        """How many of them were quotations."""
+        return sum(parser.counts.echoes for choice in self._choices.values() for parser in choice.parsers.values())
 
     @property
     def held(self) -> int:
@@ -199,6 +229,45 @@ class FormatStage:
                 self._other(event, out)
         return out
 
+    def finds_nothing(self, events: Sequence[Event]) -> bool:
+        """Would these events, which are a whole answer, pass as they are, because no marker stands in their text?
+
+        Then no parser is made for them. An answer of several pieces of text in one choice is not looked at: a marker may be
+        cut between two. Native calls pass if they are numbered in their order and no two have the same id.
+        """
+        options = self._options
+        if self._choices or self._ended or options.policies.text != "pass" or options.begins_in_thinking:
+            return False
+        told: set[int] = set()
+        ids: set[str] = set()
+        for event in events:
+            kind = type(event)
+            if kind is ToolCallComplete or kind is ToolCallDelta:
+                continue
+            if kind is ToolCallStart and isinstance(event, ToolCallStart):
+                if event.call != len(ids) or event.id in ids:
+                    return False
+                ids.add(event.id)
+            elif kind is TextDelta and isinstance(event, TextDelta):
+                if event.refusal or event.choice in told or event.signature is not None or self._may_hold_call(event.text):
+                    return False
+                told.add(event.choice)
+            elif kind is not Start and kind is not Done:
+                return False
+        return True
+
+    def _may_hold_call(self, text: str) -> bool:
+        """Is there any marker but code's backticks, or a beginning that a format without markers would look at?"""
+        known = self._recognizer.for_tools(self._book.names)
+        if len(text) > _PIECE or not text.strip() or any(not one.is_excluded(text, 0) for one in known.starters):
+            return True
+        table, at = known.text, 0
+        while (found := table.final(text, at)) is not None:
+            if found.lastindex is None or table.meanings.get(table.name(found)) is not None:
+                return True
+            at = found.end()
+        return False
+
     # -- text ----------------------------------------------------------------------------------------------------------------
 
     def is_plain(self, event: TextDelta) -> bool:
@@ -212,10 +281,21 @@ class FormatStage:
         parser = choice.parsers.get("text")
         return parser is not None and len(event.text) <= _PIECE and parser.is_plain(event.text)
 
+    def plain_watch(self, event: TextDelta | ThinkingDelta) -> TextParser | None:
+        """The parser that tells of further pieces like this event whether they come out as they are, until the next `feed`;
+        it wants to know of those that `passed`. None: only `feed` can tell."""
+        choice = self._choices.get(event.choice)
+        if choice is None or choice.queue or self._ended:
+            return None
+        channel: Channel = "text" if type(event) is TextDelta else "reasoning"
+        if any(parser.holds_text for other, parser in choice.parsers.items() if other != channel):
+            return None
+        return choice.parsers.get(channel)
+
     def _text(self, event: TextDelta | ThinkingDelta, out: list[Event]) -> None:
         choice = self._choices.get(event.choice)
         if choice is None:
-            choice = self._choices[event.choice] = _Choice()
+            choice = self._choices[event.choice] = _ParsedChoice()
         channel: Channel = "text" if type(event) is TextDelta else "reasoning"
         parser = choice.parsers.get(channel)
         if parser is None:
@@ -238,14 +318,14 @@ class FormatStage:
             if not self._has_changed(choice, channel):
                 out.append(msgspec.structs.replace(event, text=""))
 
-    def _has_changed(self, choice: _Choice, channel: Channel) -> bool:
+    def _has_changed(self, choice: _ParsedChoice, channel: Channel) -> bool:
         """Were calls taken out of the reasoning that is signed now? Its maker would refuse the rest with that signature."""
         if channel != "reasoning":
             return False
         before, choice.signed = choice.signed, choice.parsers[channel].counts.calls
         return choice.signed != before
 
-    def _new_parser(self, choice: _Choice, index: int, channel: Channel) -> TextParser:
+    def _new_parser(self, choice: _ParsedChoice, index: int, channel: Channel) -> TextParser:
         parser = TextParser(
             self._recognizer,
             tools=self._book,
@@ -261,13 +341,13 @@ class FormatStage:
         choice.parsers[channel] = parser
         return parser
 
-    def _release(self, choice: _Choice, out: list[Event], *, but: Channel | None = None) -> None:
+    def _release(self, choice: _ParsedChoice, out: list[Event], *, but: Channel | None = None) -> None:
         """Another kind of content begins: a possible beginning of a marker was text."""
         for channel, parser in choice.parsers.items():
             if channel != but and parser.holds_text:
                 self._show(choice, channel, parser.release(), out)
 
-    def _show(self, choice: _Choice, channel: Channel, events: list[Event], out: list[Event]) -> None:
+    def _show(self, choice: _ParsedChoice, channel: Channel, events: list[Event], out: list[Event]) -> None:
         """Pass on what a parser said."""
         for event in events:
             if self._ended:
@@ -284,7 +364,7 @@ class FormatStage:
 
     def _call(
         self,
-        choice: _Choice,
+        choice: _ParsedChoice,
         channel: Channel,
         event: ToolCallStart | ToolCallDelta | ToolCallComplete,
         events: Sequence[Event],
@@ -318,7 +398,7 @@ class FormatStage:
             event = msgspec.structs.replace(event, id=self._renamed[number])
         out.append(event)
 
-    def _is_double(self, choice: _Choice, start: ToolCallStart, events: Sequence[Event]) -> bool:
+    def _is_double(self, choice: _ParsedChoice, start: ToolCallStart, events: Sequence[Event]) -> bool:
         """Did the upstream send the same call natively? Parsers hold their calls then, so the whole call is in `events`."""
         for event in events:
             if isinstance(event, ToolCallComplete) and event.call == start.call:
@@ -328,7 +408,7 @@ class FormatStage:
                         return True
         return False
 
-    def _problem(self, choice: _Choice, channel: Channel, event: Error, out: list[Event]) -> None:
+    def _problem(self, choice: _ParsedChoice, channel: Channel, event: Error, out: list[Event]) -> None:
         number = choice.shown.get((channel, event.call), None) if event.call is not None else None
         if number is not None and number != event.call:
             event = msgspec.structs.replace(event, call=number)
@@ -362,7 +442,7 @@ class FormatStage:
     def _native(self, event: ToolCallStart | ToolCallDelta | ToolCallComplete, out: list[Event]) -> None:
         choice = self._choices.get(event.choice)
         if choice is None:
-            choice = self._choices[event.choice] = _Choice()
+            choice = self._choices[event.choice] = _ParsedChoice()
         if isinstance(event, ToolCallStart):
             choice.has_native = True
             self._release(choice, out)
@@ -386,7 +466,7 @@ class FormatStage:
             self._next += 1
         self._write(event, self._numbers.get(event.call, event.call), out)
 
-    def _end_native(self, choice: _Choice, event: ToolCallComplete, out: list[Event]) -> None:
+    def _end_native(self, choice: _ParsedChoice, event: ToolCallComplete, out: list[Event]) -> None:
         held = choice.held_native.pop(event.call, None)
         if held is not None:
             for parsed in choice.parsed:
@@ -404,7 +484,7 @@ class FormatStage:
         if not choice.native_open:
             self._drain(choice, out)
 
-    def _drain(self, choice: _Choice, out: list[Event]) -> None:
+    def _drain(self, choice: _ParsedChoice, out: list[Event]) -> None:
         queue, choice.queue = choice.queue, []
         for channel in ("reasoning", "text"):
             events = [event for one, event in queue if one == channel]

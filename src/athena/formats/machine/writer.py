@@ -17,7 +17,7 @@ from athena.errors import LimitExceeded
 from athena.formats.bodies.json_text import quoted
 from athena.formats.machine.policies import Counts, Malformed, Policies
 from athena.formats.machine.repair import coerced, may_be_wrapped, unwrapped
-from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, Sink
+from athena.formats.machine.scanner import LOOK_AHEAD, Declined, Scanner, ValueSink
 from athena.formats.machine.value_types import ToolBook, ValueType
 from athena.model.events import (
     Error,
@@ -256,7 +256,7 @@ class CallWriter:
         """The next piece of an open string, as the model means it: written with JSON's escapes."""
         self.write(quoted(piece)[1:-1])
 
-    def keeper(self, pieces: list[str]) -> Sink:
+    def keeper(self, pieces: list[str]) -> ValueSink:
         """Collects the pieces of a value that waits for its end."""
 
         def keep(piece: str) -> None:

@@ -22,17 +22,20 @@ the client speaks, with tool calls that are whole and right.
 
 \b
 Examples:
-  athena                               try it: without a key, a demo model answers
+  athena demo                          see leaked tool calls and what an agent receives
+  athena init                          set up your own model and agent
+  athena                               serve; without an upstream a demo model answers
   athena serve --base-url http://127.0.0.1:8000/v1
-  athena config init                   write an athena.yml to start from
   athena start                         keep it running in the background
 
 Without a command, athena serves. Every command explains itself: athena COMMAND --help.
+
+Exit codes of every command: 0 success, 1 failure, 2 wrong usage. athena code returns the agent's own.
 """
 
 
 @click.command(cls=Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 def cli() -> None:
     pass
 

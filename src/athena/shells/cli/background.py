@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from athena.shells.daemon import DaemonState, Home
 
 _ANSWER_BYTES = 1024 * 1024
+_METRICS_BYTES = 8 * 1024 * 1024
 _FORGET_S = 10.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -45,8 +46,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> None:
     """Run the gateway in the background.
 
-    Takes the flags of athena serve. Logs go to ~/.athena/athena.log unless the configuration names a file. Only one gateway
-    runs in the background at a time.
+    Takes the flags of athena serve. Logs go to athena.log in state_dir (~/.local/state/athena) unless the configuration names
+    a file. Only one gateway runs in the background at a time.
 
     \b
     Examples:
@@ -140,16 +141,25 @@ def status(config_file: str | None, as_json: bool, forgotten: str | None) -> int
             refused = True
             click.echo(f"athena: {state.url} did not forget: {failure}", err=True)
     seen = [(where, state, _ready_answer(state.url)) for where, state in found]
+    counts = {state.pid: _counts(state.url) for _, state in found}
     if as_json:
         entries = [
-            {"ready": said is not None, **_fields(state), "learnt": (said or {}).get("learnt", [])} for _, state, said in seen
+            {
+                "ready": said is not None,
+                **_fields(state),
+                "learnt": (said or {}).get("learnt", []),
+                "routes": (said or {}).get("routes", []),
+                "upstreams": (said or {}).get("upstreams", {}),
+                "counts": counts[state.pid],
+            }
+            for _, state, said in seen
         ]
         own = entries.pop(0) if seen and seen[0][0] == "background" else {}
         click.echo(json.dumps({"running": bool(seen), **own, **({"terminals": entries} if entries else {})}))
     elif not seen:
         click.echo("No gateway runs in the background, or in a terminal.")
     for where, state, said in () if as_json else seen:
-        _show_state(where, state, said)
+        _show_state(where, state, said, counts[state.pid])
     return 0 if seen and not refused else 1
 
 
@@ -190,7 +200,34 @@ def _message_of(body: bytes) -> str:
         return ""
 
 
-def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None) -> None:
+_COUNTED = {
+    "athena_requests_total": "requests",
+    "athena_tool_calls_total": "tool_calls",
+    "athena_leaked_answers_total": "leaked_answers",
+    "athena_repairs_total": "repaired_calls",
+    "athena_open_streams": "open_streams",
+}
+"""Metrics of which `status` shows the sum, and what it calls them."""
+_SAMPLE = re.compile(r"^(athena_\w+)(?:\{([^}\n]*)\})? (\d+(?:\.\d+)?)", re.MULTILINE)
+
+
+def _counts(url: str) -> dict[str, int]:
+    """What a gateway has counted since its start; nothing where it does not tell (`metrics` off, or only with a key)."""
+    try:
+        with _opener().open(f"{url}/metrics", timeout=2) as answer:
+            text = answer.read(_METRICS_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    counts = dict.fromkeys((*_COUNTED.values(), "failed_requests"), 0)
+    for name, labels, number in _SAMPLE.findall(text):
+        if name in _COUNTED:
+            counts[_COUNTED[name]] += int(float(number))
+        if name == "athena_requests_total" and 'outcome="ok"' not in labels:
+            counts["failed_requests"] += int(float(number))
+    return counts
+
+
+def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None, counts: dict[str, int]) -> None:
     place = "the background" if where == "background" else "a terminal"
     click.echo(f"Athena runs on {state.url} in {place}, {'ready' if said is not None else 'not ready'}")
     click.echo(f"  pid        {state.pid}" + (f", version {state.version}" if state.version else ""))
@@ -199,12 +236,29 @@ def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None) -> 
     upstreams = (said or {}).get("upstreams")
     if isinstance(upstreams, dict) and upstreams:
         click.echo("  upstreams  " + ", ".join(f"{name} ({'up' if up else 'left out'})" for name, up in upstreams.items()))
+    if counts:
+        failed, streams = counts["failed_requests"], counts["open_streams"]
+        click.echo(f"  requests   {counts['requests']}, of which {failed} failed; {streams} streams open")
+        click.echo(
+            f"  calls      {counts['tool_calls']}; {counts['leaked_answers']} answers had leaked calls as text, "
+            f"{counts['repaired_calls']} calls were repaired"
+        )
     if state.log_file:
         click.echo(f"  log        {state.log_file}")
+    for route in (said or {}).get("routes", []):
+        click.echo("  answers    " + _printable(_route_words(route)))
     for lesson in (said or {}).get("learnt", []):
         model = f"{lesson['upstream']}/{lesson['model']}"
         text = f"{model} refuses {lesson['feature']} (tried again in {_span(lesson['expires_s'])})"
         click.echo("  learnt     " + _printable(text))
+
+
+def _route_words(route: dict[str, Any]) -> str:
+    """`lab/kimi-k2 left out: 40 answers lately, 6 invalid_json, 2 cut; 3 good canaries so far`."""
+    out = route["state"] == "out"
+    counted = ", ".join((f"{route['answers']} answers lately", *(f"{n} {name}" for name, n in route["found"].items())))
+    canaries = f"; {route['good_canaries']} good canaries so far" if out else ""
+    return f"{route['upstream']}/{route['model']} {'left out' if out else 'in use'}: {counted}{canaries}"
 
 
 def _printable(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from athena.shells.cli.completing import complete_agents, complete_models
 from athena.shells.cli.options import tell_ignored
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose", "kimi", "pi"
 @click.command()
 @click.option("--url", metavar="URL", help="Gateway to use. [one that runs on this machine, else one for this run]")
 @click.option("--key", metavar="KEY", envvar="ATHENA_CODE_KEY", show_envvar=True, help="Key to present to the gateway.")
-@click.option("--model", "-m", metavar="NAME", help="Model to run on. [the first that the gateway lists; claude: its own]")
+@click.option(
+    "--model",
+    "-m",
+    metavar="NAME",
+    shell_complete=complete_models,
+    help="Model to run on. [the first that the gateway lists; claude: its own]",
+)
 @click.option("--config", "config_file", metavar="FILE", help="Start a gateway with this configuration for this run.")
 @click.option("--base-url", metavar="URL", help="Start a gateway on this upstream for this run.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds that upstream's key.")
@@ -29,7 +36,7 @@ AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "goose", "kimi", "pi"
 @click.option("--output", type=click.IntRange(1), metavar="TOKENS", help="Tokens of its longest answer. [likewise]")
 @click.option("--no-check", is_flag=True, help="Start the agent although no upstream answers.")
 @click.option("--demo", is_flag=True, help="Run on the built-in demo model, which calls only tools that read.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[AGENT] [-- ARGUMENTS]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_agents, metavar="[AGENT] [-- ARGUMENTS]...")
 def code(
     url: str | None,
     key: str | None,
@@ -68,7 +75,7 @@ def code(
     wish = Wish(flags, config_file, demo) if flags or config_file or demo else None
     if url and wish:
         raise click.UsageError("--url names a gateway that is there; --config, --base-url and --demo start one: not both")
-    choice = agent_run.Choice(
+    choice = agent_run.RunOptions(
         url=url, key=key, model=model, window=Window(context, output), wish=wish, check=not no_check and not demo
     )
     return agent_run.run(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from athena.errors import AthenaError, ConfigError
+from athena.errors import AthenaError, ConfigError, ConfigProblem
+from athena.shells.cli.importing import import_config
 from athena.shells.cli.options import serving_options, sources, tell_ignored
 from athena.shells.cli.trust import trust, trust_own, untrust
 
@@ -30,6 +32,7 @@ def config() -> None:
     """
 
 
+config.add_command(import_config)
 config.add_command(trust)
 config.add_command(untrust)
 
@@ -66,11 +69,13 @@ def init(file: Path, force: bool) -> None:
 
 @config.command()
 @click.argument("file", required=False, metavar="[FILE]")
-def check(file: str | None) -> int:
-    """Check the configuration: exit code 0 when the gateway would start with it.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {valid, problems, files}.")
+def check(file: str | None, as_json: bool) -> int:
+    """Check the configuration: exit code 0 when all of it can be used.
 
-    Names every fault with its file, line and key; unknown keys are warnings. Also says which files are used and why. A file
-    that is not trusted is not looked into, unless it is named here.
+    Names every fault with its file, line and key. The gateway starts in spite of unknown keys, with a warning; the check fails
+    on them, since most are misspelled. Also says which files are used and why. A file that is not trusted is not looked into,
+    unless it is named here.
 
     \b
     Examples:
@@ -78,18 +83,29 @@ def check(file: str | None) -> int:
       athena config check team.yml
     """
     from athena.shells.config import check_bind, load
+    from athena.shells.config.places import UNKNOWN_KEY
 
     try:
         loaded = load(sources({}, file))
         check_bind(loaded.config.host, loaded.config.keys)
     except ConfigError as error:
+        if as_json:
+            _report_json((*error.problems,) or (ConfigProblem(error.message),), ())
+            return 1
         for problem in error.problems:
             click.echo(f"{'error' if problem.fatal else 'warning'}: {problem}", err=True)
         if not error.problems:
             raise
         return 1
+    unread = [warning for warning in loaded.warnings if warning.message == UNKNOWN_KEY]
+    if as_json:
+        _report_json(loaded.warnings, loaded.files)
+        return 1 if unread else 0
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if unread:
+        click.echo("The configuration has keys that nothing reads; correct or remove them.", err=True)
+        return 1
     read = _files_in_use(loaded) or "no file; defaults, variables and flags only"
     click.echo(f"The configuration is valid ({read}).")
     if loaded.is_empty:
@@ -97,6 +113,16 @@ def check(file: str | None) -> int:
     for hint in loaded.hints:
         click.echo(hint)
     return 0
+
+
+def _report_json(problems: Iterable[ConfigProblem], files: Iterable[Path]) -> None:
+    import msgspec
+
+    from athena.shells.config.places import UNKNOWN_KEY
+
+    found = [problem._asdict() for problem in problems]
+    valid = not any(problem["fatal"] or problem["message"] == UNKNOWN_KEY for problem in found)
+    click.echo(msgspec.json.encode({"valid": valid, "problems": found, "files": [str(file) for file in files]}).decode())
 
 
 def _files_in_use(loaded: Loaded) -> str:

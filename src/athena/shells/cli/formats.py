@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from athena.errors import AthenaError
 
 
 class _Formats(click.Group):
     """A word that is no subcommand is a format's name: `athena formats kimi_k2`."""
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        from athena.formats import format_names
+
+        names = [CompletionItem(name) for name in format_names() if name.startswith(incomplete)]
+        return [*super().shell_complete(context, incomplete), *names]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         def show(as_json: bool) -> int:
@@ -118,10 +125,11 @@ def _row(format_id: str) -> FormatRow:
     from importlib import import_module
 
     from athena.formats import get_format
+    from athena.formats.machine.detect import models_of
 
     found = get_format(format_id)
     about = inspect.getdoc(import_module(f"athena.formats.{format_id}")) or ""
-    return FormatRow(found.id, found.models, found.streams, found.reserved, found.read_in_reasoning, about)
+    return FormatRow(found.id, models_of(found.id), found.streams, found.reserved, found.read_in_reasoning, about)
 
 
 def _table(rows: list[FormatRow]) -> None:
@@ -136,3 +144,7 @@ def _table(rows: list[FormatRow]) -> None:
         models = ", ".join(row.models[:4]) + (", ..." if len(row.models) > 4 else "")
         table.add_row(row.id, row.streams, "yes" if row.in_reasoning else "", models)
     console().print(table)
+    console().print(
+        "\nstreams: what of a call is shown while the model still writes it (yes: all of it; str: texts; value: whole values; "
+        "call: nothing).\nin reasoning: calls are also read where the model thinks. A name behind athena formats shows more."
+    )

@@ -14,7 +14,7 @@ from io import BufferedReader
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TypedDict
 
-from athena.batch.lines import Block, BlockCutter, LineParser, ParsedBlock
+from athena.batch.lines import BlockCutter, LineBlock, LineParser, ParsedBlock
 from athena.errors import AthenaError
 from athena.formats.machine.policies import EchoRule, RepairLevel
 
@@ -22,18 +22,18 @@ _READ_BYTES = 256 * 1024
 _BLOCKS_AHEAD = 4
 """Blocks per worker that may be parsed before an older one is."""
 
-Parsed = Generator[tuple[ParsedBlock, int], None, None]
+ParsedBlocks = Generator[tuple[ParsedBlock, int], None, None]
 """Blocks in the order of the input, parsed, and how many bytes of input each was."""
 
 
-class Settings(TypedDict):
+class LineParserSettings(TypedDict):
     format: str
     repair: RepairLevel
     echo: EchoRule
     writes_events: bool
 
 
-def parsed_here(source: BufferedReader, settings: Settings) -> Parsed:
+def parsed_here(source: BufferedReader, settings: LineParserSettings) -> ParsedBlocks:
     """The blocks of the input, parsed by this process. What is there is parsed at once, be it a single line."""
     parser = LineParser(**settings)
     cutter = BlockCutter()
@@ -46,7 +46,7 @@ def parsed_here(source: BufferedReader, settings: Settings) -> Parsed:
             yield parser.parse(block), len(block.lines)
 
 
-def parsed_by_processes(source: BufferedReader, settings: Settings, count: int) -> Parsed:
+def parsed_by_processes(source: BufferedReader, settings: LineParserSettings, count: int) -> ParsedBlocks:
     """The same by `count` processes. No more than a few blocks for each are in memory."""
     workers = [_Worker(settings) for _ in range(count)]
     try:
@@ -59,7 +59,7 @@ def parsed_by_processes(source: BufferedReader, settings: Settings, count: int) 
             worker.process.join()
 
 
-def _spread(source: BufferedReader, workers: list[_Worker]) -> Parsed:
+def _spread(source: BufferedReader, workers: list[_Worker]) -> ParsedBlocks:
     cutter = BlockCutter()
     idle = list(workers)
     busy: dict[Connection, _Worker] = {}
@@ -90,7 +90,7 @@ def _spread(source: BufferedReader, workers: list[_Worker]) -> Parsed:
 class _Worker:
     """A process, the pipe to it, and the block it has."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LineParserSettings) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["athena.shells.cli.json_lines"])
         self.connection, theirs = Pipe()
@@ -100,7 +100,7 @@ class _Worker:
         self.place = -1
         self._bytes = 0
 
-    def give(self, block: Block, place: int) -> None:
+    def give(self, block: LineBlock, place: int) -> None:
         self.place, self._bytes = place, len(block.lines)
         try:
             self.connection.send(block)
@@ -122,7 +122,7 @@ class _Worker:
         return AthenaError(f"a worker process ended with code {self.process.exitcode}; if memory ran out, try fewer --workers")
 
 
-def _work(connection: Connection, settings: Settings) -> None:
+def _work(connection: Connection, settings: LineParserSettings) -> None:
     """Parse blocks until the pipe closes. A Ctrl-C goes to all processes of the terminal; the first one sees to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parser = LineParser(**settings)

@@ -15,8 +15,9 @@ _MOST_LINES = 12
 def printed(view: View, columns: int) -> str:
     """The exchange as text that is so many columns wide."""
     row = view.row
+    upstream = f" -> {row.upstream}/{row.upstream_model}" if row.upstream else ""
     lines = [
-        f"{view.requests.method} {view.requests.path}  {row.model} -> {row.upstream}/{row.upstream_model}  {row.id}",
+        f"{view.requests.method} {view.requests.path}  {row.model}{upstream}  {row.id}",
         f"{row.status} {row.outcome}{' ' + row.error if row.error else ''}; first byte {view.timing.first_write or 0:.0f} ms, "
         f"total {view.timing.total:.0f} ms, {row.attempts} attempts, {row.calls} calls, "
         f"{row.input_tokens} tokens in, {row.output_tokens} out",
@@ -24,8 +25,9 @@ def printed(view: View, columns: int) -> str:
     if view.help:
         lines.append(f"help: {view.help}")
     lines += [f"note: {note}" for note in view.notes]
-    same = "the same" if view.replay.equal else "NOT the same"
-    lines.append(f"replayed with this version it gives {same} answer")
+    if row.kind == "served":
+        same = "the same" if view.replay.equal else "NOT the same"
+        lines.append(f"replayed with this version it gives {same} answer")
     lines += [f"  {difference}" for difference in view.replay.differences[:10]]
     lines += ["", *_lanes(view, columns), *_calls(view, columns), *_changes(view)]
     return "\n".join(line.rstrip() for line in lines)

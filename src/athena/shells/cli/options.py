@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from athena.shells.cli.completing import complete_models
 from athena.shells.cli.names import DIALECTS, LEVELS
 
 if TYPE_CHECKING:
@@ -23,14 +24,18 @@ _SERVING = (
     click.option("--base-url", metavar="URL", help="Send all traffic to this upstream, with or without /v1."),
     click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the upstream's key."),
     click.option("--api-key", metavar="KEY", help="The upstream's key itself. Others may see it: prefer --api-key-env."),
-    click.option("--model", metavar="NAME", help='Model for every name without a "/"; left out: names pass unchanged.'),
+    click.option(
+        "--model",
+        metavar="NAME",
+        shell_complete=complete_models,
+        help='Model for every name without a "/"; left out: names pass unchanged.',
+    ),
     click.option("--model-opus", "opus_model", metavar="NAME", help="Model for names that contain opus."),
     click.option("--model-sonnet", "sonnet_model", metavar="NAME", help="Model for names that contain sonnet."),
     click.option("--model-haiku", "haiku_model", metavar="NAME", help="Model for names that contain haiku."),
     click.option("--dialect", type=click.Choice(DIALECTS), help="API of the upstream. [by its address, else openai_chat]"),
     click.option("--profile", metavar="NAME", help="Quirks of the upstream (athena config profiles). [by its address]"),
     click.option("--workers", type=click.IntRange(1, 256), help="Serving processes. [1]"),
-    click.option("--server", type=click.Choice(("fast", "uvicorn")), help="The HTTP server that accepts clients. [fast]"),
     click.option("--tls-cert", metavar="FILE", help="Certificate in PEM form: serve https."),
     click.option("--tls-key", metavar="FILE", help="Its private key in PEM form. [in the file of --tls-cert]"),
     click.option("--log-format", type=click.Choice(("text", "json")), help="Form of log lines. [text]"),

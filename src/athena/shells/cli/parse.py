@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from athena.errors import AthenaError
+from athena.shells.cli.completing import complete_formats, complete_models
 
 if TYPE_CHECKING:
     from athena.formats.declared.description import FormatDescription
     from athena.formats.machine.policies import EchoRule, RepairLevel
     from athena.parsing import Parsed
-    from athena.shells.cli.json_lines import Settings
+    from athena.shells.cli.json_lines import LineParserSettings
 
 _NAMED = 10
 """Bad lines that are named one by one."""
@@ -32,9 +33,10 @@ _NAMED = 10
     "format_id",
     default="auto",
     show_default=True,
+    shell_complete=complete_formats,
     help="The format to look for (`athena formats` lists them), or a format file (.toml).",
 )
-@click.option("--model", help="A model id: its usual format is looked for first.")
+@click.option("--model", shell_complete=complete_models, help="A model id: its usual format is looked for first.")
 @click.option(
     "--tools",
     "tools_file",
@@ -82,7 +84,8 @@ def parse(
 ) -> int:
     """Read tool calls out of model text.
 
-    Without --jsonl the whole input is one text and the result is for people. With --jsonl every line is a record
+    Without --jsonl the whole input is one text and the result is for people; exit code 1 where a call is cut or broken. With
+    --jsonl every line is a record
     {"id", "format", "model", "tools", "text" or "chunks", "channel", "starts_in_thinking", "untrusted"}, all but the text
     optional, and every line of the output is {"id", "format", "text", "thinking", "tool_calls", "incomplete", "errors"}, in the
     same order. "untrusted" is a list of texts that the model was given: calls that stand in them are quotations. A line that
@@ -96,7 +99,7 @@ def parse(
       athena parse --jsonl --workers 8 log.jsonl -o calls.jsonl
     """
     from athena.formats import get_format
-    from athena.shells.cli.json_lines import Settings
+    from athena.shells.cli.json_lines import LineParserSettings
 
     declared = None
     if format_id.endswith(".toml"):
@@ -107,7 +110,9 @@ def parse(
         declared = load_format(format_id)
     elif format_id not in ("auto", "standard"):
         format_id = get_format(format_id).id
-    settings = Settings(format=format_id, repair=cast("RepairLevel", repair), echo=cast("EchoRule", echo), writes_events=events)
+    settings = LineParserSettings(
+        format=format_id, repair=cast("RepairLevel", repair), echo=cast("EchoRule", echo), writes_events=events
+    )
     with _opened(file) as source, _created(output) as sink:
         if jsonl:
             if model or tools_file or untrusted_files:
@@ -122,7 +127,7 @@ def parse(
 def _one(
     source: BinaryIO,
     sink: BinaryIO,
-    settings: Settings,
+    settings: LineParserSettings,
     known: str | FormatDescription,
     model: str | None,
     tools_file: Path | None,
@@ -154,9 +159,18 @@ def _one(
         parser = Parser(**given)
         found = [*parser.feed(text), *parser.close(), *quotations(parser.notes)]
         sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in found))
-    else:
-        sink.write(_readable(parse_pieces((text,), **given)).encode("utf-8", "replace"))
-    return 0
+        return 0
+    parsed = parse_pieces((text,), **given)
+    sink.write(_readable(parsed).encode("utf-8", "replace"))
+    if not parsed.calls and not parsed.errors:
+        click.echo(_no_call(settings["format"], tools is not None), err=True)
+    return 1 if any(error.code != "quoted_call" for error in parsed.errors) else 0
+
+
+def _no_call(format_id: str, has_tools: bool) -> str:
+    looked = "in any of the known formats" if format_id == "auto" else f"in the format {format_id}"
+    more = " that names a declared tool" if has_tools else ""
+    return f"athena: nothing in the text is a call {looked}{more}; --model NAME says which model wrote it"
 
 
 def _readable(parsed: Parsed) -> str:
@@ -177,13 +191,13 @@ def _indented(text: str) -> str:
 # -- many ------------------------------------------------------------------------------------------------------------------
 
 
-def _lines(source: BufferedReader, sink: BinaryIO, settings: Settings, workers: int, size: int | None) -> int:
+def _lines(source: BufferedReader, sink: BinaryIO, settings: LineParserSettings, workers: int, size: int | None) -> int:
     """Blocks of lines in, blocks of lines out, in order; never more than a few blocks in memory."""
     from athena.shells.cli.json_lines import parsed_by_processes, parsed_here
 
     total = bad = 0
     parsed = parsed_here(source, settings) if workers == 1 else parsed_by_processes(source, settings, workers)
-    with _progress(size) as advance, closing(parsed):
+    with _progress(size, sink is sys.stdout.buffer) as advance, closing(parsed):
         for block, taken in parsed:
             sink.write(block.output)
             sink.flush()
@@ -193,12 +207,14 @@ def _lines(source: BufferedReader, sink: BinaryIO, settings: Settings, workers: 
             advance(taken)
     if bad:
         click.echo(f"athena: {bad} of {total} lines could not be read; their errors are in the output", err=True)
+    elif sys.stderr.isatty():
+        click.echo(f"athena: {total} lines read", err=True)
     return 1 if bad else 0
 
 
-def _progress(size: int | None) -> AbstractContextManager[Callable[[int], None]]:
-    """A bar on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
+def _progress(size: int | None, to_standard_output: bool) -> AbstractContextManager[Callable[[int], None]]:
+    """A bar on a terminal; nothing elsewhere, nor where the records go to the same terminal."""
+    if not sys.stderr.isatty() or (to_standard_output and sys.stdout.isatty()):
         return nullcontext(lambda taken: None)
     return _bar(size)
 

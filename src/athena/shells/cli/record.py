@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from athena.errors import AthenaError
-from athena.shells.cli.options import config_option, sources
+from athena.shells.cli.options import Function, config_option, sources
 
 if TYPE_CHECKING:
     from athena.recording.filters import Filter
     from athena.recording.lines import Recording
-    from athena.recording.view import Row, View
+    from athena.recording.view import ExchangeRow, View
     from athena.shells.config import Config
-    from athena.shells.recorder.sources import Source
+    from athena.shells.recorder.sources import RecordingSource
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGO = re.compile(r"([0-9]+)([smhd])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -218,7 +217,7 @@ def _config(config_file: str | None) -> Config:
     return load(sources({}, config_file)).config
 
 
-def _source(config_file: str | None, url: str) -> Source:
+def _source(config_file: str | None, url: str) -> RecordingSource:
     from athena.shells.recorder.sources import source_of
 
     return source_of(_config(config_file), url)
@@ -245,13 +244,13 @@ def _time(text: str) -> float:
         raise click.UsageError(f"{text!r} is no time: write 90s, 15m, 2h, 7d, or 2026-11-16T10:00") from None
 
 
-def _rows(source: Source, names: tuple[str, ...], wanted: dict[str, Any]) -> list[Row]:
+def _rows(source: RecordingSource, names: tuple[str, ...], wanted: dict[str, Any]) -> list[ExchangeRow]:
     import msgspec
 
     given = _filter(wanted)
     if not names:
         return source.rows(given, 500)
-    found: list[Row] = []
+    found: list[ExchangeRow] = []
     for name in names:
         rows = source.rows(msgspec.structs.replace(given, id=name), 3)
         exact = [row for row in rows if row.id == name]
@@ -337,7 +336,7 @@ def _safe(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _table(rows: list[Row]) -> None:
+def _table(rows: list[ExchangeRow]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -348,13 +347,14 @@ def _table(rows: list[Row]) -> None:
     for column in ("time", "id", "model", "upstream", "result", "calls", "seconds"):
         table.add_column(column, overflow="fold", no_wrap=column in ("time", "id", "calls", "seconds"))
     for row in rows:
-        result = f"{row.status} {row.error or row.verdict}".strip()
+        kind = f"{row.kind} " if row.kind != "served" else ""
+        result = f"{row.status} {kind}{row.error or ('' if kind else row.verdict)}".strip()
         found = f"{row.calls}" + (f", {row.text_calls} in text" if row.text_calls else "") if row.calls else ""
         colour = colours[row.verdict]
         table.add_row(
             time.strftime("%m-%d %H:%M:%S", time.localtime(row.at)),
             escape(_safe(row.id)),
-            escape(_safe(row.model)),
+            escape(_safe(row.model or row.path)),
             escape(_safe(f"{row.upstream}/{row.upstream_model}" if row.upstream else "")),
             f"[{colour}]{escape(_safe(result))}[/]",
             found,

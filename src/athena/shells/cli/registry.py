@@ -6,6 +6,7 @@ their command is used, so that none pays for another. A row whose module is not 
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -27,19 +28,25 @@ class Row(NamedTuple):
 
 
 ROWS = (
+    Row("init", "Set up your own model and agent."),
     Row("serve", "Run the gateway in the foreground."),
     Row("start", "Run the gateway in the background.", "background"),
     Row("stop", "Stop the gateway in the background.", "background"),
-    Row("status", "Show whether the gateway runs in the background.", "background"),
+    Row("status", "Show the gateways that run here, their upstreams and counts.", "background"),
     Row("logs", "Show the log of the gateway in the background.", "background"),
     Row("code", "Run a coding agent on the gateway."),
-    Row("config", "Make, check and show the configuration."),
+    Row("config", "Make, check, import and show the configuration."),
+    Row("models", "List the models of the configured upstreams."),
+    Row("doctor", "Say what is wrong between here and the model, step by step."),
+    Row("verify", "Measure what an upstream really does with tool calls."),
     Row("parse", "Read tool calls out of model text."),
     Row("formats", "List the tool-call formats that can be read."),
     Row("record", "List, show, export and delete recorded exchanges."),
     Row("replay", "Run recorded exchanges through this version, or answer with them."),
+    Row("store", "Check, migrate and tidy up what is kept of Responses."),
     Row("detect", "Say which format a model writes."),
-    Row("demo", "Run only the built-in demo upstream."),
+    Row("demo", "Show leaked tool calls beside the calls that an agent receives."),
+    Row("help", "Explain a command, or the code of an error.", "explain"),
     Row("completion", "Print the completion script for a shell."),
 )
 
@@ -58,16 +65,33 @@ class Commands(click.Group):
         assert isinstance(command, click.Command), f"{_module(row)} holds no command {name}"
         return command
 
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        if not context.resilient_parsing and self.get_command(context, name) is None:
+            near = get_close_matches(name, self.list_commands(context), 1)
+            raise click.UsageError(f"there is no command {name!r}{f'; did you mean {near[0]}?' if near else ''}", context)
+        return super().resolve_command(context, arguments)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(row.name, row.summary) for row in ROWS if _is_there(row)])
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         # `athena --port 8000` is `athena serve --port 8000`; only --help and --version are the top's own.
-        own = arguments[:1] in (["--help"], ["-h"], ["--version"])
+        if arguments[:1] == ["help"] and not context.resilient_parsing and self._are_commands(context, arguments[1:]):
+            arguments = [*arguments[1:], "--help"]
+        elif arguments[:1] == ["version"]:
+            arguments = ["--version"]
+        own = arguments[:1] in (["--help"], ["-h"], ["--version"], ["-V"])
         if not context.resilient_parsing and not own and (not arguments or arguments[0].startswith("-")):
             arguments = [DEFAULT, *arguments]
         return super().parse_args(context, arguments)
+
+    def _are_commands(self, context: click.Context, words: list[str]) -> bool:
+        """Do the words of `athena help WORDS` name a command? Else `athena help` itself looks for an error's code."""
+        return not words or self.get_command(context, words[0]) is not None
 
 
 def _module(row: Row) -> str:

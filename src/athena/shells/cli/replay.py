@@ -143,6 +143,9 @@ def _run(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
 
     differing = 0
     for recording in _recordings(path):
+        if recording.header.kind != "served":
+            click.echo(f"{recording.header.id}: {recording.header.kind}, nothing to replay", err=True)
+            continue
         targets = _asked(router, recording)
         now = run(recording, changes, targets=targets)
         if changes == NO_CHANGES and targets is None:

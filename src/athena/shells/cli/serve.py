@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,10 @@ _QUESTION = {
     ],
     "messages": [{"role": "user", "content": "What is the weather in Tokyo?"}],
 }
+
+DEMO_WRITES = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city":"Tokyo"}<|tool_call_end|>'
+DEMO_GIVES = 'tool_use get_weather {"city":"Tokyo"}'
+"""What the demo model writes to this question, and what comes of it. Kept as text, so that starting need not make it."""
 
 
 @click.command()
@@ -58,7 +63,9 @@ def serve(config_file: str | None, demo: bool, detached: int | None, **flags: An
         click.echo(f"athena: warning: {warning}", err=True)
     if detached is not None:
         return serve_detached(Plan(sources=where, loaded=loaded, demo=demo), detached)
-    return serve_in_terminal(Plan(sources=where, loaded=loaded, demo=demo, on_started=lambda started: _greet(started, loaded)))
+    same_screen = sys.stdout.isatty() and sys.stderr.isatty() and not loaded.config.log.file
+    plan = Plan(sources=where, loaded=loaded, demo=demo, greets=same_screen, on_started=lambda started: _greet(started, loaded))
+    return serve_in_terminal(plan)
 
 
 def _greet(started: Started, loaded: Loaded) -> None:
@@ -69,12 +76,14 @@ def _greet(started: Started, loaded: Loaded) -> None:
     if started.demo:
         lines += [
             "",
-            "No upstream is in use: the built-in demo model answers. It leaks its tool calls as raw text, as open models do,",
-            "and Athena turns them into real ones. See it work:",
+            "No upstream is set, so the built-in demo model answers. It leaks its tool calls as text, as open models do:",
+            f"  it writes    {DEMO_WRITES}",
+            f"  you receive  {DEMO_GIVES}",
+            "Ask it yourself (athena demo shows other models' formats):",
             "",
             f"  {demo_command(started)}",
             "",
-            *(loaded.hints or ("For a real model: athena serve --base-url URL --api-key-env NAME, or athena config init.",)),
+            *(loaded.hints or ("For a real model: athena init, or athena serve --base-url URL --api-key-env NAME.",)),
         ]
     else:
         lines += [f"  upstreams: {', '.join(started.config.upstreams)}"]

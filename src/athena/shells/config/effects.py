@@ -33,6 +33,7 @@ _COMMANDS = "names commands"
 _BY_KEY = {
     "base_url": _TO,
     "proxy": _TO,
+    "url": _TO,
     "api_key_env": _VARIABLES,
     "api_key_file": _READS,
     "ca_file": _READS,
@@ -53,7 +54,7 @@ _UNGUARDED = {
     "log_level": ("debug",),
 }
 """Settings that switch a protection off: the check of certificates, the client's own key staying here, logs without bodies."""
-_SECRET = ("api_key", "gateway_key", "envelope_key", "hash")
+_SECRET = ("api_key", "gateway_key", "envelope_key", "encryption_key", "hash")
 
 
 class Effect(NamedTuple):
@@ -113,6 +114,8 @@ def _kind(path: Path, value: Any) -> str:
             return _BY_PARENT.get(name, _TEXT)
     if key in _BY_KEY:
         return _BY_KEY[key]
+    if names == ["store"] and "://" in str(value):
+        return _TO
     if names[-2:] == ["log", "file"]:
         return _WRITES
     if names[-2:] == ["format", "file"]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path as FilePath
 
 import msgspec
 
 from athena.errors import ConfigProblem
-from athena.shells.config.addresses import known_hosts
+from athena.shells.config.addresses import host_of, is_loopback, known_hosts
 from athena.shells.config.check import build, struct_fields
 from athena.shells.config.flat import expand_flat, take_flat
 from athena.shells.config.meaning import complete
@@ -21,7 +21,7 @@ from athena.shells.config.trust import FoundFile
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _NO_HASH = "sha256:" + "0" * 64
-_RESTART = ("host", "port", "workers", "server", "state_dir")
+_RESTART = ("host", "port", "workers", "state_dir")
 _ADAPTER_COUNTS = ("collect_window_ms", "max_calls", "collect_max_bytes", "stream_buffer_bytes", "early_detection_chars")
 
 
@@ -51,10 +51,12 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found.notice for found in self.found if found.notice is not None)
 
 
-def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = ()) -> Loaded:
+def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = (), lenient: bool = False) -> Loaded:
     """The configuration. Raises ConfigError with every problem in `problems`, warnings included.
 
     `in_use` names files whose settings are in force already: that one of them is no longer trusted is an error then.
+    `lenient` is for those who look for what is wrong and never serve: nothing is raised, every problem is among the warnings,
+    and a bad value is as if it were not set; a required one is empty.
     """
     gathered = gather(sources, skip_unreadable=skip_unreadable, in_use=in_use)
     layout = gathered.layout
@@ -64,7 +66,9 @@ def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[F
     expand_variables(layout, sources.environment, report)
     _lenient_adapter(layout, report)
     _key_texts(layout, report)
+    _store_text(layout)
     known = struct_fields(Config) | struct_fields(FlatKeys)
+    _other_gateways(layout, report)
     for key in [key for key in layout.tree if key not in known]:
         report.unknown_key((key,), known)
         del layout.tree[key]
@@ -74,11 +78,13 @@ def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[F
     expand_flat(flat, given, layout, sources.environment, report)
     config = build(Config, layout.tree, (), report)
     config, key_files = complete(config, sources.environment, sources.home, report)
-    report.stop_if_failed()
+    _unread_proxies(config, sources.environment, report)
+    if not lenient:
+        report.stop_if_failed()
     layout.tree = {}  # it held keys as plain text
     return Loaded(
         config=config,
-        warnings=report.warnings,
+        warnings=tuple(report.problems) if lenient else report.warnings,
         hints=_hints(config, sources),
         files=tuple(gathered.files),
         found=tuple(gathered.found),
@@ -117,6 +123,43 @@ def _key_texts(layout: Layout, report: Report) -> None:
             report.error(("keys", index), "must be sha256: and 64 hex digits", "athena config hash-key turns a key into that")
             folded = _NO_HASH
         keys[index] = {**key, "hash": folded} if isinstance(key, dict) else {"hash": folded}
+
+
+def _store_text(layout: Layout) -> None:
+    """The store may be written as its address alone, or as a word for none."""
+    text = layout.tree.get("store")
+    if isinstance(text, str):
+        words = {"true": True, "false": False, "on": True, "off": False}
+        layout.tree["store"] = words.get(text.strip().lower(), {"url": text})
+
+
+_OTHER_GATEWAYS = {"model_list": ("LiteLLM", "litellm"), "Providers": ("claude-code-router", "claude-code-router")}
+"""Keys that begin the configurations of other gateways: whose they are, and what `athena config import` calls them."""
+
+
+def _other_gateways(layout: Layout, report: Report) -> None:
+    """The configuration of another gateway is named as such, instead of every key of it as unknown."""
+    for key, (name, kind) in _OTHER_GATEWAYS.items():
+        if isinstance(layout.tree.get(key), list) and "upstreams" not in layout.tree:
+            file = layout.origin((key,)).source or "FILE"
+            remedy = f"athena config import {kind} {file} -o athena.yml turns it into one of Athena's"
+            report.error((key,), f"this is a configuration of {name}", remedy)
+            layout.tree.clear()
+            return
+
+
+def _unread_proxies(config: Config, environment: Mapping[str, str], report: Report) -> None:
+    """Proxy variables are not read: they would lead requests and keys elsewhere unseen. Where one is set, that is said."""
+    variable = next((name for name in _PROXY_VARIABLES if environment.get(name)), None)
+    if variable is None:
+        return
+    for name, upstream in config.upstreams.items():
+        if upstream.proxy is None and not is_loopback(host_of(upstream.base_url)):
+            remedy = f'to use it, write proxy: "${{{variable}}}" under upstreams.{name}'
+            report.warn(("upstreams", name, "proxy"), f"{variable} is set, and requests go past it", remedy)
+
+
+_PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
 
 
 def _hints(config: Config, sources: Sources) -> tuple[str, ...]:

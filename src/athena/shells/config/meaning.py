@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path as FilePath
 
 import msgspec
@@ -22,11 +21,11 @@ from athena.profiles import ModelPattern, default_profiles
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
 from athena.shells.config.format_sources import declared_source
-from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, Tls, Upstream
+from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, SharedTarget, Tls, Upstream
 from athena.shells.config.places import Path, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
-from athena.shells.config.targets import patterns_of, split_use
+from athena.shells.config.targets import patterns_of, split_use, uses_of
 from athena.shells.config.web_access import ANY, clean_host, clean_origin
 
 _KEY_FILE_BYTES = 64 * 1024
@@ -55,7 +54,6 @@ def complete(
         _check_rule(rule, config, ("models", index), report)
         models.append(formats.placed(rule, ("models", index)))
     _check_keys(config, report)
-    _check_server(config, report)
     _check_web_access(config, report)
     _check_formats(config, report)
     _check_adapter(config, report)
@@ -218,7 +216,7 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
     stars = {pattern.count("*") for pattern in patterns_of(rule)}
     if rule.match == ():
         report.error((*path, "match"), "names no pattern", 'write match: "*" for every model')
-    _check_use(rule.use, stars, (*path, "use"), report)
+    _check_uses(rule, stars, (*path, "use"), report)
     if isinstance(rule.format, str):
         _check_format(rule.format, (*path, "format"), report)
     _check_quirks(rule.quirks, (*path, "quirks"), report)
@@ -236,6 +234,23 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
         elif not any(ModelPattern(pattern).matches(name.lower()) for pattern in patterns_of(rule)):
             report.error((*path, "names"), f"the rule does not match {name!r}", "list only names that it takes")
     _check_reached(config, path, report)
+
+
+def _check_uses(rule: ModelRule, stars: set[int], path: Path, report: Report) -> None:
+    if isinstance(rule.use, str):
+        _check_use(rule.use, stars, path, report)
+        return
+    if not rule.use:
+        report.error(path, "names no target", "write upstream/model, or a list of them")
+    for index, target in enumerate(uses_of(rule)):
+        is_text = isinstance(rule.use[index], str)
+        _check_use(target.use, stars, (*path, index) if is_text else (*path, index, "use"), report)
+        if isinstance(target.format, str):
+            _check_format(target.format, (*path, index, "format"), report)
+    if rule.use and all(target.weight == 0 for target in uses_of(rule)):
+        report.error(path, "gives every target the weight 0", "leave the weights out, or give one of them more")
+    if rule.prefer == "cost" and any(target.cost is None for target in uses_of(rule)):
+        report.warn(path, "prefer: cost, and not every target says its cost", "those without one are asked last")
 
 
 def _check_reached(config: Config, path: Path, report: Report) -> None:
@@ -280,7 +295,19 @@ class _FormatFiles:
             else one
             for index, one in enumerate(rule.fallback)
         )
-        return msgspec.structs.replace(rule, format=self._source(rule.format, (*path, "format")), fallback=fallback)
+        own = self._source(rule.format, (*path, "format"))
+        return msgspec.structs.replace(rule, use=self._shared(rule, path), format=own, fallback=fallback)
+
+    def _shared(self, rule: ModelRule, path: Path) -> str | tuple[str | SharedTarget, ...]:
+        """What the rule uses, with the full paths of its formats."""
+        if isinstance(rule.use, str):
+            return rule.use
+        return tuple(
+            msgspec.structs.replace(one, format=self._source(one.format, (*path, "use", index, "format")))
+            if isinstance(one, SharedTarget) and one.format is not None
+            else one
+            for index, one in enumerate(rule.use)
+        )
 
     def _source(self, wanted: str | FormatSource, path: Path) -> str | FormatSource:
         if isinstance(wanted, str):
@@ -344,11 +371,6 @@ def _check_keys(config: Config, report: Report) -> None:
         if key.hash in seen and key.hash:
             report.warn(("keys", index), f"the same key as keys[{seen[key.hash]}]")
         seen.setdefault(key.hash, index)
-
-
-def _check_server(config: Config, report: Report) -> None:
-    if config.server == "uvicorn" and find_spec("uvicorn") is None:
-        report.error(("server",), "uvicorn is not installed", "pip install 'athena-gateway[uvicorn]', or leave server out")
 
 
 def _checked_tls(tls: Tls, home: FilePath, report: Report) -> Tls:

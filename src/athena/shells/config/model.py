@@ -12,20 +12,22 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from athena.model.limits import Limits as CoreLimits
+from athena.calls.pairing import Pairing
+from athena.formats.machine.policies import EchoRule
+from athena.model.limits import Limits
 from athena.serving.settings import AtLeastOne, Count, Health, Retries, Seconds
+from athena.serving.targets import Preference
 from athena.shells.config.secret import Secret
+from athena.shells.config.user_directories import default_state_dir
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Text = Annotated[str, Meta(min_length=1)]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
 
 ToolMode = Literal["native", "prompted", "prompt", "auto", "none"]
 Policy = Literal["stop_on_first", "collect_then_stop", "drain_all", "allow_mixed"]
 Repair = Literal["off", "syntax", "schema"]
 UnknownToolRule = Literal["pass", "text", "error"]
 MalformedRule = Literal["error", "text", "drop"]
-EchoRule = Literal["text", "error", "allow"]
-Pairing = Literal["strict", "repair"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -43,7 +45,7 @@ class TimeoutOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for a whole answer."""
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class TimeoutSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait, in seconds. The first four can be set per upstream and per model."""
 
     connect_s: Seconds = 5
@@ -84,32 +86,32 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """A server that runs models."""
 
-    base_url: Text
+    base_url: NonEmptyText
     """Its address, with or without /v1 or a trailing slash."""
-    dialect: Text = "openai_chat"
+    dialect: NonEmptyText = "openai_chat"
     """The API it speaks: openai_chat, openai_responses, anthropic_messages or gemini. Left out: what the profile or the
     host says, else openai_chat."""
-    profile: Text | None = None
+    profile: NonEmptyText | None = None
     """Its quirks, by name (`athena config profiles` lists them). Left out: what the host says, else what fits any server."""
     quirks: dict[str, Any] = {}
     """Single profile fields that differ on this server."""
     api_key: Secret | None = None
     """Its key; write "${NAME}" to take it from the environment."""
-    api_key_env: Text | None = None
+    api_key_env: NonEmptyText | None = None
     """Name of the environment variable that holds the key."""
-    api_key_file: Text | None = None
+    api_key_file: NonEmptyText | None = None
     """File that holds the key; read again when it changes."""
     forward_client_key: bool = False
     """Send the client's own key on instead of a configured one. Not together with gateway keys."""
     headers: dict[str, Secret] = {}
     """Headers added to every request; values are treated as secret."""
-    path: Text | None = None
+    path: NonEmptyText | None = None
     """Path below base_url to post to, instead of the dialect's own; for servers without a version in their path."""
     timeouts: TimeoutOverrides = TimeoutOverrides()
     """Timeouts for this upstream."""
     proxy: Secret | None = None
     """Address of an HTTP proxy for this upstream; proxy variables of the environment are not read."""
-    ca_file: Text | None = None
+    ca_file: NonEmptyText | None = None
     """File with the certificate authorities to trust instead of the system's."""
     verify: bool = True
     """Check the server's certificate."""
@@ -132,9 +134,9 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 class FormatSource(msgspec.Struct, frozen=True, kw_only=True):
     """A text format that is not shipped: one of the two."""
 
-    file: Text | None = None
+    file: NonEmptyText | None = None
     """Format file, as athena formats learn writes it."""
-    template: Text | None = None
+    template: NonEmptyText | None = None
     """Chat template (.jinja), tokenizer_config.json or folder of a checkpoint to learn the format from at every start; needs
     athena-gateway[learn]."""
 
@@ -142,28 +144,52 @@ class FormatSource(msgspec.Struct, frozen=True, kw_only=True):
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes when the target before it failed and the client has seen nothing yet."""
 
-    use: Text
+    use: NonEmptyText
     """Target, as upstream/model."""
     tools: ToolMode | None = None
     """How tools reach this model; left out: as in the rule."""
-    format: Text | FormatSource = "auto"
+    format: NonEmptyText | FormatSource = "auto"
     """Text format of this model."""
     provider: dict[str, Any] = {}
     """Provider routing object for this target."""
 
 
+class SharedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several targets that share the requests of a rule."""
+
+    use: NonEmptyText
+    """Target, as upstream/model."""
+    weight: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
+    """Its part of the traffic, in proportion to the others'; 0: only when the others are left out or failed. Left out: 1 where
+    another target has a weight, else the first target takes all."""
+    cost: Annotated[float, Meta(ge=0)] | None = None
+    """What it costs, for prefer: cost; any unit, the same for all targets of the rule."""
+    tools: ToolMode | None = None
+    """How tools reach this model; left out: as in the rule."""
+    format: NonEmptyText | FormatSource | None = None
+    """Text format of this model; left out: as in the rule."""
+    provider: dict[str, Any] = {}
+    """Provider routing object for this target; left out: the rule's."""
+
+
 class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Which models go where, and how their tools are handled. The first rule that matches wins."""
 
-    match: Text | tuple[Text, ...]
+    match: NonEmptyText | tuple[NonEmptyText, ...]
     """The client's model name, whatever the case: * stands for any text, ? for one character. A list means any of them."""
-    use: Text
+    use: NonEmptyText | tuple[NonEmptyText | SharedTarget, ...]
     """Target as upstream/model; the model may hold slashes. {model} is the client's name, * what the pattern's only * stood
-    for. Only the upstream's name: the model name passes unchanged."""
+    for. Only the upstream's name: the model name passes unchanged. A list: targets that share the requests, as text or as
+    objects; all of them are tried before fallback."""
+    prefer: Preference = "order"
+    """Which of several targets in use a new session goes to: order, the first as written, or by weights where there are some;
+    health, fewest bad answers; latency, fastest first byte; cost, lowest cost. Weights and order decide between equal ones."""
+    sticky: bool = True
+    """A session stays with the target that answered it, so that the upstream's caches serve it."""
     tools: ToolMode = "auto"
     """native: the upstream's own tools. prompted: tools are taught in the prompt. none: tools are left out. auto: prompted for
     the models of tool_adapter, else native, and prompted from then on when the upstream refuses tools."""
-    format: Text | FormatSource = "auto"
+    format: NonEmptyText | FormatSource = "auto"
     """Text format to look for calls in: a format's name; auto, by the model's name and by unmistakable markers; standard,
     structured calls only; or an object with file or template, for a format that is not shipped."""
     repair: Repair = "syntax"
@@ -184,7 +210,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Pass arguments on as they come; false holds each call until it is complete."""
     timeouts: TimeoutOverrides = TimeoutOverrides()
     """Timeouts for these models."""
-    fallback: tuple[Text | Fallback, ...] = ()
+    fallback: tuple[NonEmptyText | Fallback, ...] = ()
     """Targets to try in turn, as upstream/model or as objects. Text takes this rule's settings, without its format and
     provider."""
     provider: dict[str, Any] = {}
@@ -204,7 +230,7 @@ class ModelRule(msgspec.Struct, frozen=True, kw_only=True):
     what the upstream's own list says, else what is published about the model."""
     output: AtLeastOne | None = None
     """Tokens of its longest answer, likewise."""
-    names: tuple[Text, ...] = ()
+    names: tuple[NonEmptyText, ...] = ()
     """Names to show in the model list for a rule whose match has wildcards."""
 
 
@@ -228,7 +254,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Password of the private key; write "${NAME}" to take it from the environment."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The largest sizes and counts Athena accepts. Whatever is larger is an error; no buffer grows beyond its limit."""
 
     body_bytes: AtLeastOne = 32 * 1024 * 1024
@@ -270,15 +296,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Count = 0
     """Memory for all requests in work, their answers and unsent output together; a request that does not fit gets a 503. Server
     processes share it. 0: a quarter of what the machine or its container has."""
+    history_cache_bytes: Count = 64 * 1024 * 1024
+    """Memory in which each server process keeps parts of requests (messages, tool lists, instructions) with what they became,
+    since an agent's next request repeats them. Only requests with the same credential find them. Never more than an eighth of
+    what memory_bytes comes to for the process; 0: nothing is kept."""
     connections: Count = 0
     """Client connections of each server process. For one more an idle one is closed; where none is idle it gets a 503. 0: as
     many as the limit of file descriptors allows, when each may need another one for an upstream."""
     connections_per_address: Count = 0
     """The same for one client address. 0: half of connections, and no limit for addresses of this machine."""
 
-    def core(self, section_kb: int | None = None) -> CoreLimits:
+    def core(self, section_kb: int | None = None) -> Limits:
         """The bounds that the pure rooms know; `section_kb` is the format's own section limit where it has one."""
-        return CoreLimits(
+        return Limits(
             event_bytes=self.event_bytes,
             answer_bytes=self.answer_bytes,
             calls=self.calls,
@@ -317,7 +347,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Log at info every change that a request or its answer went through: its place, what was done and why, no values."""
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers at /metrics."""
 
     enabled: bool = True
@@ -352,6 +382,60 @@ class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Serve the inspector at /inspect, to whoever has its token or a gateway key."""
 
 
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of Responses and conversations that clients ask to be kept."""
+
+    url: Secret | None = None
+    """postgresql://user:password@host/database, for gateways on several machines; needs `athena-gateway[postgres]`. Left out:
+    an SQLite file in state_dir."""
+    by_default: bool = True
+    """Keep responses of clients that do not say whether to (`store` left out), as OpenAI does. false: only where a client asks
+    for it."""
+    max_age_days: Annotated[float, Meta(gt=0, le=36500)] = 30
+    """Days after which responses are deleted, and conversations that nobody used."""
+    max_mb: AtLeastOne = 1024
+    """Megabytes of content; the oldest go first."""
+    encryption_key: Secret | None = None
+    """Secret that encrypts what is kept (AES-256-GCM). Write "${NAME}" to take it from the environment."""
+    down: Literal["answer", "fail"] = "answer"
+    """When the store cannot be written and the client did not say `store: true`: answer all the same, with `store: false` in
+    the answer and a warning; or fail."""
+    down_asked: Literal["answer", "fail"] = "fail"
+    """The same for clients that did say `store: true`. Continuations and background requests always fail without a store."""
+    native: bool = True
+    """Where an upstream keeps Responses itself (OpenAI), leave them to it."""
+
+
+class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches: requests that are answered in the gateway's own time. They are kept in the store."""
+
+    enabled: bool = True
+    """Serve /v1/messages/batches, /v1/batches and /v1/files, and work on what was submitted there."""
+    concurrency: AtLeastOne = 8
+    """Requests of batches that each server process asks at the same time."""
+    requests: AtLeastOne = 10_000
+    """Requests in one batch. How large all of them may be, limits.body_bytes says."""
+    expires_s: Seconds = 86400
+    """Seconds after which requests of a batch that were not asked yet are given up."""
+    lease_s: Seconds = 30
+    """Seconds after which the requests of a process that was killed are asked by another one, or after its next start."""
+    poll_s: Seconds = 2
+    """Seconds between two looks for requests that other processes took in."""
+
+
+class SocketSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The Responses API over WebSocket, at GET /v1/responses."""
+
+    enabled: bool = True
+    """Accept WebSockets. false: such requests are answered with 426, and clients go on with plain requests."""
+    connection_s: Seconds = 3600
+    """Seconds after which a connection takes no further request; the client opens a new one."""
+    ping_s: Seconds = 20
+    """Seconds between the pings that keep proxies from closing a connection on which nothing is said."""
+    silence_s: Seconds = 300
+    """Seconds without any sign of the client, not even an answer to a ping, after which its connection is cut."""
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """Traces for OpenTelemetry, one span for each request and one for each attempt. Needs `athena-gateway[otel]`."""
 
@@ -359,14 +443,14 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """Where the collector takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces are exported."""
     headers: dict[str, Secret] = {}
     """Headers for the collector, such as its key."""
-    service: Text = "athena"
+    service: NonEmptyText = "athena"
     """The name under which traces of this gateway are found."""
 
 
-class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
+class ToolAdapterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Tools for models that have none: taught in the prompt, read from the text."""
 
-    models: tuple[Text, ...] = ()
+    models: tuple[NonEmptyText, ...] = ()
     """Patterns of model names, the upstream's or the client's, that get prompted tools."""
     policy: Policy = "collect_then_stop"
     """stop_on_first: one call. collect_then_stop: the calls up to the first end. drain_all: all calls, no text. allow_mixed:
@@ -395,14 +479,14 @@ class ToolAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """Ask once more, explaining, when a call cannot be used or a required one is missing, and nothing was shown yet."""
     invalid_arguments: Literal["pass", "text", "error"] = "pass"
     """A call whose arguments break the tool's schema: pass it on, leave it as text, or fail."""
-    style: Text = "json"
+    style: NonEmptyText = "json"
     """What the model is taught to write: json, a text format's name, or auto: its own family's format where that is known."""
 
 
 class FormatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to one text format."""
 
-    tokens: dict[str, Text] = {}
+    tokens: dict[str, NonEmptyText] = {}
     """Markers that this model family writes differently, by the format's own names for them."""
     section_limit_kb: Count | None = None
     """Text inside one call section that is neither a call nor its arguments, in KiB; 0: no bound."""
@@ -413,14 +497,12 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration of a gateway."""
 
-    host: Text = "127.0.0.1"
+    host: NonEmptyText = "127.0.0.1"
     """Address to listen on. Any other than loopback needs a gateway key."""
     port: Port = 12377
     """Port to listen on; 0 takes a free one."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Server processes."""
-    server: Literal["fast", "uvicorn"] = "fast"
-    """The HTTP server that accepts clients: Athena's own (`fast`), or uvicorn, which needs `athena-gateway[uvicorn]`."""
     tls: Tls = Tls()
     """The certificate for https; left out: plain HTTP, in which keys and conversations can be read on their way."""
     upstreams: dict[str, Upstream] = {}
@@ -429,15 +511,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Which models go where; the first match wins."""
     keys: tuple[GatewayKey, ...] = ()
     """Keys that clients must present; none: no key is asked for."""
-    allow_hosts: tuple[Text, ...] = ()
+    allow_hosts: tuple[NonEmptyText, ...] = ()
     """Host names under which clients may reach the gateway, beside this machine's own (localhost, 127.0.0.1, [::1]) and host: a
     name, name:port, *.domain, or * for any. Checked where no key is asked for, and always when a name is listed."""
-    allow_origins: tuple[Text, ...] = ()
+    allow_origins: tuple[NonEmptyText, ...] = ()
     """Web pages that may use the gateway from a browser, by origin, such as http://localhost:3000; * for all of them, only
     together with keys. Left out: none."""
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     """The largest sizes and counts that are accepted."""
-    timeouts: Timeouts = Timeouts()
+    timeouts: TimeoutSettings = TimeoutSettings()
     """How long to wait."""
     retries: Retries = Retries()
     """Retries of failed requests."""
@@ -447,17 +529,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """When an upstream is in cooldown after failures."""
     log: Log = Log()
     """What is written about requests."""
-    metrics: Metrics = Metrics()
+    metrics: MetricsSettings = MetricsSettings()
     """Numbers at /metrics."""
     record: bool | RecordSettings = RecordSettings()
     """What is kept of requests and answers. true: on disk. false: nothing."""
+    store: bool | StoreSettings = StoreSettings()
+    """What is kept of Responses and conversations. false: nothing; requests that need it are refused. A text is the url."""
+    batches: BatchSettings = BatchSettings()
+    """Batches of requests."""
+    websocket: SocketSettings = SocketSettings()
+    """The Responses API over WebSocket."""
     telemetry: Telemetry = Telemetry()
     """Traces for OpenTelemetry."""
-    tool_adapter: ToolAdapter = ToolAdapter()
+    tool_adapter: ToolAdapterSettings = ToolAdapterSettings()
     """Tools for models that have none."""
     formats: dict[str, FormatSettings] = {}
     """Changes to text formats, by the format's name."""
-    format_overrides: dict[str, Text] = {}
+    format_overrides: dict[str, NonEmptyText] = {}
     """Text format by model name or pattern, the upstream's name first, then the client's. `prompt` means prompted tools."""
     strict: bool = False
     """Refuse what cannot be represented instead of dropping it with a warning."""
@@ -478,9 +566,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """File that holds that secret; empty: made once in state_dir and kept."""
     reasoning_store: Count = 4096
     """Calls whose reasoning is remembered for clients that drop it; 0: none."""
-    state_dir: Text = "~/.athena"
-    """Directory for the process file, the log of the background server and generated keys; no other user may be able to write
-    to it."""
+    state_dir: NonEmptyText = msgspec.field(default_factory=default_state_dir)
+    """Directory for the process file, the log of the background server, recordings and generated keys; no other user may be
+    able to write to it. Left out: athena in XDG_STATE_HOME (~/.local/state/athena), or ~/.athena where an earlier release made
+    that."""
 
 
 class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -490,24 +579,24 @@ class ProviderFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Largest call section in KiB; 0: no bound."""
     context_limit_kb: Count = 0
     """Largest request with tools in KiB; 0: no limit."""
-    start_token: Text | None = None
+    start_token: NonEmptyText | None = None
     """Marker that opens a section of calls."""
-    end_token: Text | None = None
+    end_token: NonEmptyText | None = None
     """Marker that closes it."""
-    call_start_token: Text | None = None
+    call_start_token: NonEmptyText | None = None
     """Marker that opens one call."""
-    argument_token: Text | None = None
+    argument_token: NonEmptyText | None = None
     """Marker between a call's id and its arguments."""
-    call_end_token: Text | None = None
+    call_end_token: NonEmptyText | None = None
     """Marker that closes one call."""
-    format_version: Text | None = None
+    format_version: NonEmptyText | None = None
     """Accepted and not used: versions have names of their own."""
 
 
 class Providers(msgspec.Struct, frozen=True, kw_only=True):
     """The `providers` section of the short form."""
 
-    provider_override: dict[str, Text] = {}
+    provider_override: dict[str, NonEmptyText] = {}
     """Format by model name: kimi, qwen, deepseek, standard, prompt, or a format's name."""
     kimi_k2: ProviderFormat = ProviderFormat()
     """Kimi K2."""
@@ -518,25 +607,25 @@ class Providers(msgspec.Struct, frozen=True, kw_only=True):
 class FlatKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The short form: one upstream, a model per tier."""
 
-    base_url: Text | None = None
+    base_url: NonEmptyText | None = None
     """Address of the one upstream; OpenRouter when left out."""
-    dialect: Text | None = None
+    dialect: NonEmptyText | None = None
     """The API it speaks."""
-    profile: Text | None = None
+    profile: NonEmptyText | None = None
     """Its quirks, by name."""
     api_key: Secret | None = None
     """Its key; write "${NAME}" to take it from the environment."""
-    api_key_env: Text | None = None
+    api_key_env: NonEmptyText | None = None
     """Name of the environment variable that holds the key."""
-    api_key_file: Text | None = None
+    api_key_file: NonEmptyText | None = None
     """File that holds the key."""
-    model: Text | None = None
+    model: NonEmptyText | None = None
     """Model for every name without "/" that no tier takes; left out: names pass unchanged."""
-    opus_model: Text | None = None
+    opus_model: NonEmptyText | None = None
     """Model for names that contain opus."""
-    sonnet_model: Text | None = None
+    sonnet_model: NonEmptyText | None = None
     """Model for names that contain sonnet."""
-    haiku_model: Text | None = None
+    haiku_model: NonEmptyText | None = None
     """Model for names that contain haiku."""
     default_provider: dict[str, Any] = {}
     """Provider routing object: order, allow_fallbacks and others."""

@@ -107,6 +107,17 @@ class Layout:
         self.origins[path] = origin
 
 
+UNKNOWN_KEY = "unknown key, not used"
+"""A warning at the start, since a newer file should not stop an older gateway; `athena config check` fails on it."""
+_GONE: dict[Path, tuple[str, str]] = {
+    ("server",): (
+        "there is no choice of a server any more, not used",
+        "leave it out: Athena's own server serves; to run under uvicorn, start `uvicorn --factory athena.asgi:create_app`",
+    ),
+}
+"""Settings that are gone, with what to do about them."""
+
+
 class Report:
     """Everything that is wrong, gathered; nothing stops at the first."""
 
@@ -127,8 +138,11 @@ class Report:
             self.problems.append(problem)
 
     def unknown_key(self, path: Path, known: Iterable[str]) -> None:
-        """An unknown key: a warning that names the nearest known one."""
-        self.warn(path, "unknown key, not used", did_you_mean(str(path[-1]), known))
+        """An unknown key: a warning that names the nearest known one, or what became of a key of earlier versions."""
+        if path in _GONE:
+            self.warn(path, *_GONE[path])
+            return
+        self.warn(path, UNKNOWN_KEY, did_you_mean(str(path[-1]), known))
 
     @property
     def failed(self) -> bool:

@@ -100,7 +100,9 @@ def _ready(resolved: ResolvedRoute) -> Target:
         context_limit_kb=resolved.context_limit_kb,
         forward_key=upstream.forward_client_key,
         secrets=_secrets(upstream),
+        has_key=bool(_secrets(upstream)),
         prompted_route=prompted if resolved.may_switch else None,
+        place=resolved.place,
     )
 
 

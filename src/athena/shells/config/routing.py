@@ -16,27 +16,28 @@ from athena.errors import UnknownModel
 from athena.formats import ALIASES
 from athena.formats.declared.description import FormatDescription
 from athena.formats.machine.detect import detect_format
-from athena.formats.machine.policies import Policies
+from athena.formats.machine.policies import EchoRule, Policies
 from athena.formats.machine.stage import FormatOptions
-from athena.model.limits import Limits as CoreLimits
+from athena.model.limits import Limits
 from athena.model.profile import Profile
 from athena.profiles import ModelPattern, default_profiles
 from athena.prompted.options import PromptedOptions
+from athena.serving.targets import TargetPlace
 from athena.shells.config.format_sources import declared_source
 from athena.shells.config.model import (
     Config,
-    EchoRule,
     Fallback,
     FormatSettings,
     FormatSource,
     ModelRule,
     Policy,
+    SharedTarget,
     TimeoutOverrides,
-    Timeouts,
+    TimeoutSettings,
     ToolMode,
     Upstream,
 )
-from athena.shells.config.targets import UNCHANGED, is_exact, patterns_of, split_use, target_model
+from athena.shells.config.targets import UNCHANGED, is_exact, patterns_of, split_use, target_model, uses_of
 from athena.shells.config.windows import OfferedModel, Window, published_window
 
 _REMEMBERED_BYTES = 2 * 1024 * 1024
@@ -59,7 +60,7 @@ class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
     """The format this model writes: an id, or `standard`."""
     format_options: FormatOptions | None
     """How to look for calls in its text; None: not at all."""
-    limits: CoreLimits
+    limits: Limits
     """The bounds of the pure rooms, with the format's own section limit."""
     context_limit_kb: int
     """Largest request with tools, in KiB; 0: no limit."""
@@ -70,7 +71,9 @@ class ResolvedRoute(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration does not say how this model takes tools: put them in the prompt once the upstream refuses them."""
     strict: bool
     pairing: Literal["strict", "repair"]
-    timeouts: Timeouts
+    timeouts: TimeoutSettings
+    place: TargetPlace
+    """Among the targets of its rule."""
 
 
 class ListedModel(msgspec.Struct, frozen=True):
@@ -140,7 +143,7 @@ class Router:
 
     def _passed_names(self, rule: ModelRule, offered: Mapping[str, Sequence[OfferedModel]]) -> list[str]:
         """Names under which a rule that leaves the model open leads to an upstream's own models."""
-        upstream, written = split_use(rule.use)
+        upstream, written = split_use(uses_of(rule)[0].use)
         mark = "*" if "*" in written else UNCHANGED
         if mark not in written:
             return []
@@ -163,9 +166,10 @@ class Router:
         """What a rule offers: its exact names, those it lists, and its target's own name where that leads there too."""
         names = [pattern for pattern in patterns_of(rule) if is_exact(pattern)]
         names += rule.names
-        upstream, model = split_use(rule.use)
+        use = uses_of(rule)[0].use
+        upstream, model = split_use(use)
         if is_exact(model) and "{model}" not in model:
-            for name in (model, rule.use):
+            for name in (model, use):
                 if any((route.upstream_name, route.model) == (upstream, model) for route in self._find(name)[:1]):
                     names.append(name)
                     break
@@ -181,15 +185,26 @@ class Router:
         return ()
 
     def _routes(self, rule: ModelRule, pattern: str, client_model: str) -> tuple[ResolvedRoute, ...]:
-        first = Fallback(use=rule.use, tools=rule.tools, format=rule.format, provider=rule.provider)
-        others = [item if isinstance(item, Fallback) else Fallback(use=item) for item in rule.fallback]
+        targets = [_shared(rule, item) for item in uses_of(rule)]
+        targets += [(item if isinstance(item, Fallback) else Fallback(use=item), TargetPlace()) for item in rule.fallback]
         routes: dict[tuple[str, str], ResolvedRoute] = {}
-        for target in (first, *others):
-            route = self._route(rule, target, pattern, client_model)
+        for target, place in targets:
+            route = self._route(rule, target, place, pattern, client_model)
             routes.setdefault((route.upstream_name, route.model), route)
         return tuple(routes.values())
 
-    def _route(self, rule: ModelRule, target: Fallback, pattern: str, client_model: str) -> ResolvedRoute:
+    def named_targets(self) -> tuple[tuple[str, str], ...]:
+        """Upstream and model of every target whose name does not depend on what clients ask for."""
+        found: dict[tuple[str, str], None] = {}
+        for rule, _ in self._rules:
+            fallbacks = [item.use if isinstance(item, Fallback) else item for item in rule.fallback]
+            for use in (*(one.use for one in uses_of(rule)), *fallbacks):
+                upstream, model = split_use(use)
+                if is_exact(model) and UNCHANGED not in model:
+                    found[upstream, model] = None
+        return tuple(found)
+
+    def _route(self, rule: ModelRule, target: Fallback, place: TargetPlace, pattern: str, client_model: str) -> ResolvedRoute:
         config = self._config
         name, written = split_use(target.use)
         model = target_model(written, pattern, client_model)
@@ -225,6 +240,7 @@ class Router:
             strict=config.strict if rule.strict is None else rule.strict,
             pairing=rule.pairing or config.tool_pairing,
             timeouts=_timeouts(config.timeouts, upstream.timeouts, rule.timeouts),
+            place=place,
         )
 
     def _override(self, model: str, client_model: str) -> str | None:
@@ -251,7 +267,20 @@ class Router:
         patterns = [pattern for rule, _ in self._rules for pattern in patterns_of(rule)]
         near = difflib.get_close_matches(shown, list(dict.fromkeys([*names, *patterns])), n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        return UnknownModel(f"no model {shown!r} is configured{hint}", path="model")
+        more = '. GET /v1/models lists the names; a rule with match: "*" under models takes every other one'
+        return UnknownModel(f"no model {shown!r} is configured{hint}{more}", path="model")
+
+
+def _shared(rule: ModelRule, target: SharedTarget) -> tuple[Fallback, TargetPlace]:
+    """One of the rule's own targets, with what the rule says where it says nothing itself."""
+    place = TargetPlace(shares=True, weight=target.weight, cost=target.cost, prefer=rule.prefer, sticky=rule.sticky)
+    filled = Fallback(
+        use=target.use,
+        tools=target.tools or rule.tools,
+        format=rule.format if target.format is None else target.format,
+        provider=target.provider or rule.provider,
+    )
+    return filled, place
 
 
 def _listed(name: str, route: ResolvedRoute, windows: Mapping[tuple[str, str], Window]) -> ListedModel:
@@ -266,6 +295,7 @@ def _sources(config: Config) -> set[FormatSource]:
     """Every format that is named by file or by template."""
     wanted = [rule.format for rule in config.models]
     wanted += [one.format for rule in config.models for one in rule.fallback if isinstance(one, Fallback)]
+    wanted += [one.format for rule in config.models for one in uses_of(rule) if one.format is not None]
     return {one for one in wanted if isinstance(one, FormatSource)}
 
 
@@ -330,7 +360,7 @@ def _profile(upstream: Upstream, rule: ModelRule, target: Fallback, model: str) 
     return msgspec.convert(fields, Profile)
 
 
-def _timeouts(general: Timeouts, *overrides: TimeoutOverrides) -> Timeouts:
+def _timeouts(general: TimeoutSettings, *overrides: TimeoutOverrides) -> TimeoutSettings:
     """The general timeouts with an upstream's and a model's own over them."""
     changes = {
         name: value for override in overrides for name, value in msgspec.structs.asdict(override).items() if value is not None

@@ -11,7 +11,7 @@ import inspect
 import json
 from pathlib import Path as FilePath
 from textwrap import dedent
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -46,7 +46,7 @@ def build_schema() -> dict[str, Any]:
 def _components(struct: type[msgspec.Struct]) -> dict[str, Any]:
     """The schemas of a struct and all it holds, with their texts."""
     _, found = msgspec.json.schema_components([struct], schema_hook=_hook, ref_template="#/$defs/{name}")
-    structs = {struct.__name__: struct} | {item.__name__: item for item in _inner_structs(struct)}
+    structs = {item.__name__: item for item in _structs_in(struct)}
     for name, schema in found.items():
         schema.pop("title", None)
         schema["additionalProperties"] = False
@@ -62,11 +62,11 @@ def _hook(kind: type) -> dict[str, Any]:
     raise NotImplementedError  # how msgspec wants to hear that a hook does not know a type
 
 
-def _inner_structs(struct: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
-    """Every struct that a struct's module defines: the candidates for its parts."""
-    module = inspect.getmodule(struct)
-    members = vars(module).values()
-    return [item for item in members if isinstance(item, type) and issubclass(item, msgspec.Struct)]
+def _structs_in(kind: Any) -> list[type[msgspec.Struct]]:
+    """Every struct that a type is made of, itself among them."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind, *(inner for field in msgspec.structs.fields(kind) for inner in _structs_in(field.type))]
+    return [inner for part in get_args(kind) for inner in _structs_in(part)]
 
 
 def field_texts(struct: type[msgspec.Struct]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from athena.shells.config.model import Config, Limits, Timeouts
+from athena.shells.config.model import Config, LimitSettings, TimeoutSettings
 
 SCHEMA_FILE = "athena.schema.json"
 
@@ -75,4 +75,6 @@ def schema_text() -> str:
 def init_template() -> str:
     """The text of a new `athena.yml`."""
     config = Config()
-    return _TEMPLATE.format(host=config.host, port=config.port, timeouts=Timeouts(), limits=Limits(), log=config.log)
+    return _TEMPLATE.format(
+        host=config.host, port=config.port, timeouts=TimeoutSettings(), limits=LimitSettings(), log=config.log
+    )

@@ -47,6 +47,7 @@ from athena.shells.config.trust import (
     not_used,
     others_control,
 )
+from athena.shells.config.user_directories import config_directory, state_directory
 from athena.shells.config.yaml_lines import MAX_FILE_BYTES, BadYaml, read_value, read_yaml
 from athena.shells.own_files import UnsafePlace
 
@@ -70,7 +71,6 @@ FLAGS = {
     "dialect": "--dialect",
     "profile": "--profile",
     "workers": "--workers",
-    "server": "--server",
     "tls_cert": "--tls-cert",
     "tls_key": "--tls-key",
     "log_format": "--log-format",
@@ -106,21 +106,21 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trust_store(self) -> TrustStore:
-        """Which files the user approved. No file decides where that is kept: a variable may, or it is `~/.athena`."""
+        """Which files the user approved. No file decides where that is kept: a variable may, or it is the state directory."""
         chosen = self.environment.get(STATE_VARIABLE)
-        return TrustStore(FilePath(chosen).expanduser() if chosen else self.home / ".athena")
+        return TrustStore(FilePath(chosen).expanduser() if chosen else state_directory(self.environment, self.home))
 
     @property
     def own_directories(self) -> tuple[FilePath, ...]:
         """Where a file needs no approval, because only the user or the system's administrator puts files there."""
-        return (self.home / ".config" / "athena", SYSTEM_DIRECTORY)
+        return (config_directory(self.environment, self.home), SYSTEM_DIRECTORY)
 
     def candidates(self) -> tuple[tuple[FilePath, int], ...]:
         """The files that may exist, the weakest first, with their rank."""
         if self.config_file is not None:
             return ((self.config_file, RANK_DIRECTORY),)
         return (
-            (self.home / ".config" / "athena" / FILE_NAME, RANK_HOME),
+            (config_directory(self.environment, self.home) / FILE_NAME, RANK_HOME),
             (self.directory / FILE_NAME, RANK_DIRECTORY),
         )
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from athena.shells.config.model import ModelRule
+from athena.shells.config.model import ModelRule, SharedTarget
 
 UNCHANGED = "{model}"
 
 
 def patterns_of(rule: ModelRule) -> tuple[str, ...]:
     return (rule.match,) if isinstance(rule.match, str) else rule.match
+
+
+def uses_of(rule: ModelRule) -> tuple[SharedTarget, ...]:
+    """The targets that share a rule's requests, as they are written; where there is one, it takes them all."""
+    written = (rule.use,) if isinstance(rule.use, str) else rule.use
+    return tuple(SharedTarget(use=one) if isinstance(one, str) else one for one in written)
+
+
+def leads_to(rule: ModelRule, use: str) -> bool:
+    """Is this one of the rule's own targets, as written?"""
+    return any(one.use == use for one in uses_of(rule))
 
 
 def split_use(use: str) -> tuple[str, str]:

@@ -44,6 +44,7 @@ _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;|\Z)", re.IGNOREC
 EXPOSED = (
     "request-id",
     "x-request-id",
+    "x-athena-served-by",
     "x-athena-warnings",
     "x-athena-token-count",
     "x-should-retry",
@@ -83,7 +84,7 @@ SENT_PREFIXES = ("anthropic-", "openai-", "x-athena-", "x-goog-", "x-openrouter-
 _KEPT_S = 7200
 """Seconds for which a browser may remember the answer to a preflight; none remembers it for longer."""
 
-Headers = tuple[tuple[bytes, bytes], ...]
+HeaderPairs = tuple[tuple[bytes, bytes], ...]
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class Admitted(msgspec.Struct, frozen=True):
 class Preflight(msgspec.Struct, frozen=True):
     """A browser asks whether a page may send a request, and it may: the answer's headers."""
 
-    headers: Headers
+    headers: HeaderPairs
 
 
 class WebRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +109,7 @@ class WebRefusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-Verdict = Admitted | Preflight | WebRefusal
+WebVerdict = Admitted | Preflight | WebRefusal
 _ADMITTED = Admitted()
 
 
@@ -214,7 +215,7 @@ class WebAccess:
         """The rules that a configuration sets."""
         return cls(allow_hosts=config.allow_hosts, allow_origins=config.allow_origins, keyed=bool(config.keys), bound=bound)
 
-    def judge(self, method: str, headers: Mapping[str, str], methods: Sequence[str] = ()) -> Verdict:
+    def judge(self, method: str, headers: Mapping[str, str], methods: Sequence[str] = ()) -> WebVerdict:
         """What becomes of a request. `headers` are lower-case; `methods` are those of its path."""
         if self._checks_hosts and (host := headers.get("host")) is not None and not self._is_own_host(host):
             return WebRefusal(
@@ -238,7 +239,7 @@ class WebAccess:
             "configuration",
         )
 
-    def answer_headers(self, origin: str) -> Headers:
+    def answer_headers(self, origin: str) -> HeaderPairs:
         """The headers of CORS on an answer to a request that was admitted with `origin`."""
         if origin:
             return _cors_headers(origin)
@@ -258,7 +259,7 @@ class WebAccess:
 
     # -- pages -------------------------------------------------------------------------------------------------------------
 
-    def _judge_page(self, method: str, origin: str, headers: Mapping[str, str], methods: Sequence[str]) -> Verdict:
+    def _judge_page(self, method: str, origin: str, headers: Mapping[str, str], methods: Sequence[str]) -> WebVerdict:
         allowed = ANY if self._any_origin else origin if origin in self._origins else ""
         asked = headers.get("access-control-request-method") if method == "OPTIONS" else None
         if not allowed and (asked is not None or not (self._keyed or _is_same_origin(origin, headers))):
@@ -293,17 +294,17 @@ def _is_same_origin(origin: str, headers: Mapping[str, str]) -> bool:
     return page is not None and page.host == host.host and (page.port or default) == (host.port or default)
 
 
-_VARY: Headers = ((b"vary", b"Origin"),)
+_VARY: HeaderPairs = ((b"vary", b"Origin"),)
 
 
 @lru_cache(maxsize=64)
-def _cors_headers(origin: str) -> Headers:
+def _cors_headers(origin: str) -> HeaderPairs:
     vary = () if origin == ANY else _VARY
     exposed = ", ".join(EXPOSED).encode()
     return ((b"access-control-allow-origin", origin.encode("latin-1")), (b"access-control-expose-headers", exposed), *vary)
 
 
-def _preflight_headers(origin: str, headers: Mapping[str, str], methods: Sequence[str]) -> Headers:
+def _preflight_headers(origin: str, headers: Mapping[str, str], methods: Sequence[str]) -> HeaderPairs:
     answer = [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", ", ".join(methods or ("GET", "HEAD", "POST")).encode("ascii")),

@@ -56,7 +56,9 @@ def read_yaml(text: str, source: str) -> tuple[Tree, dict[Path, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = error.problem or error.context or "not valid YAML"
-        raise BadYaml(ConfigProblem(f"not valid YAML: {message}", "", source, mark.line + 1 if mark else None)) from None
+        remedy = "indent with spaces, not with tabs" if "'\\t'" in message else ""
+        line = mark.line + 1 if mark else None
+        raise BadYaml(ConfigProblem(f"not valid YAML: {message}", "", source, line, remedy)) from None
     except yaml.YAMLError as error:
         raise BadYaml(ConfigProblem(f"not valid YAML: {str(error).splitlines()[0]}", "", source)) from None
     except RecursionError:

@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from athena.shells.gateway.client import ClientGone, Headers
+from athena.shells.gateway.client import ClientGone, Headers, Recent
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-CUT = "athena.cut"
-"""ASGI extension of our own server. Its `now` is a function that ends the client's connection at once; `doubt`, which the
-application puts there, is one for the server to call when the client may have left."""
+AsgiMessage = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
 _WAITING_BYTES = 64 * 1024
 """What may wait for the server before the client counts as blocked."""
 
@@ -21,25 +18,23 @@ _WAITING_BYTES = 64 * 1024
 class AsgiClient:
     """One HTTP scope. Use it with `async with`: leaving waits until everything was handed to the server."""
 
-    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers = header_map(scope["headers"])
+        self.recent: Recent | None = None
         self.peer: str = (scope.get("client") or ("",))[0] or ""
         self.blocked = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
-        extension = scope.get("extensions", {}).get(CUT, {})
-        self._cut: Callable[[], None] | None = extension.get("now")
-        extension["doubt"] = self._doubt
         self._receive = receive
         self._send = send
         self._body: list[bytes] = []
         self._body_complete = False
         self._gone = False
-        self._head: Message | None = None
+        self._head: AsgiMessage | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._finished = False
@@ -87,10 +82,6 @@ class AsgiClient:
         if not self._finished and self.on_gone is not None:
             self.on_gone()
 
-    def _doubt(self) -> None:
-        if self.on_doubt is not None:
-            self.on_doubt()
-
     # -- the answer --------------------------------------------------------------------------------------------------------
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
@@ -111,14 +102,16 @@ class AsgiClient:
         self._finished = True
         self.write(data)
 
+    def accept_socket(self, headers: Headers) -> bool:
+        """Another server's connections stay plain."""
+        return False
+
     def cut_off(self) -> None:
-        """Give the client up. How a half-sent answer ends is the server's to decide, unless it lets us."""
+        """Give the client up. How a half-sent answer ends is the server's to decide."""
         self._waiting.clear()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
-        if self._cut is not None:
-            self._cut()
 
     async def _send_all(self) -> None:
         assert self._head is not None

@@ -7,9 +7,11 @@ client that does not take its bytes is `blocked`, and the gateway stops reading 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 Headers = list[tuple[bytes, bytes]]
+Recent = Callable[[str], list[dict[str, Any]] | None]
+"""The whole conversation up to the response of that id, as items of Responses; None: it is not known."""
 
 
 class ClientGone(Exception):
@@ -31,6 +33,8 @@ class Client(Protocol):
     """Called once if the client leaves before its answer is complete."""
     on_drained: Callable[[], None] | None
     """Called when a blocked client took its bytes."""
+    recent: Recent | None
+    """What the connection itself remembers of responses that it was given."""
     on_doubt: Callable[[], None] | None
     """Called once if the client stops sending while its answer is under way: it may have left, which only shows when something
     is written to it."""
@@ -54,6 +58,9 @@ class Client(Protocol):
 
     def finish(self, data: bytes = b"") -> None:
         """The last bytes of the body."""
+
+    def accept_socket(self, headers: Headers) -> bool:
+        """Answer by changing to WebSocket, with these headers. False, and nothing has happened, where this cannot be."""
 
     def cut_off(self) -> None:
         """The client is given up: nothing more is read or sent, and what waits for it is thrown away."""

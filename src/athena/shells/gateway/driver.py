@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import Any, Protocol
 
-from athena.errors import UpstreamError
+from athena.errors import AthenaError, UpstreamError
 from athena.exchange import NOTHING, Step
+from athena.serving.call_checks import CallChecks
 from athena.serving.retries import with_relative_wait
-from athena.serving.serving import Build, Pause, Send, Serving, State, Stop, Tell
+from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Stop, Tell
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.upstream import UpstreamClient, UpstreamResponse
@@ -39,18 +41,37 @@ _LOOK_AGAIN_S = 0.05
 """Seconds after which time is looked at again when a thread is at work."""
 
 
+class Keeper(Protocol):
+    """Where the response of one request is kept."""
+
+    async def keep(self, response: dict[str, Any]) -> dict[str, Any] | None:
+        """Keep the finished response. Returns fields of it that came out otherwise, or raises what the client is to be told."""
+
+
 class Driver:
     """Serves one request over a client and an upstream."""
 
-    def __init__(self, serving: Serving, client: Client, upstreams: UpstreamClient, lanes: Lanes, headers: Headers) -> None:
-        """`headers` are added to those of the answer."""
+    def __init__(
+        self,
+        serving: Serving,
+        client: Client,
+        upstreams: UpstreamClient,
+        lanes: Lanes,
+        headers: Headers,
+        keeper: Keeper | None = None,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """`headers` are added to those of the answer; `keeper` keeps the response of a request that asks for it. `loop` is the
+        running one, for those who know it already."""
+        self._keeper = keeper
         self._serving = serving
         self._client = client
         self._upstreams = upstreams
         self._lanes = lanes
         self._headers = headers
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._loop = loop or asyncio.get_running_loop()
+        self._task = asyncio.current_task(self._loop)
         self._stop: Stop | None = None
         self._response: UpstreamResponse | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +98,7 @@ class Driver:
 
     def stop(self, reason: Stop) -> None:
         """End the request now; the reason decides what the client still gets."""
-        if self._stop is None and self._task is not None and self._serving.state is not State.OVER:
+        if self._stop is None and self._task is not None and self._serving.state is not ServingState.OVER:
             self._stop = reason
             self._task.cancel()
 
@@ -90,7 +111,8 @@ class Driver:
         self._set_timer()
         try:
             await self._serve()
-            await self._check_late()
+            if serving.checks is not None:
+                await self._check_late(serving.checks)
         except asyncio.CancelledError:
             if self._stop is None or self._task is None:
                 raise
@@ -123,7 +145,7 @@ class Driver:
 
     async def _serve(self) -> None:
         serving = self._serving
-        while serving.state is not State.OVER:
+        while serving.state is not ServingState.OVER:
             match serving.next(self._loop.time()):
                 case Build(heavy=True):
                     await self._in_thread(serving.build)
@@ -133,8 +155,19 @@ class Driver:
                     await self._send(request)
                 case Pause(until=until):
                     await asyncio.sleep(until - self._loop.time())
+                case Keep(response=response):
+                    await self._keep(response)
                 case Tell(step=step):
                     self._show(step)
+
+    async def _keep(self, response: dict[str, Any]) -> None:
+        assert self._keeper is not None, "a request whose answer waits has a keeper"
+        try:
+            changed = await self._keeper.keep(response)
+        except AthenaError as failure:
+            self._show(self._serving.kept(self._loop.time(), failure=failure))
+        else:
+            self._show(self._serving.kept(self._loop.time(), changed))
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         """Code that ends the request meanwhile waits for the thread: nothing else may touch what it works on."""
@@ -147,11 +180,13 @@ class Driver:
 
     async def _send(self, request: Send) -> None:
         serving, target = self._serving, request.target
-        try:
-            place = await self._lanes.enter(target.upstream, serving.record.key)
-        except UpstreamError as refusal:
-            self._show(serving.failed(refusal, self._loop.time()))
-            return
+        place = self._lanes.enter_now(target.upstream)
+        if place is None:
+            try:
+                place = await self._lanes.enter(target.upstream, serving.record.key)
+            except UpstreamError as refusal:
+                self._show(serving.failed(refusal, self._loop.time()))
+                return
         try:
             serving.sending(self._loop.time())
             try:
@@ -164,7 +199,6 @@ class Driver:
             del request
             self._response = response
             serving.head(response.status, with_relative_wait(response.headers, time.time()), self._loop.time())
-            self._set_timer()
             await self._answer(response)
         finally:
             place.give_back()
@@ -178,7 +212,11 @@ class Driver:
         over = self._read = self._loop.create_future()
         try:
             response.deliver_to(self._on_data, self._on_end)
-            await over
+            if not over.done():
+                # Whole answers are often there already, and then need no limit of time.
+                if self._serving.clock.deadline < self._timer_at:
+                    self._set_timer()
+                await over
         except asyncio.CancelledError:
             if self._work is not None:
                 await asyncio.wait([self._work])
@@ -196,9 +234,8 @@ class Driver:
         finally:
             del fault  # it knows this frame: the frame must not know it
 
-    async def _check_late(self) -> None:
+    async def _check_late(self, checks: CallChecks) -> None:
         """The checks of calls that would have kept others waiting. The client has its answer."""
-        checks = self._serving.checks
         late = checks.late()
         if late is not None:
             for verdict in await asyncio.to_thread(late):
@@ -207,14 +244,32 @@ class Driver:
     # -- the upstream's bytes ------------------------------------------------------------------------------------------------
 
     def _on_data(self, data: bytes) -> None:
-        if self._is_over():
+        read = self._read
+        if read is None or read.done():
             return
         self._chunks += 1
-        self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
         # The loop's own clock is too coarse for microseconds.
-        now, worked_from = self._loop.time(), time.perf_counter()
+        worked_from, now = time.perf_counter(), self._loop.time()
+        try:
+            output = self._serving.plain(data, now)
+            if output is not None:
+                # What `_take` does, for pieces in the middle of an answer that are only text.
+                self._quiet = 0
+                client, clock = self._client, self._serving.clock
+                client.write(output)
+                if client.blocked:
+                    clock.blocked(now)
+                    self._pause()
+                if clock.deadline < self._timer_at:
+                    self._set_timer()
+                self._own_time += time.perf_counter() - worked_from
+                return
+        except Exception as fault:
+            self._fail(fault)
+            return
+        self._feed(data, now, worked_from)
+
+    def _feed(self, data: bytes, now: float, worked_from: float) -> None:
         try:
             if len(data) <= _SLICE and self._quiet <= _LARGE_TEXT:
                 self._take(self._fed(data, now), now)
@@ -252,7 +307,7 @@ class Driver:
                 break
             at += len(part)
             step = self._fed(part, now)
-            if step.head is None and self._serving.state is State.READING:
+            if step.head is None and self._serving.state is ServingState.READING:
                 written.append(step)
                 continue
             self._take(_joined(written), now)
@@ -301,7 +356,7 @@ class Driver:
             if self._client.blocked and not step.done:
                 self._serving.clock.blocked(now)
                 self._pause()
-        if self._serving.state is not State.READING:
+        if self._serving.state is not ServingState.READING:
             if self._read is not None and not self._read.done():
                 self._read.set_result(None)
         elif self._serving.clock.deadline < self._timer_at:
@@ -315,7 +370,7 @@ class Driver:
         """With what waits here, then with what the upstream sends, unless it still has to wait."""
         if self._rest and not self._must_wait():
             rest, self._rest = self._rest, b""
-            self._feed(rest)
+            self._feed(rest, self._loop.time(), time.perf_counter())
         if not self._rest and not self._must_wait() and self._response is not None:
             self._response.resume()
 
@@ -380,7 +435,7 @@ class Driver:
         except Exception as fault:
             self._fail(fault)
             return
-        if serving.state is State.OVER:
+        if serving.state is ServingState.OVER:
             if serving.record.outcome == "client_stalled" and self._task is not None:
                 self._stop = "client_stalled"
                 self._task.cancel()

@@ -8,6 +8,7 @@ import msgspec
 
 from athena.errors import InvalidRequest
 from athena.serving.learning import Lesson
+from athena.wire.fragments import Recall
 
 
 class WantedLessons(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,7 +25,7 @@ class Forgotten(msgspec.Struct):
     workers: int
 
 
-def wanted_lessons(value: dict[str, Any]) -> WantedLessons:
+def wanted_lessons(value: dict[str, Any], recall: Recall | None = None) -> WantedLessons:
     """What a request's body means. Raises InvalidRequest."""
     try:
         wanted = msgspec.convert(value, WantedLessons)

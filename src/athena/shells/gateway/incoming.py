@@ -10,23 +10,26 @@ import asyncio
 import contextlib
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.serving.holding import RequestMemory
 from athena.serving.weight import Weight, weigh, with_measured_text
-from athena.shells.config import Limits
+from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
+from athena.wire.fragments import Fragments, Opened, Recall, containers, open_body
 
 LARGE_BODY = 256 * 1024
 _SHORT = 16 * 1024
 _FEW_BYTES = 1024 * 1024
 """A body in which no number of values takes long."""
 _FEW_MARKS = 4096
-"""Brackets and commas up to which it does not matter how many of them stand in strings."""
+_BYTES_PER_MARK = 16
+"""Brackets and commas up to which it does not matter how many of them stand in strings: that many, or one for so many bytes.
+How many values there are is known once they are decoded; until then more room is held than is needed."""
 _STEP = 64 * 1024
 _VALUES_PER_KEY = 4
 """Lists may hold values that have no key: how many for each key that is allowed."""
@@ -45,78 +48,177 @@ _INFLATED = 1024 * 1024
 """Bytes that a packed body may become before room is asked for the next ones."""
 
 Decoded = TypeVar("Decoded")
+_Result = TypeVar("_Result", covariant=True)
+_AROUND = 512
+"""Values that may stand beside the parts of a body: its settings. Those of strange bodies are counted when they are decoded."""
+_WORTH_CUTTING = 4 * 1024
+"""Bytes below which a body is decoded sooner than it is cut and looked up."""
+
+
+class Decode(Protocol[_Result]):
+    """A body's value as what it means; `recall` knows what its parts were before."""
+
+    def __call__(self, value: dict[str, Any], recall: Recall | None = None, /) -> _Result: ...
 
 
 _MANY_OBJECTS = 4000
 _MANY_REFERENCES = 4
 _REFERENCE = b'"$ref"'
+_DOLLARS = 512
+"""Dollar signs that are looked at one by one."""
 _ESCAPED_REFERENCE = re.compile(rb"\\u00(?:24|72|65|66)")
 """A letter of `$ref` spelled as an escape, which only serves to hide it."""
 
 
-def is_heavy(body: bytes) -> bool:
+def is_heavy(body: bytes, marks: bytes | None = None) -> bool:
     """May a request take long to read and to translate, so that it is done in a thread while other streams go on?
 
     Its size says so, or how many objects it holds, or references in the schemas of its tools, which some upstreams need
     written out.
     """
-    if len(body) > LARGE_BODY or body.count(b"{") > _MANY_OBJECTS or body.count(_REFERENCE) > _MANY_REFERENCES:
+    if len(body) > LARGE_BODY:
+        return True
+    if (_marks(body) if marks is None else marks).count(b"{") > _MANY_OBJECTS or _has_many_references(body):
         return True
     return b"\\u00" in body and _ESCAPED_REFERENCE.search(body) is not None
 
 
+def _has_many_references(body: bytes) -> bool:
+    """Looks at dollar signs, of which there are few and which are found fast."""
+    found, at = 0, body.find(b"$")
+    for _ in range(_DOLLARS):
+        if at < 0:
+            return False
+        found += body.startswith(_REFERENCE, at - 1)
+        if found > _MANY_REFERENCES:
+            return True
+        at = body.find(b"$", at + 1)
+    return body.count(_REFERENCE) > _MANY_REFERENCES
+
+
+def _marks(body: bytes) -> bytes:
+    """Brackets, commas and colons of a text, in strings or not: no more values, objects and keys can be in it."""
+    return body.translate(None, _NO_MARKS)
+
+
 async def read_request(
     client: Client,
-    limits: Limits,
+    limits: LimitSettings,
     limit_s: float,
     memory: RequestMemory,
-    decode: Callable[[dict[str, Any]], Decoded],
+    decode: Decode[Decoded],
     *,
     on_body: Callable[[bytes], None] = lambda body: None,
+    fragments: Fragments | None = None,
+    space: Callable[[], Hashable] = lambda: None,
+    empty: Decoded | None = None,
 ) -> tuple[Decoded, Weight, bool]:
     """The whole request, decoded; what it weighs; and whether it is large enough to be worked on in threads.
 
-    Room in memory is asked for before each step. `on_body` is shown the body as it came. Raises what `read_body` raises, and
-    what `decode` does.
+    Room in memory is asked for before each step. `on_body` is shown the body as it came. Parts of the body that `fragments`
+    remembers for the space that `space` gives are not decoded again. `empty` stands for no body at all, where one may be left
+    out. Raises what `read_body` raises, and what `decode` does.
     """
     body = await read_body(client, limits.body_bytes, limit_s, memory)
+    if empty is not None and not body.strip():
+        return empty, Weight(0, 0, 0), False
     on_body(body)
-    large = is_heavy(body)
-    measured = partial(measure, body, limits.request_keys)
-    weight, values = await asyncio.to_thread(measured) if large else measured()
-    memory.weighed(weight)
-    work = partial(_decoded, body, limits, decode, weight, values, large)
-    del body, measured
+    large = len(body) > LARGE_BODY
+    opened: Opened | None
+    if fragments is None or not fragments.limit or len(body) < _WORTH_CUTTING:
+        opened = None
+    elif large:
+        opened = await asyncio.to_thread(_opened, body, fragments, space())
+    else:
+        opened = _opened(body, fragments, space())
+    new = body if opened is None else b"".join(opened.unknown)
+    marks = None if large else _marks(new)
+    large = large or is_heavy(new, marks) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
     if not large:
-        return (*work(), False)
+        weight, values = _measured(body, new, limits.request_keys, opened, marks)
+        memory.weighed(weight)
+        return (*_decoded(body, limits, decode, weight, values, False, opened, marks if opened is None else None), False)
+    measured = partial(_measured, body, new, limits.request_keys, opened, marks)
+    weight, values = await asyncio.to_thread(measured)
+    memory.weighed(weight)
+    work = partial(_decoded, body, limits, decode, weight, values, large, opened)
+    del body, new, marks, measured, opened
     done = await asyncio.to_thread(work)
     client.take_body()  # it may have left meanwhile
     return (*done, True)
 
 
-def measure(body: bytes, keys: int) -> tuple[Weight, int]:
-    """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many."""
-    values = _bound_of_values(body, keys)
+def as_it_is(value: dict[str, Any], recall: Recall | None = None, /) -> dict[str, Any]:
+    """For bodies that no dialect decodes."""
+    return value
+
+
+def _opened(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None:
+    """The body in parts. One that may hold more parts than can be counted before they are cut is read as a whole."""
+    if len(body) > _FEW_BYTES and _rough_values(body) > len(body) // _BYTES_PER_MARK:
+        return None
+    return open_body(body, fragments, space)
+
+
+def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None, marks: bytes | None) -> tuple[Weight, int]:
+    """What the body weighs. Values in the parts that are known need not be counted again."""
+    if opened is None:
+        return measure(body, keys, marks)
+    values = opened.known_values + _bound_of_values(new, len(new) or 1, marks) + _AROUND
+    if len(body) > _FEW_BYTES and values > _VALUES_PER_KEY * keys:
+        return measure(body, keys)
     return weigh(len(body), ascii_only=body.isascii(), values=values), values
 
 
-def _bound_of_values(body: bytes, keys: int) -> int:
+def measure(body: bytes, keys: int, marks: bytes | None = None) -> tuple[Weight, int]:
+    """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many. `marks` are
+    its marks where they are known."""
+    values = _bound_of_values(body, keys, marks)
+    return weigh(len(body), ascii_only=body.isascii(), values=values), values
+
+
+def _bound_of_values(body: bytes, keys: int, marks: bytes | None) -> int:
     """How many values there can be: exactly, or where it hardly matters with the marks that stand in strings."""
-    if len(body) <= _FEW_BYTES:
-        marks = body.translate(None, _NO_MARKS)
-        found = len(marks) - marks.count(b":")
-        if found <= _FEW_MARKS:
-            return found
-    return _count_values(body, _VALUES_PER_KEY * keys if len(body) > _FEW_BYTES else len(body))
+    most = _VALUES_PER_KEY * keys if len(body) > _FEW_BYTES else len(body)
+    found = _rough_values(body) if marks is None else len(marks) - marks.count(b":")
+    if found <= _FEW_MARKS or found <= min(most, len(body) // _BYTES_PER_MARK):
+        return found
+    return _count_values(body, most)
+
+
+def _rough_values(body: bytes) -> int:
+    """Brackets and commas, in strings or not, counted in short steps."""
+    found = 0
+    for at in range(0, len(body), _STEP):
+        marks = _marks(body[at : at + _STEP] if len(body) > _STEP else body)
+        found += len(marks) - marks.count(b":")
+    return found
 
 
 def _decoded(
-    body: bytes, limits: Limits, decode: Callable[[dict[str, Any]], Decoded], weight: Weight, values: int, large: bool
+    body: bytes,
+    limits: LimitSettings,
+    decode: Decode[Decoded],
+    weight: Weight,
+    values: int,
+    large: bool,
+    opened: Opened | None,
+    marks: bytes | None = None,
 ) -> tuple[Decoded, Weight]:
-    value = shaped(body, limits.request_depth, limits.request_keys)
+    """`marks` are those of the whole body, where they are known."""
+    known = opened.read() if opened is not None else None
+    recall: Recall | None = None
+    if known is not None and known[2].keys <= limits.request_keys and known[2].depth <= limits.request_depth:
+        value, recall, shape = known
+        counted: int | None = shape.values
+    else:
+        value, counted = _shaped(body, limits.request_depth, limits.request_keys, marks)
+    if counted is not None and counted < values:
+        values = counted
+        weight = weigh(len(body), ascii_only=body.isascii(), values=values)
     if large and not body.isascii():
         weight = with_measured_text(weight, value, len(body), values)
-    return decode(value), weight
+    return decode(value, recall), weight
 
 
 # -- the body ----------------------------------------------------------------------------------------------------------------
@@ -243,14 +345,18 @@ def _too_large(limit: int) -> LimitExceeded:
 
 def shaped(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     """The body as an object, not nested deeper than `depth` and without more than `keys` keys."""
+    return _shaped(body, depth, keys)[0]
+
+
+def _shaped(body: bytes, depth: int, keys: int, marks: bytes | None = None) -> tuple[dict[str, Any], int | None]:
+    """The same, and how many values it holds; None where they did not have to be counted."""
     value = decode_json_object(body)
     # Brackets and colons bound what is inside: a short text is counted sooner than its values are walked.
     if len(body) <= _SHORT:
-        marks = body.translate(None, _NO_MARKS)
+        marks = _marks(body) if marks is None else marks
         if marks.count(b"{") + marks.count(b"[") <= depth and marks.count(b":") <= keys:
-            return value
-    _check_shape(value, depth, keys)
-    return value
+            return value, None
+    return value, _check_shape(value, depth, keys)
 
 
 def _count_values(body: bytes, most: int) -> int:
@@ -281,21 +387,23 @@ def _count_values(body: bytes, most: int) -> int:
     return found
 
 
-def _check_shape(value: Any, depth: int, keys: int) -> None:
-    """Level by level, so that depth costs no stack."""
+def _check_shape(value: Any, depth: int, keys: int) -> int:
+    """Level by level, so that depth costs no stack. Returns how many values there are."""
     level: list[Any] = [value]
-    left = keys
+    found_keys, found_items = 0, 0
     for _ in range(depth):
         below: list[Any] = []
         for node in level:
-            if isinstance(node, dict):
-                left -= len(node)
-                below.extend(child for child in node.values() if isinstance(child, dict | list))
+            children: Collection[Any] = node
+            if type(node) is dict:
+                found_keys += len(node)
+                children = node.values()
             else:
-                below.extend(child for child in node if isinstance(child, dict | list))
-        if left < 0:
+                found_items += len(node)
+            below.extend(containers(children))
+        if found_keys > keys:
             raise InvalidRequest(f"the body has more than {keys} keys", code="too_many_keys")
         if not below:
-            return
+            return found_keys + found_items
         level = below
     raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")

@@ -26,11 +26,14 @@ from athena.recording.filters import MOST_ROWS, Filter, health_of, sessions_of
 from athena.recording.lines import Recording
 from athena.recording.redact import redacted
 from athena.recording.replay import Changes
-from athena.recording.show import replayed_view, view_of
+from athena.recording.show import live_view, replayed_view, view_of
 from athena.serving.endpoints import credential
 from athena.serving.learning import Lesson
+from athena.serving.route_health import RouteReport
 from athena.shells.gateway.client import Client, Headers
+from athena.shells.gateway.inspect_stored import list_talks, told_talk
 from athena.shells.recorder.recorder import Recorder
+from athena.shells.store.store import Store
 
 PREFIX = "/inspect/api"
 _LARGEST_BODY = 64 * 1024
@@ -39,7 +42,7 @@ _MOST_WAITING = 2000
 """Messages that a slow page may have waiting; then it is told to ask again."""
 _HEALTH_S = 3600.0
 _FEW_BYTES = 4096
-_WORDS = ("q", "id", "session", "agent", "program", "model", "upstream", "outcome", "verdict")
+_WORDS = ("q", "id", "session", "agent", "response", "program", "model", "upstream", "outcome", "verdict", "kind")
 
 
 class _Refused(Exception):
@@ -58,14 +61,19 @@ class InspectApi:
         is_key: Callable[[str], bool],
         up: Callable[[], dict[str, bool]],
         lessons: Callable[[], list[Lesson]],
+        routes: Callable[[], list[RouteReport]],
+        store: Callable[[], Store | None] = lambda: None,
     ) -> None:
-        """`is_key` knows the gateway's keys; `up` says which upstreams are up, `lessons` what was learnt from refusals."""
+        """`is_key` knows the gateway's keys; `up` says which upstreams are up, `lessons` what was learnt from refusals,
+        `routes` what the answers of each model were worth lately; `store` keeps responses, if anything does."""
         self.recorder = recorder
         self.token = token
         """Opens the inspector; `athena serve` prints it."""
         self._is_key = is_key
         self._up = up
         self._lessons = lessons
+        self._routes = routes
+        self._store = store
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -93,8 +101,11 @@ class InspectApi:
 
     def may_enter(self, headers: Mapping[str, str], query: str) -> bool:
         """Does whoever asks show the token, or a gateway key?"""
-        shown = credential(headers, "") or _values(query).get("token", "")
-        return bool(shown) and (hmac.compare_digest(shown.encode(), self.token.encode()) or self._is_key(shown))
+        shown = _shown(headers, query)
+        return bool(shown) and (self._is_operator(shown) or self._is_key(shown))
+
+    def _is_operator(self, shown: str) -> bool:
+        return hmac.compare_digest(shown.encode(), self.token.encode())
 
     async def _answer(self, client: Client) -> None:
         parts = [unquote(part) for part in client.path.removeprefix(PREFIX).split("/") if part]
@@ -122,6 +133,14 @@ class InspectApi:
             case "GET" | "HEAD", ["sessions"]:
                 rows, _ = await self.recorder.rows(_filter(values), MOST_ROWS * 20)
                 _send(client, {"sessions": sessions_of([*self.recorder.live_rows(), *rows])})
+            case "GET" | "HEAD", ["conversations", *name] if len(name) < 2:
+                if not self._is_operator(_shown(client.headers, client.query)):
+                    raise _Refused(
+                        403,
+                        "inspector_token",
+                        "conversations belong to the keys that made them: only the inspector's token opens all",
+                    )
+                _send(client, await self._talks(*name))
             case "GET" | "HEAD", ["health"]:
                 await self._health(client, values)
             case "GET", ["live"]:
@@ -155,6 +174,9 @@ class InspectApi:
         return recording
 
     async def _view(self, name: str) -> Any:
+        live = await self.recorder.load_live(name)
+        if live is not None:
+            return await asyncio.to_thread(live_view, live)
         recording = await self._load(name)
         rows, _ = await self.recorder.rows(Filter(id=name), MOST_ROWS)
         row = next((row for row in rows if row.id == name), None)
@@ -168,12 +190,29 @@ class InspectApi:
             recording = await asyncio.to_thread(redacted, recording, secrets.token_bytes(32))
         _reply(client, 200, file.encode(recording), "application/x-ndjson; charset=utf-8", _saved_as(f"{name}.athena"))
 
+    async def _talks(self, name: str = "") -> Any:
+        store = self._store()
+        if not name:
+            return {"talks": await list_talks(store) if store is not None else [], "keeps": store is not None}
+        rows, _ = await self.recorder.rows(Filter(), MOST_ROWS * 20)
+        exchanges = {row.response: row.id for row in rows if row.response}
+        found = await told_talk(store, name, exchanges) if store is not None else None
+        if found is None:
+            raise _Refused(404, "no_such_conversation", f"no conversation {name}")
+        return found
+
     async def _health(self, client: Client, values: Mapping[str, str]) -> None:
         now = time.time()
         since = _number(values, "since") or now - _HEALTH_S
         rows, _ = await self.recorder.rows(Filter(since=since), MOST_ROWS * 20)
         up = self._up()
-        body = {"upstreams": health_of(rows, up, now, since), "up": up, "since": since, "lessons": self._lessons()}
+        body = {
+            "upstreams": health_of(rows, up, now, since),
+            "up": up,
+            "since": since,
+            "lessons": self._lessons(),
+            "routes": self._routes(),
+        }
         _send(client, body)
 
     async def _live(self, client: Client) -> None:
@@ -273,6 +312,11 @@ def _values(query: str) -> dict[str, str]:
     except ValueError:
         return {}
     return {name: values[-1] for name, values in found.items()}
+
+
+def _shown(headers: Mapping[str, str], query: str) -> str:
+    """What whoever asks shows to be let in."""
+    return credential(headers, "") or _values(query).get("token", "")
 
 
 def _number(values: Mapping[str, str], name: str) -> float:

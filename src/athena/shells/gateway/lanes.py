@@ -35,7 +35,8 @@ class Place:
 
 def _leave(lane: Lane[_Waiting]) -> None:
     lane.leave()
-    _admit(lane)
+    if lane.waiting:
+        _admit(lane)
 
 
 def _admit(lane: Lane[_Waiting]) -> None:
@@ -68,6 +69,11 @@ class Lanes:
         """The lane of an upstream: a request that began under an earlier configuration may ask for one that is gone."""
         known = self._lanes.get(upstream)
         return known if known is not None else self._lanes.setdefault(upstream, Lane(1024, 0))
+
+    def enter_now(self, upstream: str) -> Place | None:
+        """A place at the upstream, where one is free; None: `enter` waits for one."""
+        lane = self.of(upstream)
+        return Place(lane) if lane.begin() else None
 
     async def enter(self, upstream: str, caller: str) -> Place:
         """A place at the upstream, perhaps after some waiting. Raises UpstreamError where there is none."""

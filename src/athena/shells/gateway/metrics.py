@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from athena.serving.breaker import State
+from athena.serving.breaker import BreakerState
 from athena.serving.lane import Lane
 from athena.shells.gateway.numbers import Numbers
 
@@ -36,6 +36,23 @@ class Metrics:
             "athena_bad_calls",
             "Calls that were invalid, unknown or off their schema",
             ("upstream", "model", "reason"),
+        )
+        self.answers = numbers.counter("athena_answers", "Answers of upstreams that were judged", ("upstream", "model"))
+        self.findings = numbers.counter(
+            "athena_findings",
+            "What was wrong with them, by class; the detail is a leak's format or an error's kind",
+            ("upstream", "model", "finding", "detail"),
+        )
+        self.canaries = numbers.counter(
+            "athena_canaries",
+            "Requests that tried whether a model that is left out is back",
+            ("upstream", "model"),
+        )
+        self.route_up = numbers.gauge(
+            "athena_route_up", "1 unless the model is left out for its answers", ("upstream", "model"), lowest=True
+        )
+        self.route_transitions = numbers.counter(
+            "athena_route_transitions", "Models left out for their answers, and taken back", ("upstream", "model", "state")
         )
         self.unchecked_calls = numbers.counter(
             "athena_unchecked_calls",
@@ -72,6 +89,8 @@ class Metrics:
             "athena_prompted_requests", "Requests whose tools went into the prompt", ("upstream", "style")
         )
         self.open_streams = numbers.gauge("athena_open_streams", "Streams open right now").labels()
+        self.sockets = numbers.gauge("athena_websocket_connections", "WebSockets of clients open right now").labels()
+        self.socket_ends = numbers.counter("athena_websocket_ends", "WebSockets that ended, by the reason", ("reason",))
         self.held_bytes = numbers.gauge("athena_held_bytes", "Bytes held back while their meaning is undecided")
         self.upstream_up = numbers.gauge(
             "athena_upstream_up", "1 unless the upstream is cooling down", ("upstream",), lowest=True
@@ -87,6 +106,17 @@ class Metrics:
         )
         self.recordings = numbers.counter(
             "athena_recordings", "Exchanges that were recorded, and that were dropped for want of room or disk", ("result",)
+        )
+        parts = numbers.counter(
+            "athena_request_parts", "Messages, tool lists and instructions of requests, known from before or new", ("seen",)
+        )
+        self.known_parts, self.new_parts = parts.labels("before"), parts.labels("new")
+        self.history_cache = numbers.gauge(
+            "athena_history_cache_bytes", "What the parts of requests that may come again take in memory"
+        )
+        self.store_failures = numbers.counter("athena_store_failures", "Operations of the store that failed").labels()
+        self.unkept = numbers.counter(
+            "athena_unkept_responses", "Responses that were answered and could not be kept", ("reason",)
         )
         self._circuit = numbers.gauge(
             "athena_upstream_circuit", "Server processes whose circuit breaker is in that state", ("upstream", "state")
@@ -117,13 +147,13 @@ class Metrics:
         self._limit.set_function(limit, budget)
         self.refusals.labels(budget)
 
-    def watch_upstream(self, name: str, lane: Lane[Any], is_in: Callable[[State], float]) -> None:
+    def watch_upstream(self, name: str, lane: Lane[Any], is_in: Callable[[BreakerState], float]) -> None:
         """Show an upstream's places, its queue and the state of its breaker."""
         self._requests.set_function(lambda: lane.in_work, name, "in_work")
         self._requests.set_function(lambda: lane.waiting, name, "waiting")
         self._places.set_function(lambda: lane.places, name)
         self._queue.set_function(lambda: lane.queue, name)
-        for state in State:
+        for state in BreakerState:
             self._circuit.set_function(partial(is_in, state), name, state.value)
 
     def render(self) -> bytes:

@@ -26,7 +26,7 @@ from athena.shells.config import Config, OfferedModel, Router, Upstream, Window,
 from athena.shells.config.ready import upstream_headers, upstream_origin
 from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
 
-State = Literal["ok", "no_list", "refused", "unreachable", "not_asked"]
+ListState = Literal["ok", "no_list", "refused", "unreachable", "not_asked"]
 """What came of asking: a list; an answer that is none; 401 or 403; nothing; or it was not asked (`list_models`)."""
 
 _KEEP_S = 300.0
@@ -43,7 +43,7 @@ _CREATED = 1_700_000_000
 class Offer(msgspec.Struct, frozen=True):
     """The models that one upstream listed, or the problem it answered with."""
 
-    state: State
+    state: ListState
     models: tuple[OfferedModel, ...] = ()
     problem: str = ""
     """Why there is no list, where that may matter."""
@@ -95,6 +95,10 @@ class ModelLists:
         offers = await self._offers({route.upstream_name: route.upstream}, key)
         window = self._router.window(name, {name: offer.models for name, offer in offers.items()})
         return Listing((_entry(name, route.upstream_name, window, route.model),), offers)
+
+    async def offer(self, name: str) -> Offer:
+        """What one upstream itself lists."""
+        return (await self._offers({name: self._config.upstreams[name]}, None))[name]
 
     async def close(self) -> None:
         """Stop asking upstreams for their lists."""

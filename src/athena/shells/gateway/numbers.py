@@ -22,7 +22,7 @@ from typing import Literal
 import msgspec
 
 LOG = logging.getLogger("athena")
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 Key = tuple[str, ...]
 """A family's name and the label values of one of its series."""
 
@@ -192,7 +192,7 @@ class Family:
     width = 1
     """How many values a series has."""
 
-    def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, *, lowest: bool = False) -> None:
+    def __init__(self, numbers: Numbers, name: str, kind: MetricKind, text: str, labels: Key, *, lowest: bool = False) -> None:
         self.name = name
         self.kind = kind
         self.text = text
@@ -220,7 +220,7 @@ class Family:
 
 
 class Counter(Family):
-    def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, *, lowest: bool = False) -> None:
+    def __init__(self, numbers: Numbers, name: str, kind: MetricKind, text: str, labels: Key, *, lowest: bool = False) -> None:
         super().__init__(numbers, name, kind, text, labels, lowest=lowest)
         self._series: dict[Key, Series] = {}
         if not labels:
@@ -241,7 +241,9 @@ class Gauge(Counter):
 
 
 class Histogram(Family):
-    def __init__(self, numbers: Numbers, name: str, kind: Kind, text: str, labels: Key, buckets: tuple[float, ...]) -> None:
+    def __init__(
+        self, numbers: Numbers, name: str, kind: MetricKind, text: str, labels: Key, buckets: tuple[float, ...]
+    ) -> None:
         self.width = len(buckets) + 2
         super().__init__(numbers, name, kind, text, labels)
         self._buckets = buckets

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from athena.exchange import UpstreamCall
 from athena.model.request import Request
-from athena.serving.record import Record, as_fields
-from athena.serving.tap import Tap
+from athena.serving.record import RequestRecord, as_fields
+from athena.serving.tap import EndTap, Tap
 from athena.serving.targets import Target
 from athena.shells.gateway.metrics import Metrics
+from athena.shells.gateway.numbers import Distribution, Series
 from athena.shells.logs import BODY_LOG, log_body
 from athena.shells.stream_mask import StreamMask
 
@@ -20,27 +21,22 @@ _TRANSFORMATIONS_SHOWN = 200
 """Changes of one request that are written one by one: a client decides how many there are."""
 
 
-def write_line(record: Record) -> None:
+def write_line(record: RequestRecord) -> None:
     """The line about a request, at info when the answer went well, else at warning."""
     level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
     if LINE_LOG.isEnabledFor(level):
         LINE_LOG.log(level, "request", extra={"fields": as_fields(record)})
 
 
-class RequestLines(Tap):
+class RequestLines(EndTap):
     """Writes the line about each request, and what an operator should know besides. One for all requests."""
 
     def __init__(self) -> None:
         self._unchecked_said: set[str] = set()
+        self._asked: set[str] = set()
+        """Upstreams of which it is known how their first request went."""
 
-    def wants_bodies(self) -> bool:
-        """Never: a line holds no body."""
-        return False
-
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        return self
-
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         details = record.details
         if details.defect:
             LOG.error("request %s failed inside the gateway\n%s", record.request_id, details.defect)
@@ -52,6 +48,15 @@ class RequestLines(Tap):
         for reason in details.unchecked_calls:
             self._tell_unchecked(reason, record.request_id)
         write_line(record)
+        self._first_answer(record)
+
+    def _first_answer(self, record: RequestRecord) -> None:
+        """Where the very first request fails, it is mostly the set-up: name the command that finds out."""
+        upstream = record.upstream
+        if upstream and upstream not in self._asked:
+            self._asked.add(upstream)
+            if record.outcome == "error":
+                LOG.warning("the first request to %s failed; what is wrong: athena doctor --upstream %s", upstream, upstream)
 
     def _tell_unchecked(self, reason: str, request_id: str) -> None:
         if reason not in self._unchecked_said:
@@ -63,27 +68,32 @@ class RequestLines(Tap):
             )
 
 
-class RequestNumbers(Tap):
+class RequestNumbers(EndTap):
     """Counts each request. One for all requests."""
 
-    def __init__(self, metrics: Metrics, model_label: Callable[[Record], str]) -> None:
+    def __init__(self, metrics: Metrics, model_label: Callable[[str], str]) -> None:
         self._metrics = metrics
         self._model_label = model_label
+        self._routes: dict[tuple[str, str, str, str], tuple[Series, Distribution, Distribution]] = {}
+        """The series that every request has, by dialect, upstream, its dialect and the outcome: all of them from configuration
+        or closed lists."""
 
-    def wants_bodies(self) -> bool:
-        """Never: nothing in a body is counted."""
-        return False
-
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        return self
-
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         metrics, details = self._metrics, record.details
-        metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, record.outcome).inc()
-        metrics.first_byte.labels(record.dialect, record.upstream).observe(record.first_byte_ms / 1000)
-        metrics.duration.labels(record.dialect, record.upstream).observe(record.duration_ms / 1000)
+        requests, first_byte, duration = self._route(record.dialect, record.upstream, record.upstream_dialect, record.outcome)
+        requests.inc()
+        first_byte.observe(record.first_byte_ms / 1000)
+        duration.observe(record.duration_ms / 1000)
         for upstream, ok in details.attempts:
             metrics.attempts.labels(upstream, "ok" if ok else "error").inc()
+        for judged in details.judged:
+            model = self._model_label(judged.model)
+            metrics.answers.labels(judged.upstream, model).inc()
+            for found in judged.found:
+                metrics.findings.labels(judged.upstream, model, found.finding.value, found.detail).inc()
+        if record.chosen_by == "canary" and details.judged:
+            first = details.judged[0]
+            metrics.canaries.labels(first.upstream, self._model_label(first.model)).inc()
         if record.chunks:
             metrics.chunk_overhead.labels(record.dialect, record.upstream).observe(record.own_us_per_chunk)
         if record.input_tokens:
@@ -105,8 +115,22 @@ class RequestNumbers(Tap):
         for code, count in details.notes.items():
             metrics.format_errors.labels(record.format or "standard", code).inc(count)
 
-    def _count_calls(self, record: Record) -> None:
-        metrics, details, model = self._metrics, record.details, self._model_label(record)
+    def _route(
+        self, dialect: str, upstream: str, upstream_dialect: str, outcome: str
+    ) -> tuple[Series, Distribution, Distribution]:
+        labels = (dialect, upstream, upstream_dialect, outcome)
+        known = self._routes.get(labels)
+        if known is None:
+            metrics = self._metrics
+            known = self._routes[labels] = (
+                metrics.requests.labels(*labels),
+                metrics.first_byte.labels(dialect, upstream),
+                metrics.duration.labels(dialect, upstream),
+            )
+        return known
+
+    def _count_calls(self, record: RequestRecord) -> None:
+        metrics, details, model = self._metrics, record.details, self._model_label(record.upstream_model)
         for reason, count in details.bad_calls.items():
             metrics.bad_calls.labels(record.upstream, model, reason).inc(count)
         native = record.calls - record.text_calls
@@ -121,17 +145,10 @@ class RequestNumbers(Tap):
             metrics.echoes.labels(record.upstream, model, details.echo_rule).inc(record.echoes)
 
 
-class Transformations(Tap):
+class Transformations(EndTap):
     """Writes a line for each change that a request or its answer went through (`log.transformations`). One for all requests."""
 
-    def wants_bodies(self) -> bool:
-        """Never: a change is told by its place and its reason."""
-        return False
-
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap:
-        return self
-
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         details = record.details
         changes = [("request", loss) for loss in details.losses] + [("answer", loss) for loss in details.answer_losses]
         for side, loss in changes[:_TRANSFORMATIONS_SHOWN]:
@@ -156,7 +173,7 @@ class DebugBodies:
     def wants_bodies(self) -> bool:
         return BODY_LOG.isEnabledFor(logging.DEBUG)
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
         """A tap of its own for the request, where bodies are shown."""
         if not BODY_LOG.isEnabledFor(logging.DEBUG):
             return None
@@ -193,5 +210,5 @@ class BodyLines(Tap):
         if mask is not None and (rest := mask.close()):
             log_body("upstream answer", self._request_id, rest)
 
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         self.answered()

@@ -16,7 +16,7 @@ from athena import __version__
 from athena.errors import AthenaError, ConfigError
 from athena.exchange import UpstreamCall
 from athena.model.request import Request
-from athena.serving.record import Record
+from athena.serving.record import RequestRecord
 from athena.serving.tap import Asked, Tap
 from athena.serving.targets import Target
 from athena.serving.trace import Trace
@@ -72,27 +72,31 @@ class Traces:
         self._ids = _GivenIds()
         resource = Resource.create({"service.name": settings.service, "service.version": __version__})
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(
+        self._exporter = OTLPSpanExporter(
             endpoint=settings.endpoint.rstrip("/") + "/v1/traces",
             headers={name: value.reveal() for name, value in settings.headers.items()},
             timeout=_EXPORT_TIMEOUT_S,
         )
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("athena", __version__)
 
     def wants_bodies(self) -> bool:
         """Never: spans hold no words."""
         return False
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
         """A tap for each request that belongs to a trace which is kept."""
         return _Span(self, record.trace) if record.trace is not None and record.trace.is_sampled else None
 
     def close(self) -> None:
-        """Send what is waiting. A collector that is away is waited for no longer than `_FAREWELL_S`."""
+        """Send what is waiting. A collector that is away is waited for no longer than `_FAREWELL_S`, and then given up."""
         sending = threading.Thread(target=self._provider.shutdown, name="athena-traces", daemon=True)
         sending.start()
         sending.join(_FAREWELL_S)
+        if sending.is_alive():
+            # It would try again for as long as its time limit allows.
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+            sending.join(_FAREWELL_S)
 
     def span(
         self,
@@ -156,13 +160,13 @@ class _Span(Tap):
             attempt.ended = now + self._offset
             attempt.failure = failure.code if failure is not None else ""
 
-    def over(self, record: Record) -> None:
+    def over(self, record: RequestRecord) -> None:
         try:
             self._export(record)
         except Exception:
             LOG.exception("request %s could not be traced", record.request_id)
 
-    def _export(self, record: Record) -> None:
+    def _export(self, record: RequestRecord) -> None:
         trace, traces = self._trace, self._traces
         ended = self._began + record.duration_ms / 1000
         for number, attempt in enumerate(self._attempts, 1):

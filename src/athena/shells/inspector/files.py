@@ -28,6 +28,7 @@ MODULES = (
     "lanes.js",
     "exchange.js",
     "health.js",
+    "talks.js",
     "list.js",
     "main.js",
 )

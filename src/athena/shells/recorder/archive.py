@@ -13,7 +13,6 @@ import sqlite3
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,18 +23,25 @@ from athena.errors import AthenaError
 from athena.recording import file
 from athena.recording.deltas import delta, restored
 from athena.recording.filters import Filter
-from athena.recording.lines import Attempt, Happened, Payload, Recording, Settings
+from athena.recording.lines import Recording
+from athena.recording.parted import OrderedStreams, Parted, Streams
 from athena.recording.show import row_of
-from athena.recording.view import Row
-from athena.shells.own_files import check_directory, open_own, own_directory
+from athena.recording.view import ExchangeRow
+from athena.shells.migrations import migrate_sqlite, scripts
+from athena.shells.own_files import check_directory, check_own, open_own, own_directory
 
 _LEVEL = 1
+_SMALL = 8 * 1024
+_LARGE = 16 * 1024
+"""Bytes up to which a small window is enough, and from which on the dictionary is of no use."""
 _CACHED = 64
 _CACHED_BYTES = 48 * 1024 * 1024
 """Bodies that are remembered so that the next request of their session is told by them."""
 _DAY = 86400.0
 _TRIMMED = 64
 _LONGEST_CHAIN = 20_000
+_STEPS = 2
+"""How streams are kept since there are steps; before, nothing said how."""
 _DICTIONARY = (
     b'{"line":"recording","id":"req_","athena":"","at":17,"clock":1,"program":"claude-cli/2.1","session":"","agent":""}\n'
     b'{"line":"request","body":{},"path":"/v1/messages","dialect":"anthropic_messages","headers":{"user-agent":"","accept":"*/*"'
@@ -67,11 +73,20 @@ class Archive:
         self.path = path
         own_directory(path.parent)
         check_directory(path.parent)
-        os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+        if os.path.lexists(path):
+            check_own(path)  # without opening it: closing it again would end the locks of those who use it in this process
+        else:
+            os.close(open_own(path, os.O_RDWR | os.O_CREAT))
         self._database = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         self._bodies: OrderedDict[tuple[str, ...], list[tuple[int, int, bytes]]] = OrderedDict()
         """By session and side: number, length of its chain, and the body."""
         self._cached = 0
+        self._settings: dict[bytes, int] = {}
+        """Settings by their content: most exchanges have the same."""
+        self._used: dict[int, int] = {}
+        """How many more hold a blob than its row says, until the transaction ends."""
+        self._version = 0
+        """Changes whenever another connection has written."""
         try:
             self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -92,29 +107,25 @@ class Archive:
         self._database.close()
 
     def _migrate(self) -> None:
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        steps = sorted(
-            (entry for entry in resources.files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")),
-            key=lambda entry: entry.name,
-        )
-        if version > len(steps):
+        steps = scripts(__package__)
+        if migrate_sqlite(self._database, steps) > len(steps):
             raise AthenaError(
                 f"{self.path} was made by a newer version of Athena; move it away, or use that version", code="recordings"
             )
-        for number, entry in enumerate(steps, 1):
-            if number > version:
-                script = entry.read_text(encoding="utf-8")
-                self._database.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         self._database.execute("BEGIN IMMEDIATE")
         try:
+            version = self._database.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._version:
+                # Another process wrote: what is remembered of bodies may name rows that are not there now.
+                self._version = version
+                self._forget_bodies()
             yield
+            self._count_uses()
         except BaseException:
-            # What was remembered of bodies may name rows that are not there now.
-            self._bodies.clear()
-            self._cached = 0
+            self._forget_bodies()
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
@@ -122,50 +133,94 @@ class Archive:
 
     # -- writing -------------------------------------------------------------------------------------------------------------
 
-    def add(self, recordings: Iterable[Recording]) -> list[Row]:
+    def add(self, recordings: Iterable[Recording]) -> list[ExchangeRow]:
         """Keep them, all or none. Returns their rows, in which names are unique."""
+        return self.add_parted([Parted.of(recording) for recording in recordings])
+
+    def add_parted(self, recordings: Iterable[Parted]) -> list[ExchangeRow]:
+        """The same for recordings in parts."""
         with self._transaction():
             return [self._add(recording) for recording in recordings]
 
-    def _add(self, recording: Recording) -> Row:
-        bare, bodies = _parted(recording)
-        row = row_of(recording, size=sum(map(len, bodies)) + len(recording.client_bytes) + len(recording.upstream_bytes))
-        row = msgspec.structs.replace(row, id=self._free_name(row.id))
-        weight = int(row.verdict != "ok")
-        at = self._database.execute(
-            "INSERT INTO exchanges (name, at, session, weight, row, lines) VALUES (?, ?, ?, ?, ?, ?)",
-            (row.id, row.at, row.session, weight, _packed(msgspec.json.encode(row)), _packed(file.encode(bare))),
-        ).lastrowid
+    def _add(self, recording: Parted) -> ExchangeRow:
+        row = row_of(recording.bare, size=recording.size)
         whose = (row.session or row.program, row.agent, row.key, row.dialect)
-        places = (("settings",), ("client", *whose), ("upstream", *whose, row.upstream, row.upstream_model))
-        for position, body in enumerate(bodies):
-            place = places[min(position, len(places) - 1)]
-            self._database.execute("INSERT INTO parts VALUES (?, ?, ?)", (at, position, self._blob(place, body)))
+        places = (("client", *whose), ("upstream", *whose, row.upstream, row.upstream_model))
+        blobs = [self._settings_blob(recording.settings)]
+        blobs += [self._blob(places[min(number, 1)], body) for number, body in enumerate(recording.bodies)]
+        values = (
+            row.at,
+            row.session,
+            int(row.verdict != "ok" and row.kind != "refused"),
+            _packed(msgspec.json.encode(row)),
+            _packed(file.encode(recording.bare)),
+            _packed_streams(recording.streams),
+            msgspec.json.encode(blobs).decode(),
+        )
+        if not self._insert(row.id, values):
+            # Clients may give two requests one id.
+            number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
+            row = msgspec.structs.replace(row, id=f"{row.id}.{number}")
+            self._insert(row.id, (*values[:3], _packed(msgspec.json.encode(row)), *values[4:]))
         return row
 
-    def _free_name(self, name: str) -> str:
-        """Clients may give two requests one id."""
-        taken = self._database.execute("SELECT 1 FROM exchanges WHERE name = ?", (name,)).fetchone()
-        if taken is None:
-            return name
-        number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
-        return f"{name}.{number}"
+    def _insert(self, name: str, values: tuple[object, ...]) -> bool:
+        """Was the name free?"""
+        done = self._database.execute(
+            "INSERT OR IGNORE INTO exchanges (name, at, session, weight, row, lines, streams, parts)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, *values),
+        )
+        return bool(done.rowcount)
+
+    def _settings_blob(self, settings: bytes) -> int:
+        number = self._settings.get(settings)
+        if number is None:
+            number = self._kept(None, settings, settings)
+            if len(self._settings) >= _CACHED:
+                self._settings.clear()
+            self._settings[settings] = number
+        self._use(number)
+        return number
 
     def _blob(self, place: tuple[str, ...], body: bytes) -> int:
-        digest = hashlib.blake2b(body, digest_size=16).digest()
+        number = self._same(place, body)
+        if number is None:
+            base, length, told = self._shortest(place, body)
+            number = self._kept(base, told, body)
+            self._remember(place, number, length, body)
+        self._use(number)
+        return number
+
+    def _same(self, place: tuple[str, ...], body: bytes) -> int | None:
+        """The blob of an equal body that is remembered: a client asked twice."""
+        return next((number for number, _, earlier in self._bodies.get(place, []) if earlier == body), None)
+
+    def _kept(self, base: int | None, told: bytes, body: bytes) -> int:
+        """The blob that tells the body so, a new one unless there is one. What follows from a blob is named by that and by the
+        difference: the long body is not hashed anew with every turn."""
+        hasher = hashlib.sha256(b"" if base is None else b"%d:" % base)
+        hasher.update(told if base is not None else body)
+        digest = hasher.digest()[:16]
         known = self._database.execute("SELECT number FROM blobs WHERE digest = ?", (digest,)).fetchone()
         if known is not None:
-            self._database.execute("UPDATE blobs SET uses = uses + 1 WHERE number = ?", known)
             return int(known[0])
-        base, length, data = self._shortest(place, body)
         number = self._database.execute(
-            "INSERT INTO blobs (digest, base, uses, data) VALUES (?, ?, 1, ?)", (digest, base, data)
+            "INSERT INTO blobs (digest, base, uses, data) VALUES (?, ?, 0, ?)", (digest, base, _packed(told))
         ).lastrowid
         assert number is not None
         if base is not None:
-            self._database.execute("UPDATE blobs SET uses = uses + 1 WHERE number = ?", (base,))
-        self._remember(place, number, length, body)
+            self._use(base)
         return number
+
+    def _use(self, number: int) -> None:
+        self._used[number] = self._used.get(number, 0) + 1
+
+    def _count_uses(self) -> None:
+        if self._used:
+            counts = [(count, number) for number, count in self._used.items()]
+            self._database.executemany("UPDATE blobs SET uses = uses + ? WHERE number = ?", counts)
+            self._used.clear()
 
     def _shortest(self, place: tuple[str, ...], body: bytes) -> tuple[int | None, int, bytes]:
         """The blob to tell it by, how many follow from each other then, and what is to be stored."""
@@ -176,9 +231,13 @@ class Archive:
                 best = number, length + 1, told
                 if len(told) < len(body) // 20:
                     break
-        if best is not None:
-            return best[0], best[1], _packed(best[2])
-        return None, 0, _packed(body)
+        return best if best is not None else (None, 0, body)
+
+    def _forget_bodies(self) -> None:
+        self._bodies.clear()
+        self._settings.clear()
+        self._used.clear()
+        self._cached = 0
 
     def _remember(self, place: tuple[str, ...], number: int, length: int, body: bytes) -> None:
         kept = self._bodies.setdefault(place, [])
@@ -198,13 +257,12 @@ class Archive:
             return sum(self._delete(name) for name in names)
 
     def _delete(self, name: str) -> int:
-        found = self._database.execute("SELECT number FROM exchanges WHERE name = ?", (name,)).fetchone()
+        found = self._database.execute("SELECT number, parts FROM exchanges WHERE name = ?", (name,)).fetchone()
         if found is None:
             return 0
-        blobs = [each[0] for each in self._database.execute("SELECT blob FROM parts WHERE exchange = ?", found)]
-        self._database.execute("DELETE FROM parts WHERE exchange = ?", found)
-        self._database.execute("DELETE FROM exchanges WHERE number = ?", found)
-        for blob in blobs:
+        number, parts = found
+        self._database.execute("DELETE FROM exchanges WHERE number = ?", (number,))
+        for blob in _numbers(parts):
             self._let_go(blob)
         return 1
 
@@ -215,8 +273,7 @@ class Archive:
                 self._database.execute("UPDATE blobs SET uses = uses - 1 WHERE number = ?", (blob,))
                 return
             self._database.execute("DELETE FROM blobs WHERE number = ?", (blob,))
-            self._bodies.clear()
-            self._cached = 0
+            self._forget_bodies()
             blob = base
 
     def trim(self, *, max_bytes: int, max_age_days: float, now: float) -> list[str]:
@@ -249,7 +306,7 @@ class Archive:
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
-    def rows(self, wanted: Filter, limit: int = 100, cursor: float | None = None) -> tuple[list[Row], float | None]:
+    def rows(self, wanted: Filter, limit: int = 100, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
         """The newest that are meant, and the cursor of the next page when there may be more."""
         conditions, values = ["1"], []  # type: list[str], list[object]
         if wanted.session:
@@ -264,7 +321,7 @@ class Archive:
         if cursor is not None:
             conditions.append("at < ?")
             values.append(cursor)
-        found: list[Row] = []
+        found: list[ExchangeRow] = []
         query = f"SELECT row FROM exchanges WHERE {' AND '.join(conditions)} ORDER BY at DESC, number DESC"
         for (packed,) in self._database.execute(query, values):
             row = _row(packed)
@@ -276,27 +333,31 @@ class Archive:
 
     def load(self, name: str) -> Recording | None:
         """The exchange of that name."""
-        found = self._database.execute("SELECT number, lines FROM exchanges WHERE name = ?", (name,)).fetchone()
+        found = self._database.execute("SELECT lines, streams, parts FROM exchanges WHERE name = ?", (name,)).fetchone()
         if found is None:
             return None
-        number, packed = found
-        blobs = self._database.execute("SELECT blob FROM parts WHERE exchange = ? ORDER BY position", (number,))
-        return _whole(file.decode(_unpacked(packed))[0], [self._body(blob) for (blob,) in blobs.fetchall()])
+        packed, streams, parts = found
+        settings, *bodies = map(self._body, _numbers(parts))
+        (bare,) = file.decode(_unpacked(packed))
+        if streams is None:
+            # Made before streams were kept apart: reads and writes stand among the lines.
+            read = Parted.of(bare).streams
+            bare = msgspec.structs.replace(bare, happened=Parted.of(bare).bare.happened)
+        else:
+            read = _unpacked_streams(streams)
+        return Parted(bare=bare, settings=settings, bodies=bodies, streams=read).whole()
 
-    def before(self, row: Row) -> tuple[str, bytes] | None:
+    def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:
         """The request before this one in its session, by the same agent."""
         if not row.session:
             return None
         rows = self._database.execute(
-            "SELECT number, row FROM exchanges WHERE session = ? AND at < ? ORDER BY at DESC LIMIT 20", (row.session, row.at)
+            "SELECT parts, row FROM exchanges WHERE session = ? AND at < ? ORDER BY at DESC LIMIT 20", (row.session, row.at)
         )
-        for number, packed in rows.fetchall():
+        for parts, packed in rows.fetchall():
             earlier = _row(packed)
             if (earlier.agent, earlier.dialect) == (row.agent, row.dialect):
-                part = self._database.execute(
-                    "SELECT blob FROM parts WHERE exchange = ? AND position = 1", (number,)
-                ).fetchone()
-                return earlier.id, self._body(part[0])
+                return earlier.id, self._body(_numbers(parts)[1])
         return None
 
     def count(self) -> int:
@@ -315,12 +376,18 @@ class Archive:
         return body
 
 
-def _row(packed: bytes) -> Row:
-    return msgspec.json.decode(_unpacked(packed), type=Row)
+def _row(packed: bytes) -> ExchangeRow:
+    return msgspec.json.decode(_unpacked(packed), type=ExchangeRow)
+
+
+def _numbers(parts: str) -> list[int]:
+    return msgspec.json.decode(parts, type=list[int])
 
 
 def _packed(data: bytes) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
+    """For texts that are short and much like all others."""
+    small = len(data) < _SMALL
+    packer = zlib.compressobj(_LEVEL, wbits=13 if small else 15, memLevel=6 if small else 8, zdict=_DICTIONARY)
     return packer.compress(data) + packer.flush()
 
 
@@ -328,33 +395,16 @@ def _unpacked(data: bytes) -> bytes:
     return zlib.decompressobj(zdict=_DICTIONARY).decompress(data)
 
 
-def _parted(recording: Recording) -> tuple[Recording, list[bytes]]:
-    """The recording without its settings and the bodies of requests, and those."""
-    bodies = [msgspec.json.encode(recording.settings), recording.request.body.data]
-    happened: list[Happened] = []
-    for line in recording.happened:
-        if isinstance(line, Attempt):
-            bodies.append(line.body.data)
-            line = msgspec.structs.replace(line, body=Payload())
-        happened.append(line)
-    bare = msgspec.structs.replace(
-        recording,
-        settings=Settings(),
-        request=msgspec.structs.replace(recording.request, body=Payload()),
-        happened=tuple(happened),
-    )
-    return bare, bodies
+def _packed_streams(streams: Streams) -> bytes:
+    """Moments are numbers without a pattern: they take long to pack and do not become shorter."""
+    rest = msgspec.msgpack.encode(msgspec.structs.replace(streams, times=[]))
+    packed = zlib.compress(rest, _LEVEL) if len(rest) > _LARGE else _packed(rest)
+    return msgspec.msgpack.encode((packed, streams.times, _STEPS))
 
 
-def _whole(bare: Recording, bodies: list[bytes]) -> Recording:
-    settings, request, *attempts = bodies
-    rest = iter(attempts)
-    return msgspec.structs.replace(
-        bare,
-        settings=msgspec.json.decode(settings, type=Settings),
-        request=msgspec.structs.replace(bare.request, body=Payload.of(request)),
-        happened=tuple(
-            msgspec.structs.replace(line, body=Payload.of(next(rest))) if isinstance(line, Attempt) else line
-            for line in bare.happened
-        ),
-    )
+def _unpacked_streams(data: bytes) -> Streams:
+    packed, times, *form = msgspec.msgpack.decode(data)
+    if form:
+        return msgspec.structs.replace(msgspec.msgpack.decode(_unpacked(packed), type=Streams), times=times)
+    old = msgspec.msgpack.decode(_unpacked(packed), type=OrderedStreams)
+    return msgspec.structs.replace(old, times=times).steps()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -14,20 +14,20 @@ from typing import Any, Literal, TypeVar
 import athena
 from athena.model.request import Request
 from athena.recording.filters import Filter
-from athena.recording.lines import Recording
+from athena.recording.lines import ExchangeKind, Recording
 from athena.recording.tap import RecordingTap, Room
-from athena.recording.view import Row
-from athena.serving.record import Record
+from athena.recording.view import ExchangeRow
+from athena.serving.record import RequestRecord
 from athena.serving.tap import Tap
 from athena.shells.config import Config, RecordSettings, is_loopback
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.frames import Frames, FrameWriter
 from athena.shells.recorder.ring import Ring, row_of_tap
-from athena.shells.recorder.writer import Writer
+from athena.shells.recorder.writer import RecordingWriter
 
 Mode = Literal["off", "memory", "disk"]
 Listener = Callable[[str, Any], None]
-"""Gets `row` with a Row, or `gone` with names; on the event loop."""
+"""Gets `row` with an ExchangeRow, or `gone` with names; on the event loop."""
 LOG = logging.getLogger("athena")
 DATABASE = "recordings.sqlite3"
 T = TypeVar("T")
@@ -58,9 +58,9 @@ class Recorder:
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024)
-        self._writer: Writer | None = None
+        self._writer: RecordingWriter | None = None
         if mode == "disk":
-            self._writer = Writer(
+            self._writer = RecordingWriter(
                 state_dir / DATABASE,
                 secrets,
                 max_bytes=settings.max_mb * 1024 * 1024,
@@ -76,7 +76,7 @@ class Recorder:
         """Whenever anything is recorded."""
         return self.mode != "off"
 
-    def watch(self, record: Record, request: Request, key: str | None) -> Tap | None:
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
         """A tap for each request that is to be recorded, or whose frames are to be written."""
         is_kept = self.mode != "off" and self._is_wanted(record)
         has_frames = bool(self.sse_dir) and request.stream
@@ -87,10 +87,19 @@ class Recorder:
         if not is_kept:
             return tap
         self._live[id(tap)] = tap
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._loop or asyncio.get_running_loop()
         if self._listeners:
             # Where it came in is known in a moment.
             self._loop.call_soon(self._tell_live, tap)
+        return tap
+
+    def watch_unserved(self, record: RequestRecord, key: str | None, kind: ExchangeKind) -> RecordingTap | None:
+        """A tap for a request that no `Serving` serves; the caller tells it what happens, as a `Serving` would."""
+        if self.mode == "off" or not self._is_wanted(record):
+            return None
+        tap = RecordingTap(record, key, self._room, self._over, version=athena.__version__)
+        tap.kind = kind
+        self._loop = asyncio.get_running_loop()
         return tap
 
     @property
@@ -99,11 +108,8 @@ class Recorder:
         settings = self.settings
         return self.mode != "off" and settings.inspector
 
-    def _is_wanted(self, record: Record) -> bool:
-        settings = self.settings
-        return any(fnmatchcase(record.key, pattern) for pattern in settings.keys) and any(
-            fnmatchcase(record.model, pattern) for pattern in settings.models
-        )
+    def _is_wanted(self, record: RequestRecord) -> bool:
+        return _matches(record.key, self.settings.keys) and _matches(record.model, self.settings.models)
 
     def _over(self, tap: RecordingTap) -> None:
         self._live.pop(id(tap), None)
@@ -157,10 +163,10 @@ class Recorder:
         if id(tap) in self._live:
             self._tell("row", row_of_tap(tap, tap.record.request_id, live=True))
 
-    def _written(self, rows: list[Row]) -> None:
+    def _written(self, rows: list[ExchangeRow]) -> None:
         self._from_thread(self._tell_written, rows)
 
-    def _tell_written(self, rows: list[Row]) -> None:
+    def _tell_written(self, rows: list[ExchangeRow]) -> None:
         for row in rows:
             self._on_end("kept")
             self._tell("row", row)
@@ -180,12 +186,12 @@ class Recorder:
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
-    def live_rows(self) -> list[Row]:
+    def live_rows(self) -> list[ExchangeRow]:
         """Requests in flight, the newest first."""
         rows = [row_of_tap(tap, tap.record.request_id, live=True) for tap in self._live.values()]
         return sorted(rows, key=lambda row: row.at, reverse=True)
 
-    async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[Row], float | None]:
+    async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
         """The newest finished exchanges that are meant, and the cursor of the next page when there may be more."""
         if self._writer is None:
             return self._ring.rows(wanted, limit, cursor)
@@ -199,7 +205,7 @@ class Recorder:
             return await asyncio.to_thread(tap.made, self._secrets()) if tap is not None else None
         return await self._archived(lambda archive: archive.load(name))
 
-    async def before(self, row: Row) -> tuple[str, bytes] | None:
+    async def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:
         """The request before this one in its session, by the same agent: its name and its body."""
         if self._writer is None:
             return self._ring.before(row)
@@ -223,6 +229,13 @@ class Recorder:
         assert self._writer is not None
         return await asyncio.to_thread(_with_archive, self._writer.path, work)
 
+    async def load_live(self, name: str) -> Recording | None:
+        """The request of that id as far as it came, if it is in flight."""
+        for tap in self._live.values():
+            if tap.record.request_id == name and tap.is_whole and tap.asked_as is not None:
+                return await asyncio.to_thread(tap.made, self._secrets())
+        return None
+
     def is_live(self, name: str) -> bool:
         """Is a request of that id in flight?"""
         return any(tap.record.request_id == name for tap in self._live.values())
@@ -234,6 +247,10 @@ class Recorder:
             self._writer.close()
         self._live.clear()
         self._listeners.clear()
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _with_archive(path: Path, work: Callable[[Archive], T]) -> T:

@@ -16,7 +16,7 @@ from athena.errors import AthenaError
 from athena.recording import file
 from athena.recording.filters import MOST_ROWS, Filter
 from athena.recording.lines import Recording
-from athena.recording.view import Row
+from athena.recording.view import ExchangeRow
 from athena.shells.config import Config
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.recorder import DATABASE
@@ -34,10 +34,10 @@ class NoRecordings(AthenaError):
     code = "no_recordings"
 
 
-class Source(Protocol):
+class RecordingSource(Protocol):
     """Exchanges that can be listed, read and deleted."""
 
-    def rows(self, wanted: Filter, limit: int) -> list[Row]:
+    def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
         """The newest that are meant."""
 
     def load(self, name: str) -> Recording | None:
@@ -60,7 +60,7 @@ class ArchiveSource:
     def __init__(self, path: Path) -> None:
         self._archive = Archive(path)
 
-    def rows(self, wanted: Filter, limit: int) -> list[Row]:
+    def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
         """The newest that are meant."""
         return self._archive.rows(wanted, limit)[0]
 
@@ -72,7 +72,7 @@ class ArchiveSource:
         """Forget these."""
         return self._archive.delete(names)
 
-    def add(self, recordings: list[Recording]) -> list[Row]:
+    def add(self, recordings: list[Recording]) -> list[ExchangeRow]:
         """Keep these."""
         return self._archive.add(recordings)
 
@@ -95,13 +95,13 @@ class GatewaySource:
         self._token = token
         self._get("/exchanges?limit=1")
 
-    def rows(self, wanted: Filter, limit: int) -> list[Row]:
+    def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
         """The newest that are meant."""
         values = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
         if values.pop("repaired", False):
             values["repaired"] = 1
         query = urllib.parse.urlencode({**values, "limit": min(limit, MOST_ROWS)})
-        return msgspec.convert(json.loads(self._get(f"/exchanges?{query}"))["rows"], list[Row])
+        return msgspec.convert(json.loads(self._get(f"/exchanges?{query}"))["rows"], list[ExchangeRow])
 
     def load(self, name: str) -> Recording | None:
         """One of them, whole."""
@@ -153,7 +153,7 @@ class _NotThere(Exception):
     pass
 
 
-def source_of(config: Config, url: str = "") -> Source:
+def source_of(config: Config, url: str = "") -> RecordingSource:
     """Where the exchanges of this configuration are. Raises NoRecordings."""
     state = Path(config.state_dir).expanduser()
     path = state / DATABASE

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from athena.errors import AthenaError
-from athena.recording.lines import Recording
-from athena.recording.tap import RecordingTap
-from athena.recording.view import Row
+from athena.recording.parted import Parted
+from athena.recording.tap import RecordingTap, SettingsMemo
+from athena.recording.view import ExchangeRow
 from athena.shells.recorder.archive import Archive
 
 LOG = logging.getLogger("athena")
-_BATCH = 32
+_BATCH = 64
+_GATHER_S = 0.2
 _WAITING = 1000
 """Exchanges that may wait to be written."""
 _TRIM_EVERY_S = 60.0
@@ -25,7 +26,7 @@ _SAY_AGAIN_S = 300.0
 _TRY_AGAIN_S = 10.0
 
 
-class Writer:
+class RecordingWriter:
     """Takes exchanges from the event loop and writes them in groups. `on_written` and `on_gone` are called in its thread."""
 
     def __init__(
@@ -35,7 +36,7 @@ class Writer:
         *,
         max_bytes: int,
         max_age_days: float,
-        on_written: Callable[[list[Row]], None] = lambda rows: None,
+        on_written: Callable[[list[ExchangeRow]], None] = lambda rows: None,
         on_gone: Callable[[list[str]], None] = lambda names: None,
         on_dropped: Callable[[int], None] = lambda count: None,
         lock_s: float = 5.0,
@@ -48,9 +49,12 @@ class Writer:
         self._on_gone = on_gone
         self._on_dropped = on_dropped
         self._lock_s = lock_s
-        self._queue: queue.SimpleQueue[RecordingTap | None] = queue.SimpleQueue()
+        self._queue: deque[RecordingTap] = deque()
         self._waiting = 0
         self._lock = threading.Lock()
+        self._something = threading.Event()
+        self._closing = threading.Event()
+        self._memo: SettingsMemo = {}
         self._thread: threading.Thread | None = None
         self._said_at = 0.0
         self._not_before = 0.0
@@ -70,9 +74,12 @@ class Writer:
             self._on_dropped(1)
             return
         if self._thread is None:
+            self._closing.clear()
             self._thread = threading.Thread(target=self._run, name="athena-recordings", daemon=True)
             self._thread.start()
-        self._queue.put(tap)
+        self._queue.append(tap)
+        if not self._something.is_set():
+            self._something.set()
 
     @property
     def waiting(self) -> int:
@@ -82,7 +89,8 @@ class Writer:
     def close(self, wait_s: float = 10.0) -> None:
         """Write what waits, and end."""
         if self._thread is not None:
-            self._queue.put(None)
+            self._closing.set()
+            self._something.set()
             self._thread.join(wait_s)
             self._thread = None
 
@@ -91,10 +99,12 @@ class Writer:
     def _run(self) -> None:
         archive: Archive | None = None
         trimmed_at = 0.0
-        ended = False
-        while not ended:
-            group, ended = self._group()
-            if group:
+        while self._queue or not self._closing.is_set():
+            self._something.wait()
+            # To be woken for each exchange would cost more than to write it: what comes in the next moment goes with it.
+            self._closing.wait(_GATHER_S)
+            self._something.clear()
+            while group := self._group():
                 archive = self._write(archive, group)
             now = time.monotonic()
             if archive is not None and now - trimmed_at > _TRIM_EVERY_S:
@@ -103,22 +113,9 @@ class Writer:
         if archive is not None:
             archive.close()
 
-    def _group(self) -> tuple[list[RecordingTap], bool]:
-        """What waits, up to a number; waits for the first."""
-        group: list[RecordingTap] = []
-        first = self._queue.get()
-        if first is None:
-            return group, True
-        group.append(first)
-        while len(group) < _BATCH:
-            try:
-                further = self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if further is None:
-                return group, True
-            group.append(further)
-        return group, False
+    def _group(self) -> list[RecordingTap]:
+        """What waits, up to a number."""
+        return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
 
     def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
         try:
@@ -129,7 +126,7 @@ class Writer:
                     return None
                 archive = Archive(self.path, timeout_s=self._lock_s)
             if recordings:
-                self._on_written(archive.add(recordings))
+                self._on_written(archive.add_parted(recordings))
         except (sqlite3.Error, OSError, AthenaError) as error:
             self._complain(error, len(group))
             if archive is not None:
@@ -143,11 +140,11 @@ class Writer:
                 self.written.notify_all()
         return archive
 
-    def _made(self, group: list[RecordingTap]) -> list[Recording]:
-        made: list[Recording] = []
+    def _made(self, group: list[RecordingTap]) -> list[Parted]:
+        made: list[Parted] = []
         for tap in group:
             try:
-                made.append(tap.made(self._secrets()))
+                made.append(tap.parted(self._secrets(), self._memo))
             except Exception:
                 # A fault of ours in one recording must not take the others with it.
                 LOG.exception("request %s could not be recorded", tap.record.request_id)
@@ -168,9 +165,10 @@ class Writer:
         return archive
 
     def _complain(self, error: Exception, dropped: int) -> None:
-        if dropped:
-            self._on_dropped(dropped)
         now = time.monotonic()
+        # Said before it is counted: whoever sees the count finds the reason in the log.
         if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
             LOG.warning("recordings cannot be written to %s and are dropped: %s", self.path, error)
+        if dropped:
+            self._on_dropped(dropped)

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-Connection = TypeVar("Connection")
+ConnectionT = TypeVar("ConnectionT")
 _FRESH_S = 1.0
 """Seconds of silence after which a connection that never sent anything may be closed for another one."""
 
@@ -45,16 +45,16 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 8
 
 
-class Admission(Generic[Connection]):
+class Admission(Generic[ConnectionT]):
     """All client connections of one process."""
 
     def __init__(self, places: Places, clock: Callable[[], float]) -> None:
         self.places = places
         self._clock = clock
-        self._standing: dict[Connection, Standing] = {}
-        self._address: dict[Connection, str] = {}
-        self._of_address: dict[str, _Group[Connection]] = {}
-        self._all: _Group[Connection] = _Group()
+        self._standing: dict[ConnectionT, Standing] = {}
+        self._address: dict[ConnectionT, str] = {}
+        self._of_address: dict[str, _Group[ConnectionT]] = {}
+        self._all: _Group[ConnectionT] = _Group()
         self._refused = 0
         self.closed = 0
         """Connections that were closed for another one."""
@@ -74,7 +74,7 @@ class Admission(Generic[Connection]):
         taken = self._all.count >= self.places.connections
         return taken and self._refused >= self.places.refused and not self._all.idle
 
-    def enter(self, connection: Connection, address: str) -> tuple[Standing, Connection | None]:
+    def enter(self, connection: ConnectionT, address: str) -> tuple[Standing, ConnectionT | None]:
         """A new connection: FRESH, REFUSED or SHUT, and the connection to close for it, if any. An empty address has no limit.
 
         One that is to be closed counts as gone from here on.
@@ -102,19 +102,31 @@ class Admission(Generic[Connection]):
             each.fresh[connection] = now
         return Standing.FRESH, victim
 
-    def standing(self, connection: Connection) -> Standing | None:
+    def standing(self, connection: ConnectionT) -> Standing | None:
         """What a connection does; None: it is gone."""
         return self._standing.get(connection)
 
-    def busy(self, connection: Connection) -> None:
+    def busy(self, connection: ConnectionT) -> None:
         """It has begun to send a request."""
         self._move(connection, Standing.BUSY)
 
-    def rests(self, connection: Connection) -> None:
+    def rests(self, connection: ConnectionT) -> None:
         """It was answered and is kept."""
         self._move(connection, Standing.IDLE)
 
-    def leave(self, connection: Connection) -> None:
+    def replace(self, connection: ConnectionT, other: ConnectionT) -> None:
+        """The same place from now on for another object: the connection speaks another protocol."""
+        standing = self._standing.pop(connection, None)
+        if standing is None:
+            return
+        self._standing[other] = standing
+        if standing is Standing.REFUSED:
+            return
+        address = self._address[other] = self._address.pop(connection)
+        for each in (self._of_address[address], self._all):
+            each.replace(connection, other)
+
+    def leave(self, connection: ConnectionT) -> None:
         standing = self._standing.pop(connection, None)
         if standing is None:
             return
@@ -129,7 +141,7 @@ class Admission(Generic[Connection]):
         if not group.count:
             del self._of_address[address]
 
-    def victim(self) -> Connection | None:
+    def victim(self) -> ConnectionT | None:
         """A connection to close because the system is out of descriptors, whatever the limits say. It counts as gone."""
         found = self._all.oldest(self._clock() - _FRESH_S)
         if found is not None:
@@ -137,7 +149,7 @@ class Admission(Generic[Connection]):
             self.leave(found)
         return found
 
-    def _move(self, connection: Connection, to: Standing) -> None:
+    def _move(self, connection: ConnectionT, to: Standing) -> None:
         standing = self._standing.get(connection)
         if standing is None or standing is Standing.REFUSED or standing is to:
             return
@@ -151,19 +163,26 @@ class Admission(Generic[Connection]):
                 each.idle[connection] = None
 
 
-class _Group(Generic[Connection]):
+class _Group(Generic[ConnectionT]):
     """Connections, and those among them that may be closed for another one, the oldest first."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.idle: dict[Connection, None] = {}
-        self.fresh: dict[Connection, float] = {}
+        self.idle: dict[ConnectionT, None] = {}
+        self.fresh: dict[ConnectionT, float] = {}
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ConnectionT) -> None:
         self.idle.pop(connection, None)
         self.fresh.pop(connection, None)
 
-    def oldest(self, silent_since: float) -> Connection | None:
+    def replace(self, connection: ConnectionT, other: ConnectionT) -> None:
+        if connection in self.idle:
+            del self.idle[connection]
+            self.idle[other] = None
+        if connection in self.fresh:
+            self.fresh[other] = self.fresh.pop(connection)
+
+    def oldest(self, silent_since: float) -> ConnectionT | None:
         """The connection that has been idle longest."""
         for connection in self.idle:
             return connection

@@ -129,6 +129,12 @@ class Front:
             self.empty.set()
         self._tell_of_room()
 
+    def replaced(self, connection: FrontConnection, other: FrontConnection) -> None:
+        """An open connection speaks another protocol from now on."""
+        self.connections.discard(connection)
+        self.connections.add(other)
+        self.admission.replace(connection, other)
+
     def rests(self, connection: FrontConnection) -> None:
         """It was answered and is kept for its next request."""
         self.admission.rests(connection)
@@ -230,11 +236,11 @@ class HalfClosed:
             self._timer = self._loop.call_later(self._LOOK_S, self._look)
 
 
-Problem = tuple[int, str, str]
+HeadProblem = tuple[int, str, str]
 """Status, code and message of a refusal."""
 
 
-def check_head(version: str, url: bytes, fields: list[tuple[bytes, bytes]]) -> Problem | None:
+def check_head(version: str, url: bytes, fields: list[tuple[bytes, bytes]]) -> HeadProblem | None:
     """What llhttp lets through and we do not; names are lower-case."""
     if version not in ("1.1", "1.0"):
         return 505, "http_version", f"HTTP/{version} is not spoken here; use HTTP/1.1"

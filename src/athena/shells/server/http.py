@@ -14,6 +14,7 @@ from typing import cast
 
 import httptools
 
+from athena.serving.endpoints import asks_for_socket
 from athena.shells.gateway.app import Gateway
 from athena.shells.gateway.client import Headers
 from athena.shells.server.admission import Standing
@@ -32,6 +33,7 @@ from athena.shells.server.front import (
     too_many_connections,
 )
 from athena.shells.server.http_request import HttpRequest, status_line
+from athena.shells.server.socket import SocketConnection
 
 LOG = logging.getLogger("athena.server")
 
@@ -79,6 +81,10 @@ class HttpConnection(asyncio.Protocol):
         """No request has come yet."""
         self._half_closed: HalfClosed | None = None
         """The client sends nothing more."""
+        self._asking: HttpRequest | None = None
+        """The request that asks to change to WebSocket, until it is answered."""
+        self._undecided = b""
+        """What came behind it: frames if it is accepted, else the next requests."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
@@ -180,6 +186,11 @@ class HttpConnection(asyncio.Protocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
+                request = self._running if not self._pipeline else self._pipeline[-1]
+                if request is not None and _may_become_socket(request):
+                    self._asking, self._undecided = request, data
+                    self.read_no_more()
+                    return
                 self._stay_plain()
 
     def _stay_plain(self) -> None:
@@ -190,6 +201,32 @@ class HttpConnection(asyncio.Protocol):
             self._repeating = True
             self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
             self._repeating = False
+
+    def asks_for_socket(self, request: HttpRequest) -> bool:
+        """Is this the request that decides what the connection speaks from now on?"""
+        return request is self._asking and request is self._running
+
+    def become_socket(self, request: HttpRequest) -> None:
+        """The request is accepted: another protocol takes this connection over, with what came already."""
+        transport = self._transport
+        assert transport is not None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting_room.close()
+        self._unsent_room.close()
+        socket = SocketConnection(
+            self._gateway, self.front, self.loop, transport, peer=self.peer, headers=request.headers, query=request.query
+        )
+        self._discarding = True
+        self._running = self._asking = self._parser = None
+        transport.set_protocol(socket)
+        self.front.replaced(self, socket)
+        self.front.rests(socket)
+        self.read_on()
+        early, self._undecided = self._undecided, b""
+        if early:
+            socket.data_received(early)
 
     # -- parser callbacks --------------------------------------------------------------------------------------------------
 
@@ -291,6 +328,10 @@ class HttpConnection(asyncio.Protocol):
         self._running = None
         if self._discarding or transport.is_closing():
             return
+        if request is self._asking:
+            self._asking = None
+            self._stay_plain()
+            self.read_on()
         if not request.wholly_read:
             # Answered before the whole body came: the rest is no request.
             self._linger()
@@ -299,6 +340,9 @@ class HttpConnection(asyncio.Protocol):
             transport.close()
         else:
             self._next()
+        if self._undecided and self._asking is None and not self._discarding:
+            early, self._undecided = self._undecided, b""
+            self.data_received(early)
 
     def _next(self) -> None:
         """No request is being answered: the next request, if the client took what it asked for before; else time runs for
@@ -449,3 +493,9 @@ class HttpConnection(asyncio.Protocol):
         else:
             LOG.info("a client did not take its answer; its connection is cut")
             self.abort()
+
+
+def _may_become_socket(request: HttpRequest) -> bool:
+    headers = request.headers
+    has_body = "content-length" in headers or "transfer-encoding" in headers
+    return asks_for_socket(request.method, headers) and not has_body and request.keep_alive

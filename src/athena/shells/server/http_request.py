@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from athena.shells.gateway.client import ClientGone, Headers
+from athena.shells.gateway.client import ClientGone, Headers, Recent
 from athena.shells.server.front import CONTINUE
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class HttpRequest:
         "on_gone",
         "path",
         "query",
+        "recent",
         "waiting_bytes",
     )
 
@@ -72,6 +73,7 @@ class HttpRequest:
         self.keep_alive = keep_alive
         self._takes_chunks = version == "1.1"
         self.blocked = False
+        self.recent: Recent | None = None
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
@@ -174,6 +176,17 @@ class HttpRequest:
             self._waiter.set_result(None)
 
     # -- the answer --------------------------------------------------------------------------------------------------------
+
+    def accept_socket(self, headers: Headers) -> bool:
+        """Change to WebSocket. False: the request cannot be answered so."""
+        connection = self._connection
+        if self.gone or self.answered or not self._takes_chunks or not connection.asks_for_socket(self):
+            return False
+        self.answered = self.complete = True
+        lines = [b"HTTP/1.1 101 Switching Protocols\r\n", connection.front.date_line]
+        connection.write(b"".join([*lines, *(b"%b: %b\r\n" % field for field in headers), b"\r\n"]))
+        connection.become_socket(self)
+        return True
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
         self.answered = True

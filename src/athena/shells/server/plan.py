@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Answer with the demo upstream, whatever is configured."""
     default_log_file: str = ""
     """Where to log when the configuration names no file; empty: standard error."""
+    greets: bool = False
+    """What `on_started` prints is read by whoever reads the log: that it listens is not said a second time there."""
     on_started: Callable[[Started], None] = lambda started: None
     """Called once, when clients can connect."""
 

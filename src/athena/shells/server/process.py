@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from email.utils import formatdate
 from functools import partial
 
@@ -91,9 +90,7 @@ class ServerProcess:
         self._descriptors = machine.raise_descriptor_limit(), machine.open_descriptors()
         self._divide_descriptors(self._config)
         self._refresh_date()
-        connect = (
-            self._uvicorn(loop) if self._config.server == "uvicorn" else partial(HttpConnection, self.gateway, front, loop)
-        )
+        connect = partial(HttpConnection, self.gateway, front, loop)
         if self._watcher.changed():
             await self._reload()  # a process that takes the place of another must not begin with settings of long ago
         secure = self._tls.server_arguments(self._config.timeouts) if self._tls is not None else {}
@@ -102,7 +99,7 @@ class ServerProcess:
         acceptors = [Acceptor(loop, sock, front, connect, secure) for sock in self._slot]
         started = self._started()
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
-        LOG.log(self._speaks, "listening", extra={"fields": fields})
+        LOG.log(logging.DEBUG if self._plan.greets else self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
         loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(freeze_objects)
         housekeeping = loop.create_task(self._housekeep())
@@ -119,21 +116,17 @@ class ServerProcess:
         LOG.log(self._speaks, "stopped")
         return 1 if self._hasty.is_set() else 0
 
-    def _uvicorn(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
-        """The same front on uvicorn's protocol; imported only here, since it is slow to load."""
-        from athena.shells.server.protocol import uvicorn_protocol
-
-        return uvicorn_protocol(self.gateway, self._front, loop)
-
     def _divide_descriptors(self, config: Config) -> None:
         """Who may have how many connections, by the configuration and by what the system allows."""
         limit, in_use = self._descriptors
         division = divide(config, limit, in_use)
-        admission, gateway = self._front.admission, self.gateway
+        admission, resources = self._front.admission, self.gateway.resources
         admission.places, self._front.shares_loopback = division.places, division.shares_loopback
-        gateway.open_descriptors = division.upstreams
-        gateway.metrics.watch("connections", lambda: len(admission), lambda: admission.places.connections)
-        gateway.metrics.watch("upstream_connections", lambda: gateway.upstream_connections, lambda: gateway.open_descriptors)
+        resources.open_descriptors = division.upstreams
+        resources.metrics.watch("connections", lambda: len(admission), lambda: admission.places.connections)
+        resources.metrics.watch(
+            "upstream_connections", lambda: resources.upstream_connections, lambda: resources.open_descriptors
+        )
         if division.short:
             LOG.warning(
                 "limits.connections is %d, but %d file descriptors (ulimit -n) are enough for %d only",
@@ -223,14 +216,15 @@ class ServerProcess:
             # Whatever a file can do to the loader, the running gateway goes on.
             LOG.exception("the changed configuration is refused, the old one stays")
             return
-        self._config = config
+        is_same, self._config = config == self._config, config
         self._front.limits = front_limits(config)
         self._divide_descriptors(config)
         for key in needs_restart(bound, config):
             LOG.warning("%s changed; it takes effect at the next start", key)
         for warning in self._watcher.loaded.warnings:
             LOG.warning("%s", warning)
-        LOG.log(self._speaks, "configuration reloaded")
+        # A signal may come when the changed file was seen already.
+        LOG.log(self._speaks, "configuration read again, nothing changed" if is_same else "configuration reloaded")
 
     async def _effective(self, config: Config, *, forced: bool) -> Config:
         """The configuration with the demo in the place of upstreams, where it answers."""

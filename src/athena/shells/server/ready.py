@@ -8,7 +8,7 @@ from importlib import import_module
 from athena.dialects import dialect_names, get_dialect
 from athena.errors import AthenaError
 from athena.formats import all_formats
-from athena.formats.machine.recognizer import recognizer
+from athena.formats.machine.stage import FormatOptions
 from athena.shells.config import Config, Router
 from athena.shells.config.ready import ready_targets
 
@@ -43,12 +43,12 @@ def import_everything() -> None:
 
 def warm_up(config: Config) -> None:
     """Build the tables that the first answers would wait for: those of the first listed models, and that of any other model."""
-    recognizers = {recognizer("auto"): None}
+    formats = {FormatOptions().recognizer(): FormatOptions()}
     router = Router(config)
     for name in ("", *(entry.id for entry in router.listed_models())):
         with contextlib.suppress(AthenaError):
             for target in ready_targets(router, name):
                 if target.route.format is not None:
-                    recognizers[target.route.format.recognizer()] = None
-    for ready in tuple(recognizers)[:_READY_AT_ONCE]:
-        ready.compile()
+                    formats.setdefault(target.route.format.recognizer(), target.route.format)
+    for options in tuple(formats.values())[:_READY_AT_ONCE]:
+        options.make_ready()

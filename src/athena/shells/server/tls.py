@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from athena.shells.config import Timeouts, Tls, listener_context
+from athena.shells.config import TimeoutSettings, Tls, listener_context
 
 
 class ListenerTls:
@@ -21,7 +21,7 @@ class ListenerTls:
         """Show this certificate from the next handshake on. Raises ConfigError; then the last one stays."""
         self._newest = listener_context(tls)
 
-    def server_arguments(self, timeouts: Timeouts) -> dict[str, Any]:
+    def server_arguments(self, timeouts: TimeoutSettings) -> dict[str, Any]:
         """Arguments for `create_server`. In the time for the shutdown the rest of an answer is still delivered."""
         return {
             "ssl": self._listening,

@@ -27,7 +27,7 @@ _DECLARED = ("response_template", "response_schema")
 _WORD = re.compile(r"[^a-z0-9]+")
 
 
-class Source(NamedTuple):
+class TemplateSource(NamedTuple):
     """What was found of a model."""
 
     name: str
@@ -84,7 +84,7 @@ def learn_format(
         raise UsageError(str(error)) from None
 
 
-def _learnt(source: Source, format_id: str, limits: RenderingLimits) -> FormatDescription:
+def _learnt(source: TemplateSource, format_id: str, limits: RenderingLimits) -> FormatDescription:
     if source.declared is not None:
         found = declared_response(source.declared, format_id)
         about = f"Declared by the checkpoint under {source.declared_key}; read by athena {__version__}."
@@ -116,7 +116,7 @@ def load_format(file: str | os.PathLike[str]) -> FormatDescription:
     return read_description(_text(path, 4 * LARGEST_FILE), str(path))
 
 
-def _about(source: Source, verified: Verified) -> str:
+def _about(source: TemplateSource, verified: Verified) -> str:
     about = (
         f"Learnt from the chat template {source.name} by athena {__version__}: "
         f"{verified.texts} of its texts were read back, cut in {verified.cuts} ways."
@@ -127,16 +127,16 @@ def _about(source: Source, verified: Verified) -> str:
 # -- files ---------------------------------------------------------------------------------------------------------------------
 
 
-def find_source(path: Path) -> Source:
+def find_source(path: Path) -> TemplateSource:
     """The template and what belongs to it. Raises UsageError."""
     if path.is_dir():
         return _checkpoint(path)
     if path.suffix == ".json":
         return _from_config(path, _config(path), None)
-    return Source(_name(path), _text(path, _TEMPLATE_BYTES), dict(_TOKENS), None, "")
+    return TemplateSource(_name(path), _text(path, _TEMPLATE_BYTES), dict(_TOKENS), None, "")
 
 
-def _checkpoint(folder: Path) -> Source:
+def _checkpoint(folder: Path) -> TemplateSource:
     config = folder / "tokenizer_config.json"
     template = folder / "chat_template.jinja"
     if not config.is_file():
@@ -147,7 +147,7 @@ def _checkpoint(folder: Path) -> Source:
     return found._replace(name=_name(folder))
 
 
-def _from_config(path: Path, config: dict[str, Any], template: str | None) -> Source:
+def _from_config(path: Path, config: dict[str, Any], template: str | None) -> TemplateSource:
     declared_key = next((key for key in _DECLARED if isinstance(config.get(key), dict)), "")
     tokens = dict(_TOKENS)
     for key, value in config.items():
@@ -158,7 +158,7 @@ def _from_config(path: Path, config: dict[str, Any], template: str | None) -> So
     template = template if template is not None else _chat_template(config.get("chat_template"))
     if template is None and not declared_key:
         raise UsageError(f"{path} holds no chat_template: name the template's own file, often chat_template.jinja")
-    return Source(_name(path), template or "", tokens, config[declared_key] if declared_key else None, declared_key)
+    return TemplateSource(_name(path), template or "", tokens, config[declared_key] if declared_key else None, declared_key)
 
 
 def _chat_template(value: Any) -> str | None:

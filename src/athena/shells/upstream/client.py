@@ -50,17 +50,17 @@ class UpstreamClient:
         if self._closed:
             raise UsageError("send() after close()")
         limits = limits or self._limits
+        loop = asyncio.get_running_loop()
         pool = self._pools.get((origin, limits.name))
         if pool is None:
-            pool = self._pools[origin, limits.name] = Pool(origin, limits, self._dialer, self._open)
+            pool = self._pools[origin, limits.name] = Pool(origin, limits, self._dialer, self._open, loop)
         elif pool.limits is not limits:
             pool.limits = limits  # the configuration was loaded anew
         head = render_head(method, path, pool.authority, headers, len(body))
-        loop = asyncio.get_running_loop()
         deadline = loop.time() + timeouts.total
         connection = pool.take_idle() or await self._acquire(pool, timeouts, deadline, fresh=False)
         try:
-            return await self._exchange(connection, head, body, timeouts, deadline)
+            return await self._exchange(loop, connection, head, body, timeouts, deadline)
         except UpstreamClosed as failure:
             if failure.response_started or self._closed or not (connection.uses > 1 or self._settings.resend_when_fresh):
                 raise
@@ -72,7 +72,7 @@ class UpstreamClient:
             failure.request_sent = request_sent
             raise
         pool.count_resend()
-        return await self._exchange(connection, head, body, timeouts, deadline)
+        return await self._exchange(loop, connection, head, body, timeouts, deadline)
 
     async def _acquire(self, pool: Pool, timeouts: Timeouts, deadline: float, *, fresh: bool) -> Connection:
         remaining = deadline - asyncio.get_running_loop().time()
@@ -83,9 +83,14 @@ class UpstreamClient:
             raise UpstreamTimeout(f"{pool.origin} took too long (total limit)", code="total_timeout") from cause
 
     async def _exchange(
-        self, connection: Connection, head: bytes, body: bytes, timeouts: Timeouts, deadline: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: Connection,
+        head: bytes,
+        body: bytes,
+        timeouts: Timeouts,
+        deadline: float,
     ) -> UpstreamResponse:
-        loop = asyncio.get_running_loop()
         response = UpstreamResponse(loop, connection, self._settings, timeouts, deadline)
         try:
             await response.begin(head, body)

@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout
+from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout, more_about
 from athena.serving.network import Origin
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.proxy import open_tunnel
 from athena.shells.upstream.tls import TlsContexts
 
+_PLAIN_HTTP = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"))
+"""What OpenSSL says of a server that answers a handshake in plain HTTP."""
 # A peer that vanished silently is noticed after about two minutes, also where no limit of ours is running.
 _KEEP_ALIVE_OPTIONS = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
@@ -196,15 +198,29 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case TimeoutError():
             failure = UpstreamTimeout(f"{place} took too long (connect limit)", code="connect_timeout")
         case socket.gaierror():
-            failure = UpstreamClosed(f"{place} cannot be found: {cause.strerror}", code="upstream_dns_failed")
+            failure = UpstreamClosed(
+                f"{place} cannot be found: {cause.strerror}; is the host name in base_url right? "
+                f"{more_about('upstream_dns_failed')}",
+                code="upstream_dns_failed",
+            )
         case ssl.SSLCertVerificationError():
             failure = UpstreamProtocol(
-                f"{place} has a certificate that is not trusted: {cause.verify_message}", code="upstream_certificate"
+                f"{place} has a certificate that is not trusted: {cause.verify_message}; ca_file names a private authority. "
+                f"{more_about('upstream_certificate')}",
+                code="upstream_certificate",
             )
         case ssl.SSLError():
-            failure = UpstreamProtocol(f"{place} does not speak TLS with us: {cause.reason or cause}", code="upstream_tls")
+            plain = cause.reason in _PLAIN_HTTP
+            cause_text = (
+                "answers in plain HTTP: is it http://?" if plain else f"does not speak TLS with us: {cause.reason or cause}."
+            )
+            failure = UpstreamProtocol(f"{place} {cause_text} {more_about('upstream_tls')}", code="upstream_tls")
         case _ if stage == "tls" and cause.errno in (None, errno.ECONNRESET):
             failure = UpstreamProtocol(f"{place} closed the connection during the TLS handshake", code="upstream_tls")
         case _:
-            failure = UpstreamClosed(f"{place} cannot be reached: {cause.strerror or cause}", code="upstream_unreachable")
+            failure = UpstreamClosed(
+                f"{place} cannot be reached: {cause.strerror or cause}; is the server running, and is base_url right? "
+                f"{more_about('upstream_unreachable')}",
+                code="upstream_unreachable",
+            )
     return failure

@@ -16,6 +16,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from athena.errors import UpstreamProtocol
 
 _MAX_INTERIM_RESPONSES = 20
+_LONE_BYTES = 32 * 1024
+"""The longest chunk that is looked at without the parser."""
 _BODYLESS = frozenset({204, 304})
 
 
@@ -35,11 +37,13 @@ class ResponseFraming:
     """Feed what the connection brings; `pieces` collects the body, `complete` and `stray` say how it ended."""
 
     __slots__ = (
+        "_between_chunks",
         "_ended",
         "_fields",
         "_head_bytes",
         "_head_complete",
         "_held",
+        "_in_chunk",
         "_interim",
         "_max_fields",
         "_max_head",
@@ -78,6 +82,8 @@ class ResponseFraming:
         self._remaining = 0
         self._overhead = 0
         self._ended = False
+        self._in_chunk = self._between_chunks = False
+        """Is the parser inside a chunk; is it known to be between two?"""
         self._tail = b""
         self._version = ""
 
@@ -107,6 +113,18 @@ class ResponseFraming:
             self.pieces.append(data)
         else:
             self.stray = True
+
+    def lone_chunk(self, data: bytes) -> bytes | None:
+        """The piece of the body that these bytes are, where they are one whole chunk, written in the usual way, between two
+        others: the parser then has nothing to do with them. None: `feed` them."""
+        if not self._between_chunks or len(data) > _LONE_BYTES:
+            return None
+        line = data.find(b"\r\n", 1, 9)
+        size = len(data) - line - 4
+        if line < 0 or size <= 0 or data[:line] != b"%x" % size or data[-2:] != b"\r\n":
+            return None
+        self._tail, self._overhead = data[-5:], 0
+        return data[line + 2 : -2]
 
     def feed_eof(self) -> bool:
         """The connection ended in order; is the response complete by that?"""
@@ -239,6 +257,7 @@ class ResponseFraming:
         parser = self._parser
         assert parser is not None
         before = len(self.pieces)
+        self._between_chunks = False
         try:
             parser.feed_data(data)
         except HttpParserError as cause:
@@ -260,9 +279,12 @@ class ResponseFraming:
                 raise UpstreamProtocol("a chunk's extension or the trailers are too large", code="header_limit")
         else:
             self._overhead = 0
+            # What ends with the line end behind a chunk ends between two: the size of a next one is told on a line of its own.
+            self._between_chunks = not self._in_chunk and data[-2:] == b"\r\n"
 
     def _complete(self) -> None:
         self._phase = _Phase.COMPLETE
+        self._between_chunks = False
         self._parser = None
 
     # -- called by the parser ----------------------------------------------------------------------------------------------
@@ -278,6 +300,14 @@ class ResponseFraming:
 
     def on_headers_complete(self) -> None:
         self._head_complete = True
+
+    def on_chunk_header(self) -> None:
+        """The size of a chunk was told."""
+        self._in_chunk = True
+
+    def on_chunk_complete(self) -> None:
+        """A chunk ended, with its line end."""
+        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         """The last chunk and its trailers are through."""

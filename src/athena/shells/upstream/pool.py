@@ -70,7 +70,16 @@ def descriptor_limit() -> UpstreamError:
 class Pool:
     """Hands out clean connections, the one used last first."""
 
-    def __init__(self, origin: Origin, limits: PoolLimits, dialer: Dialer, opened: OpenConnections) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        limits: PoolLimits,
+        dialer: Dialer,
+        opened: OpenConnections,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._loop = loop
+        """The one that all its connections belong to."""
         self.origin = origin
         self.authority = origin.authority
         self.limits = limits
@@ -89,7 +98,7 @@ class Pool:
         """A clean pooled connection, if there is one."""
         if not self._idle:
             return None
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         while self._idle:
             connection = self._idle.pop()
             if connection.expires_at > now and connection.is_clean():
@@ -133,7 +142,7 @@ class Pool:
         return connection
 
     async def _wait(self, fresh: bool, seconds: float) -> Connection:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         waiter = _Waiter(loop.create_future(), fresh)
         self._waiters.append(waiter)
         timer = loop.call_later(seconds, self._expire, waiter)
@@ -177,13 +186,13 @@ class Pool:
         lifetime = self.limits.idle_lifetime
         if connection.server_lifetime is not None:
             lifetime = min(lifetime, connection.server_lifetime)
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         connection.idle_since, connection.expires_at = now, now + lifetime
         self._idle.append(connection)
         if len(self._idle) > self.limits.max_idle:
             self._idle.pop(0).abort()
         if self._sweeper is None and self._idle:
-            self._sweeper = asyncio.get_running_loop().call_later(self.limits.idle_lifetime, self._sweep)
+            self._sweeper = self._loop.call_later(self.limits.idle_lifetime, self._sweep)
 
     def discard(self, connection: Connection, *, stray: bool) -> None:
         """A connection that is gone; its place goes to the next waiting request."""
@@ -223,7 +232,7 @@ class Pool:
     def _sweep(self) -> None:
         """Close what was not used for too long; one timer for all, only while something idles."""
         self._sweeper = None
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now = loop.time()
         for connection in [connection for connection in self._idle if connection.expires_at <= now]:
             connection.abort()

@@ -200,6 +200,17 @@ class UpstreamResponse:
     def data_received(self, data: bytes) -> None:
         """The next bytes of the connection."""
         framing = self._framing
+        on_data = self._on_data
+        waits = self._held_back or self._waiting or framing.pieces or self._next_turn is not None
+        if on_data is not None and not waits and self._decoder is None:
+            # One chunk in one read, with nothing before it that waits, is the rule when a model's pace sets the reads.
+            piece = framing.lone_chunk(data)
+            if piece is not None:
+                try:
+                    on_data(piece)
+                except Exception as fault:
+                    self._consumer_failed(fault)
+                return
         now = self._loop.time()
         before = len(framing.pieces)
         failure: UpstreamProtocol | None = None
@@ -306,9 +317,12 @@ class UpstreamResponse:
                 self._on_end = None
                 on_end(self._failure)
         except Exception as failure:
-            # The connection may belong to another request by now: the consumer's fault must not travel through it.
-            self.close()
-            self._loop.call_exception_handler({"message": "a consumer of an upstream response failed", "exception": failure})
+            self._consumer_failed(failure)
+
+    def _consumer_failed(self, failure: Exception) -> None:
+        # The connection may belong to another request by now: the consumer's fault must not travel through it.
+        self.close()
+        self._loop.call_exception_handler({"message": "a consumer of an upstream response failed", "exception": failure})
 
     def _deliver_more(self) -> None:
         self._next_turn = None

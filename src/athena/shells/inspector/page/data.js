@@ -108,6 +108,14 @@ export async function getHealth() {
   return (await ask("/health")).json();
 }
 
+export async function getTalks() {
+  return (await ask("/conversations")).json();
+}
+
+export async function getTalk(id) {
+  return (await ask(`/conversations/${encodeURIComponent(id)}`)).json();
+}
+
 /** Have the gateway forget what it learnt from the refusals of an upstream's model. */
 export async function forgetLessons(upstream, model) {
   const body = JSON.stringify({ upstream, model });

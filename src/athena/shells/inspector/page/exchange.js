@@ -33,8 +33,14 @@ export class ExchangePage {
     this.start = () => this.open(this.tabs.includes(tab) ? tab : "lanes", step);
   }
 
+  /** Only what was served, and has ended, can be served again. */
+  get canReplay() {
+    const { row } = this.view;
+    return !this.shared && row.state !== "live" && (row.kind || "served") === "served";
+  }
+
   shownTabs() {
-    return TABS.filter((name) => (name !== "prefix" || this.view.prefix) && (name !== "replay" || !this.shared));
+    return TABS.filter((name) => (name !== "prefix" || this.view.prefix) && (name !== "replay" || this.canReplay));
   }
 
   tabButton(name) {
@@ -60,15 +66,23 @@ export class ExchangePage {
     this.lanes?.close();
   }
 
+  /** The same exchange, in flight, further on. */
+  grow(view) {
+    this.view = view;
+    this.element.firstChild.replaceWith(this.head());
+    if (this.tab === "lanes") this.lanes.grow(view);
+    else if (this.tab === "calls" || this.tab === "timing") this.open(this.tab);
+  }
+
   // -- head ------------------------------------------------------------------------------------------------------------------
 
   head() {
     const { row, prefix } = this.view;
-    const actions = this.shared ? null : h("div.actions",
+    const actions = this.shared || row.state === "live" ? null : h("div.actions",
       h("button.button.quiet-button", { type: "button", onclick: (event) => this.delete(event.currentTarget) }, "Delete"),
       h("button.button", { type: "button", title: "e", onclick: () => this.export() }, "Export"),
-      h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case"),
-      h("button.button.main", { type: "button", title: "r", onclick: () => this.open("replay") }, "Replay…"));
+      this.canReplay ? h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case") : null,
+      this.canReplay ? h("button.button.main", { type: "button", title: "r", onclick: () => this.open("replay") }, "Replay…") : null);
     const fact = (name, value) => (value ? h("span.fact", h("span", name), h("b", brief(value))) : null);
     return h("header.head",
       h("div.title-line",
@@ -319,7 +333,7 @@ export class ExchangePage {
       fill(form, h("header", h("h2", "Run it again with other settings")),
         h("p.quiet-text", "The recorded bytes of the upstream go through this version of Athena. No upstream is asked."),
         h("div.fields",
-          select("format", "Text format", known.formats.map((id) => [id, { off: "none: calls in text stay text", auto: "found by its markers" }[id] || id]), "how the model writes calls"),
+          select("format", "Text format", known.formats.map((id) => [id, { off: "none: text stays text", auto: "found by its markers" }[id] || id]), "how the model writes calls"),
           select("client", "Client's dialect", known.dialects.map((id) => [id, dialectName(id)]), "what the answer is written in"),
           select("repair", "Repair", known.repair.map((id) => [id, id]), "how far broken arguments are mended"),
           select("policy", "Policy", known.policy.map((id) => [id, id.replaceAll("_", " ")]), "what follows the first call"),

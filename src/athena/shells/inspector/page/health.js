@@ -9,17 +9,38 @@ export class HealthPage {
     this.cards = h("div.health-cards");
     this.since = h("p.sub");
     this.lessons = h("div.lessons");
-    this.element = h("article.health", h("header.head", h("h1", "Health of upstreams and models"), this.since), this.cards, this.lessons);
+    this.routes = h("div.routes");
+    this.element = h("article.health", h("header.head", h("h1", "Health of upstreams and models"), this.since), this.cards, this.routes, this.lessons);
   }
 
   async start() {
-    const { upstreams, since, lessons } = await getHealth();
+    const { upstreams, since, lessons, routes = [] } = await getHealth();
+    this.showRoutes(routes);
     this.showLessons(lessons);
     fill(this.since, `Counted since ${dateTime(since)}.`);
     fill(this.cards, upstreams.length ? upstreams.map((health) => this.card(health)) : h("div.empty", h("h2", "Nothing was asked yet"), h("p", "Upstreams appear here with their first request.")));
   }
 
   close() {}
+
+  /** What the gateway itself counts, and by what it leaves models out. */
+  showRoutes(routes) {
+    if (!routes.length) {
+      fill(this.routes);
+      return;
+    }
+    const line = (route) => {
+      const out = route.state === "out";
+      const found = Object.entries(route.found).map(([name, times]) => `${times} ${name}`).join(", ");
+      return h("tr",
+        h("td", brief(route.upstream)), h("td", brief(route.model)),
+        h("td", h("span.pill." + (out ? "bad" : "good"), out ? "left out" : "in use"), out ? ` ${count(route.good_canaries, "good canary", "good canaries")}` : ""),
+        h("td", route.answers.toLocaleString("en")), h("td", `${route.bad} of ${route.judged}`), h("td", found || "nothing"));
+    };
+    fill(this.routes, h("section.card",
+      h("header", h("div", h("h2", "Answers lately"), h("p.sub", "What this server process found in them. A model whose answers turn bad is left out while its rule has another target."))),
+      h("table", h("thead", h("tr", ["upstream", "model", "state", "answers", "bad, with tools", "found"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", routes.map(line)))));
+  }
 
   showLessons(lessons) {
     if (!lessons.length) {

@@ -60,6 +60,23 @@ export class Lanes {
     this.list.close();
   }
 
+  /** The same exchange, in flight, further on: what was drawn stays, and who looks at its end goes on looking there. */
+  grow(view) {
+    this.view = view;
+    this.all = stepsOf(view);
+    this.links = new Links(view);
+    this.names = callNames(view);
+    const map = new TimeMap(this.all, (t) => this.showTime(t));
+    this.map.element.replaceWith(map.element);
+    this.map = map;
+    this.chips[0].textContent = `all ${this.all.length.toLocaleString("en")} steps`;
+    if (this.steps.length && (this.only !== "all" || this.search.value.trim())) return;
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    this.steps = this.all;
+    this.list.extend(this.steps);
+    if (scrollTop + clientHeight > scrollHeight - 8) this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+
   // -- the bar above ---------------------------------------------------------------------------------------------------------
 
   tools() {
@@ -165,14 +182,15 @@ export class Lanes {
   mark(row) {
     const number = Number(row.dataset.step);
     row.classList.toggle("on", number === this.selected);
+    if (!this.linked && !row.dataset.linked) return;
+    row.dataset.linked = "1";
     for (const lane of ["up", "ev", "cl"]) {
-      row.querySelector(`.lane.${lane}`).classList.toggle("linked", this.linked !== null && this.linked !== undefined && this.linked[lane].has(number));
+      row.querySelector(`.lane.${lane}`).classList.toggle("linked", Boolean(this.linked) && this.linked[lane].has(number));
     }
   }
 
   painted(first, last) {
     if (this.steps.length) this.map.window(this.steps[first].t, this.steps[Math.max(first, last)].t);
-    this.element.dataset.drawn = String(this.list.drawn.size);
   }
 
   // -- drawing ---------------------------------------------------------------------------------------------------------------
@@ -212,7 +230,7 @@ export class Lanes {
       return h("div.moment" + (bad ? ".bad" : ""), h("b", words || item.kind), item.note ? longText(item.note, 300) : null);
     }
     const looked = step.marks.some((mark) => mark.kind !== "finish" && mark.kind !== "keep_alive");
-    return h("div.box" + (looked && strong ? `.${strong}` : looked ? ".hold" : ""), this.drawBytes(item.text, true), h("small.size", bytes(item.size)));
+    return h("div.box" + (looked && strong ? `.${strong}` : looked ? ".hold" : ""), { data: { size: bytes(item.size) } }, this.drawBytes(item.text, true));
   }
 
   drawBytes(text, markup) {
@@ -232,11 +250,10 @@ export class Lanes {
   drawWrite(item, step) {
     const calls = step.events.some((event) => event.event.event.startsWith("ToolCall"));
     const later = item.first_event !== null && item.first_event !== undefined && this.links.eventStep.get(item.first_event) < step.number;
-    return h("div.box" + (item.status >= 400 ? ".bad" : calls ? ".call" : ""),
+    return h("div.box" + (item.status >= 400 ? ".bad" : calls ? ".call" : ""), { data: { size: bytes(item.size) } },
       item.status ? h("small.status", `status ${item.status}`) : null,
       this.drawBytes(item.text, false),
-      later ? h("small", `tells what was understood in step ${this.links.eventStep.get(item.first_event)}`) : null,
-      h("small.size", bytes(item.size)));
+      later ? h("small", `tells what was understood in step ${this.links.eventStep.get(item.first_event)}`) : null);
   }
 
   drawEvents(step) {
@@ -302,20 +319,20 @@ class TimeMap {
   constructor(steps, onTime) {
     this.end = Math.max(0.001, ...lastOf(steps));
     const strips = [["up", 0], ["ev", 1], ["cl", 2]];
-    this.frame = svg("rect", { class: "window", x: 0, y: 0, width: 0, height: 54 });
+    // An element of its own: moving it must not draw the bars anew.
+    this.frame = h("div.window");
     const drawing = svg("svg", { viewBox: "0 0 1000 54", preserveAspectRatio: "none", "aria-hidden": "true" });
     for (const [lane, row] of strips) {
       for (const [tone, path] of this.bars(steps, lane, row * 18 + 16)) drawing.append(svg("path", { class: `bar ${lane} ${tone}`, d: path }));
       drawing.append(svg("path", { class: "base", d: `M0 ${row * 18 + 16.5}H1000` }));
     }
-    drawing.append(this.frame);
     const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", share ? millis(share * this.end * 1000) : "0"));
     this.element = h("div.map",
       h("div.map-names", h("span", "upstream"), h("span", "understood"), h("span", "client")),
       h("div.map-plot", { onclick: (event) => {
         const box = drawing.getBoundingClientRect();
         onTime(((event.clientX - box.left) / box.width) * this.end);
-      }, role: "img", "aria-label": `${count(steps.length, "step")} in ${millis(this.end * 1000)}` }, drawing, h("div.ticks", ticks)));
+      }, role: "img", "aria-label": `${count(steps.length, "step")} in ${millis(this.end * 1000)}` }, drawing, this.frame, h("div.ticks", ticks)));
   }
 
   bars(steps, lane, base) {
@@ -341,10 +358,12 @@ class TimeMap {
   }
 
   window(from, to) {
-    const x = (1000 * from) / this.end;
-    const width = Math.max(6, (1000 * (to - from)) / this.end);
-    this.frame.setAttribute("x", String(Math.min(994, x)));
-    this.frame.setAttribute("width", String(Math.min(width, 1000 - Math.min(994, x))));
+    const x = Math.min(0.994, from / this.end);
+    const width = Math.min(Math.max(0.006, (to - from) / this.end), 1 - x);
+    const shown = `translateX(${(100 * x).toFixed(2)}%) scaleX(${width.toFixed(4)})`;
+    if (shown === this.shown) return;
+    this.shown = shown;
+    this.frame.style.setProperty("transform", shown);
   }
 }
 

@@ -5,8 +5,8 @@ import { brief, fill, h } from "./dom.js";
 import { pill } from "./exchange.js";
 import { clockTime, count, route, shortRoute, summary } from "./words.js";
 
-const KNOWN = new Set(["session", "agent", "model", "upstream", "program", "outcome", "verdict", "repaired", "since", "until"]);
-const QUICK = [["", "All"], ["verdict:live", "In flight"], ["repaired:yes", "Repaired"], ["verdict:echo", "Echo"], ["verdict:error", "Errors"]];
+const KNOWN = new Set(["session", "agent", "model", "upstream", "program", "outcome", "verdict", "kind", "repaired", "since", "until"]);
+const QUICK = [["", "All"], ["verdict:live", "In flight"], ["repaired:yes", "Repaired"], ["verdict:echo", "Echo"], ["verdict:error", "Errors"], ["kind:refused", "Refused"]];
 const MOST = 2000;
 
 /** `model:kimi repaired:yes some words` as the parameters of the gateway's list. */

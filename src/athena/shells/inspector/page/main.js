@@ -5,6 +5,7 @@ import { fill, h } from "./dom.js";
 import { ExchangePage, TABS } from "./exchange.js";
 import { HealthPage } from "./health.js";
 import { ExchangeList } from "./list.js";
+import { TalksPage } from "./talks.js";
 import { count, route } from "./words.js";
 
 const THEME = "athena-inspector-theme";
@@ -21,6 +22,7 @@ const KEYS = [
   ["r", "replay with other settings"],
   ["e", "export, redacted"],
   ["h", "health of upstreams and models"],
+  ["c", "conversations that are stored"],
   ["l", "the list"],
   ["s", "sessions as trees"],
   ["t", "light, dark or as the system has it"],
@@ -42,15 +44,19 @@ export function parseRoute(hash) {
     const step = /^\d+$/.test(parts[3] || "") ? Number(parts[3]) : null;
     return { name: "exchange", id: parts[1], tab: TABS.includes(parts[2]) ? parts[2] : "lanes", step, search };
   }
+  if (parts[0] === "conversations") return { name: "talks", id: parts[1] || "", search };
   return { name: parts[0] === "health" ? "health" : "list", search };
 }
 
 export function formatRoute({ name, id, tab, step, search }) {
   let path = "#/";
   if (name === "health") path = "#/health";
+  if (name === "talks") path = `#/conversations${id ? `/${encodeURIComponent(id)}` : ""}`;
   if (name === "exchange") path = `#/x/${encodeURIComponent(id)}/${tab}${step !== null && step !== undefined ? `/${step}` : ""}`;
   return search ? `${path}?${new URLSearchParams({ q: search })}` : path;
 }
+
+const FOLLOW_MS = 700;
 
 class Page {
   constructor() {
@@ -66,7 +72,7 @@ class Page {
 
   begin() {
     const brand = h("a.brand", { href: "#/" }, h("b", "athena"), h("span", "inspector"));
-    const tools = h("div.header-tools", h("a.chip", { href: "#/health" }, "Health"), h("button.chip", { type: "button", title: "t", onclick: () => this.nextTheme() }, this.themeName = h("span", "theme")), h("button.chip", { type: "button", title: "?", "aria-label": "help", onclick: () => this.help() }, "?"));
+    const tools = h("div.header-tools", h("a.chip", { href: "#/conversations" }, "Conversations"), h("a.chip", { href: "#/health" }, "Health"), h("button.chip", { type: "button", title: "t", onclick: () => this.nextTheme() }, this.themeName = h("span", "theme")), h("button.chip", { type: "button", title: "?", "aria-label": "help", onclick: () => this.help() }, "?"));
     fill(document.body, h("header.top", brand, this.live, this.search, this.flight, h("span.grow"), tools), h("div.frame", this.list.element, this.main));
     this.useTheme();
     addEventListener("hashchange", () => this.show());
@@ -160,15 +166,15 @@ class Page {
     this.view = null;
     this.waitsFor = "";
     document.title = "Athena inspector";
-    if (next.name === "health") await this.showHealth();
+    if (next.name === "health") await this.showPage(new HealthPage());
+    else if (next.name === "talks") await this.showPage(new TalksPage(next.id));
     else if (next.name === "exchange") await this.showExchange(next);
     else this.showStart();
   }
 
-  async showHealth() {
-    const page = new HealthPage();
+  async showPage(page) {
     this.view = page;
-    fill(this.main, page.element);
+    fill(this.main, this.back(), page.element);
     await page.start().catch((error) => this.problem(error));
   }
 
@@ -195,6 +201,26 @@ class Page {
     this.view = page;
     fill(this.main, this.back(), page.element);
     page.start();
+    if (view.row.state === "live") this.follow(page, wanted.id);
+  }
+
+  /** Show what comes while the exchange is in flight. Every look replays all of it, so long ones are looked at less often. */
+  async follow(page, id) {
+    this.waitsFor = id;
+    let took = 0;
+    while (this.view === page) {
+      await new Promise((done) => setTimeout(done, Math.max(FOLLOW_MS, 10 * took)));
+      if (this.view !== page) return;
+      const began = performance.now();
+      const view = await getView(id).catch(() => null);
+      took = performance.now() - began;
+      if (this.view !== page) return;
+      if (view === null || view.row.state !== "live") {
+        if (view !== null) this.show(true);
+        return;
+      }
+      page.grow(view);
+    }
   }
 
   back() {
@@ -232,7 +258,7 @@ class Page {
     }
     if (error instanceof Refused && error.status === 409) {
       this.waitsFor = id;
-      fill(this.main, this.back(), h("div.empty.waiting", h("h2", h("span.dot.pulse"), "In flight"), h("p", "The lanes appear here as soon as the answer has ended.")));
+      fill(this.main, this.back(), h("div.empty.waiting", h("h2", h("span.dot.pulse"), "In flight"), h("p", "There was no room to record it: nothing is shown before the answer has ended.")));
       return;
     }
     const gone = error instanceof Refused && error.status === 404;
@@ -273,6 +299,7 @@ class Page {
       r: () => page && !page.shared && page.open("replay"),
       e: () => page && !page.shared && page.export(),
       h: () => this.go({ name: "health" }),
+      c: () => this.go({ name: "talks", id: "" }),
       l: () => this.go({ name: "list" }),
       s: () => this.list.setMode(this.list.mode === "sessions" ? "time" : "sessions"),
       t: () => this.nextTheme(),

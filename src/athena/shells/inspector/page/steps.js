@@ -164,7 +164,7 @@ export function eventWords(event, names = new Map()) {
 function flatten(value, path, lines) {
   if (value === null || value === "" || (Array.isArray(value) && !value.length)) return;
   if (typeof value !== "object") {
-    lines.push(`${path}: ${typeof value === "string" ? shownText(value) : value}`);
+    lines.push((path ? `${path}: ` : "") + (typeof value === "string" ? shownText(value) : value));
     return;
   }
   const alone = Array.isArray(value) && value.length === 1;

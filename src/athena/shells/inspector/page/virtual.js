@@ -16,6 +16,9 @@ export class VirtualList {
     this.drawn = new Map();
     this.waiting = 0;
     this.width = 0;
+    this.above = 0;
+    this.view = 0;
+    this.places = new WeakMap();
     scroller.append(this.space);
     scroller.addEventListener("scroll", () => this.schedule(), { passive: true });
     this.space.addEventListener("resized", () => this.measureAll());
@@ -31,6 +34,26 @@ export class VirtualList {
     this.sumFrom(0);
     for (const element of this.drawn.values()) element.remove();
     this.drawn.clear();
+    this.paint();
+  }
+
+  /** The same items and further ones behind them; the last one may have changed. */
+  extend(items) {
+    const kept = Math.max(0, Math.min(this.items.length - 1, items.length));
+    const measured = this.heights.subarray(0, kept);
+    this.items = items;
+    this.heights = new Float64Array(items.length);
+    this.heights.set(measured);
+    for (let i = kept; i < items.length; i++) this.heights[i] = this.estimate(items[i]);
+    const offsets = new Float64Array(items.length + 1);
+    offsets.set(this.offsets.subarray(0, kept + 1));
+    this.offsets = offsets;
+    this.sumFrom(kept);
+    for (const [index, element] of this.drawn) {
+      if (index < kept) continue;
+      element.remove();
+      this.drawn.delete(index);
+    }
     this.paint();
   }
 
@@ -60,6 +83,7 @@ export class VirtualList {
   }
 
   resized() {
+    this.look();
     const width = this.scroller.clientWidth;
     if (width === this.width) {
       this.schedule();
@@ -69,17 +93,24 @@ export class VirtualList {
     this.measureAll();
   }
 
+  /** Sizes that only change with the window: to ask for them in each frame would lay the page out once more. */
+  look() {
+    this.above = this.space.offsetTop;
+    this.view = this.scroller.clientHeight;
+  }
+
   paint() {
+    if (!this.view) this.look();
     if (!this.items.length) {
       this.onPaint(0, -1);
       return;
     }
-    const above = this.space.offsetTop;
+    const above = this.above;
     const top = this.scroller.scrollTop - above;
     const anchor = this.indexAt(Math.max(0, top));
     const into = top - this.offsets[anchor];
     const first = this.indexAt(Math.max(0, top - BEYOND));
-    const last = this.indexAt(top + this.scroller.clientHeight + BEYOND);
+    const last = this.indexAt(top + this.view + BEYOND);
     for (const [index, element] of this.drawn) {
       if (index < first || index > last) {
         element.remove();
@@ -102,7 +133,7 @@ export class VirtualList {
     this.place();
     const wanted = this.offsets[anchor] + into + above;
     if (top > 0 && Math.abs(wanted - this.scroller.scrollTop) > 1) this.scroller.scrollTop = wanted;
-    this.onPaint(this.indexAt(Math.max(0, top)), this.indexAt(top + this.scroller.clientHeight));
+    this.onPaint(this.indexAt(Math.max(0, top)), this.indexAt(top + this.view));
   }
 
   measure(indexes) {
@@ -123,8 +154,14 @@ export class VirtualList {
     this.schedule();
   }
 
+  /** Rows whose place is the one they have are left alone. */
   place() {
-    for (const [index, element] of this.drawn) element.style.setProperty("transform", `translateY(${this.offsets[index]}px)`);
+    for (const [index, element] of this.drawn) {
+      const at = this.offsets[index];
+      if (this.places.get(element) === at) continue;
+      this.places.set(element, at);
+      element.style.setProperty("transform", `translateY(${at}px)`);
+    }
   }
 
   /** Scroll so that a row is in sight, in the middle of the window where it was not. */

@@ -66,21 +66,23 @@ export function dateTime(at) {
 
 /** What was asked for and what answered, `claude-sonnet-5 → kimi-k2`. */
 export function route(row) {
-  const asked = brief(row.model || "no model");
+  const asked = brief(row.model || row.path || "no model");
   return row.upstream_model && row.upstream_model !== row.model ? `${asked} → ${brief(row.upstream_model)}` : asked;
 }
 
 /** The same, short: without the maker before a model's name. */
 export function shortRoute(row) {
   const short = (name) => name.slice(name.lastIndexOf("/") + 1) || name;
-  return route({ model: short(row.model), upstream_model: short(row.upstream_model) });
+  return row.model ? route({ model: short(row.model), upstream_model: short(row.upstream_model) }) : route(row);
 }
 
 /** The line under a row's title. */
 export function summary(row) {
   if (row.state === "live") return row.upstream ? `waiting for ${brief(row.upstream)}` : "waiting for an upstream";
   const words = [];
+  if (row.kind === "refused") words.push("refused");
   if (row.error) words.push(brief(row.error).replaceAll("_", " "));
+  else if (row.kind === "passed") words.push("passed through");
   else if (row.calls) {
     const found = row.text_calls ? `, ${row.text_calls} found in text${row.format ? ` (${brief(row.format)})` : ""}` : "";
     words.push(count(row.calls, "call") + found);

@@ -1,4 +1,4 @@
-"""Doors beside the answers: passed-through endpoints, usual spellings of base URLs, WebSocket upgrades, unknown paths."""
+"""Endpoints beside the answers: passed-through endpoints, usual spellings of base URLs, WebSocket upgrades, unknown paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from athena.asgi import create_app
-from athena.serving.endpoints import Door, gateway_door
+from athena.serving.endpoints import Endpoint, gateway_endpoint
 from athena.shells.config import hash_key
 from support.fault_judge import Answer, read_answer, request_body, request_bytes, send
 from support.gateway_process import GatewayThread, load_config, running_gateway
@@ -186,7 +186,7 @@ GEMINI_VERBS = ("generateContent", "streamGenerateContent?alt=sse", "embedConten
 
 @pytest.mark.parametrize("name", ["../../v1/admin", "..", "a/../../b", "./x", "a//b", "/a", "a/"])
 def test_a_name_of_a_model_can_not_lead_out_of_the_models(name: str, gateway: GatewayThread, upstream: PlainUpstream) -> None:
-    """Whichever door it comes in by: the operator's key goes with it."""
+    """Whichever endpoint it comes in by: the operator's key goes with it."""
     quoted = "google%2F" + name.replace("/", "%2F").replace(".", "%2e")
     for verb in GEMINI_VERBS:
         answer = _post(gateway, f"/v1beta/models/{quoted}:{verb}", request_body("gemini", "m", stream=False)[1])
@@ -263,50 +263,58 @@ def _request_line(gateway: GatewayThread) -> str:
 
 # -- spellings -----------------------------------------------------------------------------------------------------------------
 
-MESSAGES = Door("answer", "anthropic_messages")
-CHAT = Door("answer", "openai_chat")
+MESSAGES = Endpoint("answer", "anthropic_messages")
+CHAT = Endpoint("answer", "openai_chat")
+
+
+def stored(what: str, *methods: str) -> dict[str, Any]:
+    return {"methods": methods, "stored": what, "names": ("resp_1",)}
 
 
 @pytest.mark.parametrize(
-    ("path", "door"),
+    ("path", "endpoint"),
     [
         ("/v1/v1/messages", MESSAGES),
         ("/messages", MESSAGES),
         ("//v1/messages", MESSAGES),
         ("/anthropic/v1/messages", MESSAGES),
         ("/v1/messages/v1/messages", MESSAGES),
-        ("/v1/v1/messages/count_tokens", Door("count", "anthropic_messages")),
-        ("/messages/count_tokens", Door("count", "anthropic_messages")),
+        ("/v1/v1/messages/count_tokens", Endpoint("count", "anthropic_messages")),
+        ("/messages/count_tokens", Endpoint("count", "anthropic_messages")),
         ("/chat/completions", CHAT),
         ("/v1/v1/chat/completions/", CHAT),
         ("/api/v1/chat/completions", CHAT),
         ("/v1/chat/completions/chat/completions", CHAT),
         ("/v1beta/openai/chat/completions", CHAT),
         ("/openai/v1/chat/completions", CHAT),
-        ("/responses", Door("answer", "openai_responses")),
-        ("/embeddings", Door("pass", "openai_chat", endpoint="/v1/embeddings")),
-        ("/v1/v1/completions", Door("pass", "openai_chat", endpoint="/v1/completions")),
-        ("/v1/v1beta/models/m:generateContent", Door("answer", "gemini", "m", False)),
-        ("/v1beta/v1beta/models/m/x:countTokens", Door("count", "gemini", "m/x", False)),
-        ("/models/m:embedContent", Door("pass", "gemini", "m", endpoint="/v1beta/models/{model}:embedContent")),
+        ("/responses", Endpoint("answer", "openai_responses")),
+        ("/embeddings", Endpoint("pass", "openai_chat", upstream_path="/v1/embeddings")),
+        ("/v1/v1/completions", Endpoint("pass", "openai_chat", upstream_path="/v1/completions")),
+        ("/v1/v1beta/models/m:generateContent", Endpoint("answer", "gemini", "m", False)),
+        ("/v1beta/v1beta/models/m/x:countTokens", Endpoint("count", "gemini", "m/x", False)),
+        ("/models/m:embedContent", Endpoint("pass", "gemini", "m", upstream_path="/v1beta/models/{model}:embedContent")),
         ("/v1/models/m:fly", None),
         ("/v1/mesages", None),
-        ("/v1/responses/resp_1", None),
+        ("/openai/v1/responses/resp_1", Endpoint("stored", "openai_responses", **stored("response", "GET", "DELETE"))),
+        ("/v1/v1/responses/resp_1/cancel", Endpoint("stored", "openai_responses", **stored("cancel", "POST"))),
+        ("/v1/responses/resp_1/elsewhere", None),
         ("/v1/chat", None),
         ("/v1", None),
         ("/" + "v1/" * 40 + "messages", None),
     ],
 )
-def test_spellings_of_a_path(path: str, door: Door | None) -> None:
-    assert gateway_door("POST", path, "", {}) == door
+def test_spellings_of_a_path(path: str, endpoint: Endpoint | None) -> None:
+    assert gateway_endpoint("POST", path, "", {}) == endpoint
 
 
 def test_models_in_the_usual_spellings() -> None:
     for path in ("/models", "/v1/v1/models", "/v1/models"):
-        assert gateway_door("GET", path, "", {}) == Door("models", "openai_chat", methods=("GET",))
-    assert gateway_door("GET", "/v1/v1beta/models", "", {}) == Door("models", "gemini", methods=("GET",))
+        assert gateway_endpoint("GET", path, "", {}) == Endpoint("models", "openai_chat", methods=("GET",))
+    assert gateway_endpoint("GET", "/v1/v1beta/models", "", {}) == Endpoint("models", "gemini", methods=("GET",))
     # A colon is part of many names, and only a POST has a verb.
-    assert gateway_door("GET", "/v1/models/llama3:8b", "", {}) == Door("model", "openai_chat", "llama3:8b", methods=("GET",))
+    assert gateway_endpoint("GET", "/v1/models/llama3:8b", "", {}) == Endpoint(
+        "model", "openai_chat", "llama3:8b", methods=("GET",)
+    )
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -357,7 +365,12 @@ def test_a_verb_that_no_model_has(gateway: GatewayThread) -> None:
 # -- WebSocket -----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_upgrade_is_answered_426_and_the_connection_goes_on(gateway: GatewayThread, upstream: PlainUpstream) -> None:
+def test_an_upgrade_is_answered_426_where_it_is_off_and_the_connection_goes_on(upstream: PlainUpstream, tmp_path: Path) -> None:
+    with running_gateway({**_config(upstream), "websocket": {"enabled": False}}, tmp_path) as gateway:
+        _is_refused(gateway, upstream)
+
+
+def _is_refused(gateway: GatewayThread, upstream: PlainUpstream) -> None:
     with pytest.raises(InvalidStatus) as caught:
         connect(f"ws://127.0.0.1:{gateway.port}/v1/responses", open_timeout=PATIENCE).close()
     assert caught.value.response.status_code == 426

@@ -1,4 +1,4 @@
-"""Rows 28, 34, 35, 49 and 50, and the small doors: what a client gets before, instead of, or beside an answer."""
+"""Rows 28, 34, 35, 49 and 50, and the small endpoints: what a client gets before, instead of, or beside an answer."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def _check(client: str, answer: Answer, status: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "header", ["authorization: Bearer {}", "authorization: bearer  {}", "x-api-key: {}", "x-goog-api-key: {}", "api-key: {}"]
 )
-def test_credentials_of_every_dialect_open_every_door(
+def test_credentials_of_every_dialect_open_every_endpoint(
     client: str, header: str, closed: GatewayThread, upstream: FaultyUpstream
 ) -> None:
-    model = f"control.door-{client}-{header.split(':')[0]}"
+    model = f"control.endpoint-{client}-{header.split(':')[0]}"
     answer = ask_raw(closed.port, client, f"chat/{model}", header.format(CLIENT_KEY), stream=True)
     assert judge(client, answer, stream=True).outcome == "OK"
     sent = upstream.of(model)[-1].headers
@@ -121,7 +121,7 @@ def test_personal_use_names_the_setting_to_mend(client: str, gateway: GatewayPro
 def test_only_our_own_headers_reach_the_client(gateway: GatewayProcess) -> None:
     known = {
         "content-type", "content-length", "transfer-encoding", "cache-control", "x-accel-buffering", "request-id",
-        "x-request-id", "date", "server", "connection", "x-athena-warnings",
+        "x-request-id", "date", "server", "connection", "x-athena-served-by", "x-athena-warnings",
     }  # fmt: skip
     for fault in ("odd-headers", "500-cookie"):
         for stream in (True, False):
@@ -294,7 +294,7 @@ def test_the_line_of_a_failure_says_where_it_went_and_what_came_back(gateway: Ga
     assert line["error_message"] in answer.body.decode()
 
 
-# -- the small doors ---------------------------------------------------------------------------------------------------------
+# -- the small endpoints ----------------------------------------------------------------------------------------------------
 
 
 def test_counting_with_the_sdks(gateway: GatewayProcess) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from athena.model.request import Request
+
 _SESSION = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-conversation-id")
 _AGENT = ("x-claude-code-agent-id", "thread-id", "thread_id", "x-agent-id", "x-openai-subagent")
 _PARENT = ("x-claude-code-parent-agent-id", "x-codex-parent-thread-id", "x-parent-agent-id")
@@ -59,6 +61,19 @@ def belonging(headers: Mapping[str, str], body: bytes) -> Belonging:
         agent=_first(headers, _AGENT),
         parent=_first(headers, _PARENT),
     )
+
+
+def session_of(headers: Mapping[str, str], request: Request) -> str:
+    """The session of a request that is decoded already, by the same rules."""
+    if found := _first(headers, _SESSION):
+        return found
+    metadata, extras = request.metadata or {}, request.extras or {}
+    if request.end_user and (named := _IN_USER_ID.search(request.end_user)):
+        return named.group(1)
+    for said in (request.cache.key, extras.get("session_id"), metadata.get("session_id")):
+        if isinstance(said, str) and said:
+            return said[:_LONGEST]
+    return ""
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:

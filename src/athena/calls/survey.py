@@ -1,0 +1,276 @@
+"""One look over a history: which kinds of things are in it, and which turns call and answer.
+
+Most steps that fit a request to a target have nothing to do with most requests: no part is foreign, nothing is signed, every
+call is answered in order. They ask the survey instead of walking over every part of every turn themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from athena.model.parts import (
+    Audio,
+    Citation,
+    Document,
+    Foreign,
+    Image,
+    Nested,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from athena.model.request import Turn
+from athena.wire.fragments import Recall
+from athena.wire.json_span import is_json_object
+
+FOREIGN: Final = 1 << 0
+"""A part that only its own dialect understands."""
+EXTRAS: Final = 1 << 1
+"""Unknown fields of a turn or of a part."""
+CITED: Final = 1 << 2
+"""Text with citations."""
+DOCUMENTS: Final = 1 << 3
+IMAGES: Final = 1 << 4
+BLANK: Final = 1 << 5
+"""Text without a visible character, or a result that holds nothing."""
+SIGNED: Final = 1 << 6
+"""Reasoning state on a part."""
+THOUGHTS: Final = 1 << 7
+"""Readable reasoning."""
+CUSTOM: Final = 1 << 8
+"""Free-form calls or results of them."""
+PHASES: Final = 1 << 9
+SYSTEM: Final = 1 << 10
+"""Turns of instructions."""
+BROKEN: Final = 1 << 11
+"""A function call of an assistant's turn whose arguments are no JSON object."""
+TOLD: Final = 1 << 12
+"""Anything but reasoning."""
+ADRIFT: Final = 1 << 13
+"""Calls outside of an assistant's turn, or results inside of one or without the id of a call."""
+
+
+ALL: Final = -1
+"""What a history can hold of which nothing is known."""
+
+
+class TurnFacts(msgspec.Struct, frozen=True, gc=False):
+    """What one turn holds."""
+
+    kinds: int
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    results_first: bool = True
+    """No other part stands before a result."""
+
+
+class Survey(msgspec.Struct, frozen=True, gc=False):
+    """What a history holds: of all turns together, and of each."""
+
+    turns: tuple[Turn, ...]
+    facts: list[TurnFacts]
+    kinds: int
+
+    def has(self, kinds: int) -> bool:
+        """Is there anything of these kinds?"""
+        return self.kinds & kinds != 0
+
+    def calls(self) -> Iterator[ToolCall]:
+        """All calls, in order."""
+        for fact in self.facts:
+            yield from fact.calls
+
+
+def survey(turns: tuple[Turn, ...], known: Callable[[Turn], TurnFacts] | None = None) -> Survey:
+    """Look at every turn once; `known` gives what is already known of a turn."""
+    facts = list(map(known or turn_facts, turns))
+    kinds = 0
+    for fact in facts:
+        kinds |= fact.kinds
+    return Survey(turns, facts, kinds)
+
+
+def known_facts(recall: Recall, turn: Turn) -> TurnFacts:
+    """What this turn holds, looked at once for all requests that hold it."""
+    fragment = recall.of(turn)
+    if fragment is None:
+        return turn_facts(turn)
+    facts: TurnFacts | None = fragment.facts
+    if facts is None:
+        facts = fragment.facts = turn_facts(turn)
+    return facts
+
+
+def turn_facts(turn: Turn) -> TurnFacts:
+    """What this turn holds."""
+    kinds = 0
+    calls: list[ToolCall] = []
+    results: list[ToolResult] = []
+    role = turn.role
+    said, results_first = False, True
+    for part in turn.parts:
+        kind = type(part)
+        if kind is Text:
+            kinds |= _text(part)  # type: ignore[arg-type]  # its type was just looked at
+            said = True
+        elif kind is ToolCall:
+            assert isinstance(part, ToolCall)
+            calls.append(part)
+            kinds |= _call(part)
+            said = True
+        elif kind is ToolResult:
+            assert isinstance(part, ToolResult)
+            results.append(part)
+            results_first = results_first and not said
+            kinds |= _result(part)
+        else:
+            kinds |= _other(part)
+            said = True
+    if turn.extras:
+        kinds |= EXTRAS
+    if turn.phase is not None:
+        kinds |= PHASES
+    if role == "assistant":
+        if results:
+            kinds |= ADRIFT
+    else:
+        # Only an assistant's calls are mended.
+        kinds &= ~BROKEN
+        if calls:
+            kinds |= ADRIFT
+        if role == "system":
+            kinds |= SYSTEM
+    return TurnFacts(kinds, tuple(calls), tuple(results), results_first)
+
+
+def _text(part: Text) -> int:
+    kinds = TOLD
+    if part.extras:
+        kinds |= EXTRAS
+    if part.citations:
+        kinds |= CITED
+    if part.signature is not None:
+        kinds |= SIGNED
+    text = part.text
+    if not text or text.isspace():
+        kinds |= BLANK
+    return kinds
+
+
+def _call(part: ToolCall) -> int:
+    kinds = TOLD
+    if part.extras:
+        kinds |= EXTRAS
+    if part.signature is not None:
+        kinds |= SIGNED
+    if part.kind != "function":
+        kinds |= CUSTOM
+    elif is_broken(part):
+        kinds |= BROKEN
+    return kinds
+
+
+def is_broken(part: ToolCall) -> bool:
+    """Are the arguments of this function call something, but no JSON object?"""
+    arguments = part.arguments
+    return part.kind == "function" and arguments != "{}" and bool(arguments.strip()) and not is_json_object(arguments)
+
+
+def _result(part: ToolResult) -> int:
+    kinds = TOLD
+    if part.extras:
+        kinds |= EXTRAS
+    if part.kind != "function":
+        kinds |= CUSTOM
+    if not part.parts:
+        kinds |= BLANK
+    if not part.call_id:
+        kinds |= ADRIFT
+    for inner in part.parts:
+        kinds |= _text(inner) if type(inner) is Text else _other(inner)
+    return kinds
+
+
+def _other(part: Part) -> int:
+    kinds = TOLD
+    if part.extras:
+        kinds |= EXTRAS
+    match part:
+        case Thinking():
+            kinds &= ~TOLD
+            if part.signature is not None:
+                kinds |= SIGNED
+            if part.text:
+                kinds |= THOUGHTS
+        case Foreign():
+            kinds |= FOREIGN
+        case Image():
+            kinds |= IMAGES
+        case Document():
+            kinds |= DOCUMENTS
+            if isinstance(part.source, Nested):
+                kinds |= kinds_of(part.source.parts)
+        case Refusal():
+            if not part.text or part.text.isspace():
+                kinds |= BLANK
+        case Text():
+            kinds |= _text(part)
+        case ToolCall():
+            kinds |= _call(part)
+        case ToolResult():
+            kinds |= _result(part)
+        case Audio() | Video() | Citation():
+            pass
+    return kinds
+
+
+def kinds_of(parts: Iterable[Part]) -> int:
+    """What these parts hold, and those inside of them."""
+    kinds = 0
+    for part in parts:
+        kinds |= _other(part)
+    return kinds
+
+
+def is_orderly(looked: Survey, fits: Callable[[str], bool]) -> bool:
+    """Is every call answered right behind its turn, in the order of the calls and by nothing else, under ids that occur once
+    and that `fits` takes? Then there is nothing to pair, and no id to make unique or to fit.
+    """
+    if looked.kinds & ADRIFT:
+        return False
+    seen: set[str] = set()
+    wanted: tuple[ToolCall, ...] = ()
+    given: list[ToolResult] = []
+    first = True
+    for turn, facts in zip(looked.turns, looked.facts, strict=True):
+        if turn.role == "assistant":
+            if not _answered(wanted, given):
+                return False
+            wanted, given, first = facts.calls, [], True
+            for call in wanted:
+                call_id = call.id
+                if call_id in seen or not fits(call_id):
+                    return False
+                seen.add(call_id)
+        elif facts.results:
+            # A part before the results, in this turn or one before it, is moved behind them.
+            if not first or not facts.results_first:
+                return False
+            given.extend(facts.results)
+            first = len(facts.results) == len(turn.parts)
+        elif turn.parts:
+            first = False
+    return _answered(wanted, given)
+
+
+def _answered(calls: tuple[ToolCall, ...], results: list[ToolResult]) -> bool:
+    if len(calls) != len(results):
+        return False
+    return all(call.id == result.call_id for call, result in zip(calls, results, strict=True))

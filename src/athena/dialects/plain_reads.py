@@ -1,0 +1,219 @@
+"""The short way into a decoder: reads of a stream that bring one piece of text and nothing else, known by their bytes.
+
+Most reads of an answer differ from the one before in their text alone. From a read that the long way has taken and that was
+such a piece, `PlainReads` keeps the bytes before and behind the text. A read with the same bytes around a JSON string says the
+same of everything but its text: the dialect's reader is asked once, with a text of our own in that place, whether the delta's
+text stands there. Where a server numbers its records, each is read by the dialect's strict reader instead.
+
+A read holds many records when a server is faster than its reader: `texts_of` takes all of them that are such pieces at once.
+
+Nothing changes by asking; whatever is not recognised goes the long way, which also decides what is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from athena.wire.sse import WireRecord
+
+PLAIN_BYTES = 8 * 1024
+"""The longest read that is looked at here."""
+_WINDOW = 2 * PLAIN_BYTES
+"""Bytes in which `texts_of` looks for records in one go, so that a run that ends soon costs little however much follows."""
+MOST_TEXTS = 256
+"""How many records `texts_of` reads in one go."""
+UNREADABLE_TEXT = (msgspec.DecodeError, UnicodeError)
+_PROBE = "another text"
+_ATTEMPTS = 8
+"""How often the bytes around the text are learnt in vain before they are taken to be never the same twice."""
+_NEVER = b"\xff"
+"""No read that is JSON in UTF-8 begins so."""
+
+_text = msgspec.json.Decoder(str).decode
+_texts = msgspec.json.Decoder(list[str]).decode
+
+
+class PlainReader(Protocol):
+    """Tells the texts of records that are pieces like the last one. Changes nothing."""
+
+    def text_of(self, data: bytes) -> str | None:
+        """The text of a read that is one such record from its first byte to its last; None for any other."""
+
+    def texts_of(self, data: bytes, at: int, most: int = MOST_TEXTS) -> tuple[list[str], int]:
+        """The texts of the records from `at` on, up to the first that is no such piece, and where that begins. There may be
+        more of them than it returns: only an empty list says that the next record is none."""
+
+    @property
+    def is_uniform(self) -> bool:
+        """Have all records that it reads the same bytes around their text?"""
+
+
+class PlainShape(msgspec.Struct, frozen=True, eq=False):
+    """How one dialect writes a plain piece of one kind."""
+
+    place: re.Pattern[bytes]
+    """Finds what stands right before the string that holds the text."""
+    read: Callable[[str, bytes], str | None]
+    """The text of a record, by name and payload, that says nothing else; None for any other record. Changes nothing."""
+
+
+class PlainReads:
+    """What one stream's plain pieces look like, in one kind of state."""
+
+    __slots__ = ("_attempts", "_head", "_served", "_shape", "_tail")
+
+    def __init__(self) -> None:
+        self._shape: PlainShape | None = None
+        self._head = self._tail = _NEVER
+        self._attempts = _ATTEMPTS
+        self._served = False
+        """Did another read have the bytes that were learnt?"""
+
+    def learn(self, shape: PlainShape, data: bytes) -> bool:
+        """Keep what stands around the text of this read, which was a piece of this shape."""
+        if shape is self._shape and data.startswith(self._head) and data.endswith(self._tail):
+            return True
+        if lone_record(data) is None:
+            # A record of which only the end came in this read shows nothing new.
+            return shape is self._shape and self._head is not _NEVER
+        if shape is not self._shape or self._served:
+            self._shape, self._attempts = shape, _ATTEMPTS
+        self._head, self._tail, self._served = _NEVER, _NEVER, False
+        if not self._attempts:
+            return False
+        self._attempts -= 1
+        found = shape.place.search(data)
+        end = _string_end(data, found.end()) if found is not None else -1
+        if found is None or end < 0:
+            return False
+        head, tail = data[: found.end() + 1], data[end:]
+        record = lone_record(head + _PROBE.encode() + tail)
+        if record is None or shape.read(*record) != _PROBE:
+            return False
+        self._head, self._tail = head, tail
+        return True
+
+    def text_of(self, data: bytes) -> str | None:
+        """The text of a read that differs from the learnt one in nothing else."""
+        head, tail = self._head, self._tail
+        if not data.startswith(head) or not data.endswith(tail) or len(data) > PLAIN_BYTES:
+            return None
+        try:
+            # With its quotes, so that what stands between them is one JSON string or is refused.
+            text = _text(data[len(head) - 1 : 1 - len(tail)])
+        except UNREADABLE_TEXT:
+            return None
+        self._served = True
+        return text
+
+    is_uniform = True
+
+    def texts_of(self, data: bytes, at: int, most: int = MOST_TEXTS) -> tuple[list[str], int]:
+        """The texts of the records from `at` on that differ from the learnt one in nothing else, and where they end."""
+        head, tail = self._head, self._tail
+        if not data.startswith(head, at):
+            return [], at
+        frame = len(head) + len(tail)
+        pieces = data[at + len(head) : at + _WINDOW].split(tail + head)
+        # Behind the last text stands its tail, and then whatever follows.
+        rest = pieces.pop()
+        end = rest.find(tail)
+        if end >= 0:
+            pieces.append(rest[:end])
+        del pieces[most:]
+        if not pieces or max(map(len, pieces)) + frame > PLAIN_BYTES:
+            return self._first_texts(pieces, at)
+        joined = b'["%b"]' % b'","'.join(pieces)
+        try:
+            texts = _texts(joined)
+        except UNREADABLE_TEXT:
+            return self._first_texts(pieces, at)
+        # A piece with a quote of its own would be two strings; one that ends with a backslash would hide a border.
+        if len(texts) != len(pieces) or b'\\","' in joined or joined.endswith(b'\\"]'):
+            return self._first_texts(pieces, at)
+        self._served = True
+        return texts, at + len(joined) - 4 - 3 * (len(pieces) - 1) + frame * len(pieces)
+
+    def _first_texts(self, pieces: list[bytes], at: int) -> tuple[list[str], int]:
+        """The same, one by one."""
+        head, tail = self._head, self._tail
+        texts: list[str] = []
+        for piece in pieces:
+            end = piece.find(tail)
+            text = self.text_of(b"%b%b%b" % (head, piece[:end] if end >= 0 else piece, tail))
+            if text is None:
+                break
+            texts.append(text)
+            at += len(head) + (end if end >= 0 else len(piece)) + len(tail)
+            if end >= 0:
+                break  # behind it stands a record of another kind
+        return texts, at
+
+
+class EachRecord:
+    """Has the dialect's reader look at every record, because no two of them have the same bytes around their text."""
+
+    __slots__ = ("_end", "_is_noted", "_read")
+
+    def __init__(self, shape: PlainShape, data: bytes, *, is_noted: bool) -> None:
+        """`data` is a record as the server ends it. `is_noted`: the decoder wants to know of each text before the next record
+        is looked at."""
+        self._read = shape.read
+        self._end = b"\r\n\r\n" if data[-4:] == b"\r\n\r\n" else b"\n\n"
+        self._is_noted = is_noted
+
+    def text_of(self, data: bytes) -> str | None:
+        """The text of a read that is one record of the shape."""
+        if len(data) > PLAIN_BYTES:
+            return None
+        record = lone_record(data)
+        return self._read(*record) if record is not None else None
+
+    is_uniform = False
+
+    def texts_of(self, data: bytes, at: int, most: int = MOST_TEXTS) -> tuple[list[str], int]:
+        """The texts of the records from `at` on that have the shape; only the first where the decoder wants to know of it."""
+        texts: list[str] = []
+        most = 1 if self._is_noted else most
+        while len(texts) < most and (found := data.find(self._end, at)) >= 0:
+            stop = found + len(self._end)
+            text = self.text_of(data[at:stop])
+            if text is None:
+                break
+            texts.append(text)
+            at = stop
+        return texts, at
+
+
+def _string_end(data: bytes, start: int) -> int:
+    """Where the string that begins at `start` has its closing quote; -1: nowhere."""
+    at = start + 1
+    while (at := data.find(b'"', at)) >= 0:
+        before = at
+        while data[before - 1] == 0x5C:
+            before -= 1
+        if (at - before) % 2 == 0:
+            return at
+        at += 1
+    return -1
+
+
+def lone_record(data: bytes) -> WireRecord | None:
+    """The one record that these bytes are from the first to the last, in one of the three ways in which servers write it."""
+    size = len(data)
+    if data[:6] == b"data: ":
+        line = data.find(b"\n")
+        if line == size - 2 and data[-1] == 0x0A and data.find(b"\r") < 0:
+            return "", data[6:-2]
+        if line == size - 3 and data[-4:] == b"\r\n\r\n" and data.find(b"\r") == size - 4:
+            return "", data[6:-4]
+    elif data[:7] == b"event: ":
+        line = data.find(b"\n")
+        is_whole = data.find(b"\n", line + 1) == size - 2 and data[-1] == 0x0A
+        if is_whole and data[line + 1 : line + 7] == b"data: " and data.find(b"\r") < 0:
+            return data[7:line].strip().decode("utf-8", "replace"), data[line + 7 : -2]
+    return None

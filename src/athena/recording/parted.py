@@ -1,0 +1,165 @@
+"""A recording in parts that are cheap to make and small to keep: what is said once, the bodies, and the two streams.
+
+Reads and writes are most of a recording. Here they are not lines but a few lists: when, how long each piece was, and the bytes.
+Making them costs no step of Python for each piece.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from athena.recording import lines
+from athena.recording.lines import Happened, Payload, Recording
+
+
+class Streams(msgspec.Struct, frozen=True, array_like=True):
+    """All reads and writes of one exchange, as steps: what was read at one moment, and what left for it."""
+
+    clock: float
+    """What the driver's clock said at the beginning, if `times` are those of that clock; 0: they count from the beginning."""
+    places: list[int] = []
+    """For each line that is neither a read nor a write, the step that it stands before."""
+    reads: list[int] = []
+    writes: list[int] = []
+    """For each step, how many bytes were read and written; 0: none."""
+    data: bytes = b""
+    """The bytes of all reads, then those of all writes."""
+    times: list[float] = []
+    """The moment of each step."""
+
+    @classmethod
+    def of(
+        cls, clock: float, places: list[int], times: list[float], reads: Sequence[bytes], writes: Sequence[bytes]
+    ) -> Streams:
+        """For each step its moment, what was read, and what left for it; either may be empty."""
+        return cls(clock, places, list(map(len, reads)), list(map(len, writes)), b"".join((*reads, *writes)), times)
+
+    def lines(self, others: Sequence[Happened]) -> tuple[Happened, ...]:
+        """Everything that happened, as lines; `others` are those that are neither reads nor writes."""
+        found: list[Happened] = []
+        waiting = deque(zip(self.places, others, strict=True))
+        read_at, write_at = 0, sum(self.reads)
+        for step, (moment, read, written) in enumerate(zip(self.times, self.reads, self.writes, strict=True)):
+            while waiting and waiting[0][0] <= step:
+                found.append(waiting.popleft()[1])
+            t = since(self.clock, moment)
+            if read:
+                found.append(lines.Read(t, Payload.of(self.data[read_at : read_at + read])))
+                read_at += read
+            if written:
+                found.append(lines.Write(t, Payload.of(self.data[write_at : write_at + written])))
+                write_at += written
+        return (*found, *(line for _, line in waiting))
+
+
+class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
+    """The same as archives kept it before there were steps; only read."""
+
+    clock: float
+    order: bytes = b""
+    """For each thing that happened: 0 is a read, 1 a write, everything above a line of its own."""
+    same: bytes = b""
+    """For each read and write, 1 where its moment is that of the one before it."""
+    sizes: list[int] = []
+    data: bytes = b""
+    """The bytes of all reads, then those of all writes."""
+    times: list[float] = []
+    """The moments of reads and writes, without those that are the `same`."""
+
+    def steps(self) -> Streams:
+        """As it is kept now."""
+        sizes, same, moments = iter(self.sizes), iter(self.same), iter(self.times)
+        places: list[int] = []
+        times: list[float] = []
+        reads: list[int] = []
+        writes: list[int] = []
+        for kind in self.order:
+            if kind > 1:
+                places.append(len(times))
+                continue
+            times.append(times[-1] if next(same) else next(moments))
+            reads.append(0)
+            writes.append(0)
+            (writes if kind else reads)[-1] = next(sizes)
+        return Streams(self.clock, places, reads, writes, self.data, times)
+
+
+class Parted(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording."""
+
+    bare: Recording
+    """Without what the other parts hold. Of the settings it has `kept`, which every request has for itself."""
+    settings: bytes
+    """The others, as JSON: most requests have the same."""
+    bodies: list[bytes]
+    """The client's, and each attempt's."""
+    streams: Streams
+
+    @classmethod
+    def of(cls, recording: Recording) -> Parted:
+        """A recording that came from elsewhere, in parts."""
+        bodies = [recording.request.body.data]
+        others: list[Happened] = []
+        places: list[int] = []
+        times: list[float] = []
+        reads: list[bytes] = []
+        writes: list[bytes] = []
+        for line in recording.happened:
+            if isinstance(line, lines.Read | lines.Write):
+                times.append(line.t)
+                data = line.body.data
+                reads.append(data if isinstance(line, lines.Read) else b"")
+                writes.append(data if isinstance(line, lines.Write) else b"")
+                continue
+            if isinstance(line, lines.Attempt):
+                bodies.append(line.body.data)
+                line = msgspec.structs.replace(line, body=Payload())
+            places.append(len(times))
+            others.append(line)
+        return cls(
+            bare=msgspec.structs.replace(
+                recording,
+                settings=lines.Settings(kept=recording.settings.kept),
+                request=msgspec.structs.replace(recording.request, body=Payload()),
+                happened=tuple(others),
+            ),
+            settings=msgspec.json.encode(msgspec.structs.replace(recording.settings, kept=None)),
+            bodies=bodies,
+            streams=Streams.of(0.0, places, times, reads, writes),
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that came and went."""
+        return len(self.settings) + sum(map(len, self.bodies)) + len(self.streams.data)
+
+    def whole(self) -> Recording:
+        """The recording."""
+        client, *attempts = self.bodies
+        rest = iter(attempts)
+        others = [
+            msgspec.structs.replace(line, body=Payload.of(next(rest))) if isinstance(line, lines.Attempt) else line
+            for line in self.bare.happened
+        ]
+        settings = msgspec.json.decode(self.settings, type=lines.Settings)
+        if self.bare.settings.kept is not None:
+            settings = msgspec.structs.replace(settings, kept=self.bare.settings.kept)
+        return msgspec.structs.replace(
+            self.bare,
+            settings=settings,
+            request=msgspec.structs.replace(self.bare.request, body=Payload.of(client)),
+            happened=self.streams.lines(others),
+        )
+
+
+def since(start: float, now: float) -> float:
+    """The time as few digits as give exactly `now` again when `start` is added."""
+    exact = now - start
+    for digits in (3, 6, 9):
+        short = round(exact, digits)
+        if start + short == now:
+            return short
+    return exact

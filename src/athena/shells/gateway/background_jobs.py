@@ -1,0 +1,93 @@
+"""The responses that this process makes in the background: begun, followed, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from athena.serving.holding import RequestMemory
+from athena.shells.gateway.answers import OpenAnswers
+from athena.shells.gateway.background import QUEUED_S, Job, follow, queued_object
+from athena.shells.gateway.client import Client
+from athena.shells.gateway.reading import ReadRequest
+from athena.shells.gateway.received import ReceivedRequest
+from athena.shells.gateway.replies import reply_json, write_pieces
+from athena.state.stored import response_object, stored_response
+
+
+class BackgroundJobs:
+    """One for each gateway. A job goes on when the client that began it has left."""
+
+    def __init__(self, answers: OpenAnswers) -> None:
+        self._answers = answers
+        self._jobs: dict[str, Job] = {}
+        """By the response's id."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    async def begin(self, read: ReadRequest, received: ReceivedRequest, memory: RequestMemory) -> None:
+        """Make the response in a task of its own, and answer that it is queued, or follow it.
+
+        Memory and plan are closed when the response is made."""
+        configured, plan, request = received.configured, read.plan, read.request
+        assert plan is not None
+        assert configured.responses is not None
+        store, headers = configured.responses.store, dict(received.client.headers)
+        job = Job(plan, store)
+        queued, _ = stored_response(
+            queued_object(plan, "queued"), owner=plan.owner, created=time.time(), asked=plan.asked, added=plan.added
+        )
+        try:
+            await store.put_response(queued, lease=time.time() + QUEUED_S)
+        except BaseException:
+            memory.close()
+            await plan.close()
+            raise
+        streamed = ReadRequest(msgspec.structs.replace(request, stream=True), read.body, plan)
+
+        async def serve(to: Client) -> None:
+            await self._answers.serve(streamed, configured, memory, received.record, to, key=received.key, headers=headers)
+
+        async def run() -> None:
+            try:
+                await job.run(serve)
+            finally:
+                self._jobs.pop(plan.id, None)
+                memory.close()
+                await plan.close()
+
+        task = asyncio.create_task(run())
+        self._jobs[plan.id] = job
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if request.stream:
+            await self.follow(received, plan.owner, plan.id, -1)
+        else:
+            reply_json(received, response_object(queued))
+
+    async def follow(self, received: ReceivedRequest, owner: str, name: str, after: int) -> None:
+        """The stream of a response that is made in the background, from a certain event on."""
+        configured, client = received.configured, received.client
+        assert configured.responses is not None
+        timeouts = configured.config.timeouts
+        headers = [*received.answer_headers, (b"content-type", b"text/event-stream; charset=utf-8")]
+        client.start(200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")], None)
+        frames = follow(configured.responses.store, self._jobs.get(name), owner, name, after, timeouts.keep_alive_s)
+        try:
+            await write_pieces(frames, client, timeouts.client_write_s)
+        finally:
+            await frames.aclose()
+
+    def cancel(self, name: str) -> None:
+        """Stop making a response, where it is made here."""
+        if name in self._jobs:
+            self._jobs[name].cancel()
+
+    async def close(self) -> None:
+        """Wait until all are over."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))

@@ -1,0 +1,161 @@
+"""Responses that an upstream keeps itself: which upstream has which, whose they are, and the way to them.
+
+Their ids are the upstream's and their content stays there. The store notes only the id, the owner and the upstream, so that a
+gateway with keys lets nobody at another one's responses, though one key of the upstream serves all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit
+
+from athena.errors import ClientError
+from athena.model.events import Event, Start
+from athena.model.request import Request
+from athena.profiles import profile_for
+from athena.serving.network import upstream_url
+from athena.serving.record import RequestRecord
+from athena.serving.tap import Tap
+from athena.serving.targets import credential_header
+from athena.shells.config import Config, Upstream
+from athena.shells.config.ready import upstream_headers, upstream_origin
+from athena.shells.gateway.client import Client, Headers
+from athena.shells.store import Store
+from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
+from athena.state.asked import referred_ids
+from athena.state.errors import StoreDown, conversation_not_found, previous_not_found
+from athena.state.values import StoredResponse
+
+LOG = logging.getLogger("athena")
+_KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
+
+
+class NativeResponses:
+    """What upstreams keep, for one configuration."""
+
+    def __init__(self, store: Store, config: Config, client: Callable[[], UpstreamClient]) -> None:
+        self._store = store
+        self._config = config
+        self._client = client
+        self._writing: set[asyncio.Task[None]] = set()
+
+    # -- whose they are ------------------------------------------------------------------------------------------------------
+
+    def wants_bodies(self) -> bool:
+        """Never: events say the id."""
+        return False
+
+    def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
+        """Note the owner of a response that an upstream is asked to keep."""
+        if request.dialect != "openai_responses" or request.kept is not None or request.store is False:
+            return None
+        return _OwnerTap(self, record)
+
+    def note(self, name: str, record: RequestRecord) -> None:
+        """The upstream named a response of this request."""
+        if record.upstream_dialect == "openai_responses":
+            task = asyncio.get_running_loop().create_task(self._note(name, record.key, record.upstream))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    async def _note(self, name: str, owner: str, upstream: str) -> None:
+        try:
+            await self._store.put_response(StoredResponse(id=name, owner=owner, created=time.time(), upstream=upstream))
+        except StoreDown:
+            LOG.warning("the owner of a response at %s could not be noted: it cannot be continued with a key", upstream)
+
+    async def settled(self) -> None:
+        """Wait until everything is noted."""
+        if self._writing:
+            await asyncio.wait(tuple(self._writing))
+
+    async def check_owner(self, owner: str, request: Request) -> None:
+        """Raises where a request of a gateway with keys continues what another key, or nobody here, began."""
+        if not self._config.keys or request.raw is None:
+            return
+        await self.settled()
+        previous = request.previous_id
+        if previous is not None and await self._upstream_of(owner, previous) is None:
+            raise previous_not_found(previous)
+        conversation = request.server.get("conversation") if request.server else None
+        if conversation is not None:
+            raise conversation_not_found(next(iter(referred_ids({"conversation": conversation})), ""))
+
+    async def _upstream_of(self, owner: str, name: str) -> str | None:
+        found = await self._store.response(owner, name)
+        return found.upstream if found is not None and found.upstream else None
+
+    # -- the way to them -----------------------------------------------------------------------------------------------------
+
+    async def forward(self, name: str, below: str, owner: str, key: str | None, client: Client, headers: Headers) -> bool:
+        """Hand a request for a response to the upstream that has it. False: none is known to have it.
+
+        `below` is the path behind the response's own. `headers` are added to those of the answer.
+        """
+        await self.settled()
+        place = await self._upstream_of(owner, name)
+        if place is None and not self._config.keys:
+            # A gateway of one person: the only upstream that can have it is asked.
+            able = [each for each, upstream in self._config.upstreams.items() if _keeps(upstream)]
+            place = able[0] if len(able) == 1 else None
+        upstream = self._config.upstreams.get(place) if place is not None else None
+        if place is None or upstream is None:
+            return False
+        profile = profile_for(upstream.profile, upstream.dialect)
+        parts = urlsplit(upstream_url(upstream.base_url, f"/v1/responses/{quote(name, safe='')}{below}"))
+        query = "&".join(part for part in (parts.query, client.query) if part)
+        sent = [(b"accept", b"application/json, text/event-stream"), *upstream_headers(upstream, profile)]
+        if key and upstream.forward_client_key:
+            sent.append(credential_header(profile, key))
+        limits = self._config.timeouts
+        timeouts = Timeouts(connect=limits.connect_s, first_byte=limits.first_byte_s, idle=limits.idle_s, total=limits.total_s)
+        pool = PoolLimits(name=f"{place} (stored responses)", max_connections=16, max_idle=1)
+        response = await self._client().send(
+            client.method,
+            upstream_origin(upstream),
+            f"{parts.path}?{query}" if query else parts.path,
+            sent,
+            b"",
+            timeouts,
+            pool,
+        )
+        try:
+            if response.status in (401, 403) and self._config.keys:
+                raise ClientError("the upstream refused the gateway's credentials", code="upstream_auth", status=502)
+            shown = [
+                (header.encode(), response.headers[header].encode("latin-1", "replace"))
+                for header in _KEPT_HEADERS
+                if header in response.headers
+            ]
+            client.start(response.status, [*headers, *shown], None)
+            while data := await response.read():
+                client.write(data)
+            client.finish()
+        finally:
+            response.close()
+        return True
+
+
+def _keeps(upstream: Upstream) -> bool:
+    return upstream.dialect == "openai_responses" and profile_for(upstream.profile, upstream.dialect).store
+
+
+class _OwnerTap(Tap):
+    """Waits for the id of one answer."""
+
+    sees_bytes = True
+
+    def __init__(self, natives: NativeResponses, record: RequestRecord) -> None:
+        self._natives = natives
+        self._record = record
+        self._is_noted = False
+
+    def events(self, events: tuple[Event, ...]) -> None:
+        if not self._is_noted:
+            for event in events:
+                if isinstance(event, Start) and event.id:
+                    self._is_noted = True
+                    self._natives.note(event.id, self._record)

@@ -1,0 +1,334 @@
+"""The state of Responses for the requests of a gateway: what a request continues is loaded, and what came of it is kept.
+
+    plan = state.plan(body, owner, decode)       read the request; where it refers to nothing stored, it is complete
+    await state.load(plan)                       load what it refers to
+    plan.request                                 the neutral request, whole
+    await plan.keep(final)                       before the client gets the end of its answer
+    await plan.close()                           however it ended
+
+What a connection itself remembers (`recent`) is asked before the store, and is never written there unless the request says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from athena.dialects.base import EncodeContext
+from athena.dialects.openai_responses.response_object import echo
+from athena.errors import InvalidRequest, UnsupportedFeature
+from athena.model.events import Start
+from athena.model.request import Kept, Request
+from athena.shells.config import StoreSettings
+from athena.shells.gateway.client import Recent
+from athena.shells.sealing import Sealer
+from athena.shells.store import Store
+from athena.state.asked import AskedToKeep, read_asked
+from athena.state.compaction import holds_compaction, opened_items, retained_messages, summary_request
+from athena.state.errors import StoreDown, conversation_locked, conversation_not_found, item_not_found, previous_not_found
+from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
+from athena.state.remembered import PartMemory, RememberedItems
+from athena.state.resolve import Resolved, input_items, joined_chain, resolve
+from athena.state.stored import listed_input, shown_fields, stored_response, with_ids
+from athena.state.values import History, ResponseItem
+from athena.wire.fragments import Recall
+
+
+class RequestDecode(Protocol):
+    """A body's value as a request; `recall` knows what its parts were before."""
+
+    def __call__(self, body: dict[str, Any], recall: Recall | None = None, /) -> Request: ...
+
+
+Admit = Callable[[int], None]
+"""Told how many bytes of history are loaded; raises where they are too many."""
+_LOCK_S = 3900.0
+"""How long a response may be in work on a conversation before another one is let in: longer than any answer takes."""
+_MOST_REFERENCES = 1000
+_MOST_ITEMS = 100_000
+
+
+class ResponsePlan:
+    """One request: what is sent for it, and what is kept of its answer."""
+
+    def __init__(
+        self,
+        state: ResponsesState,
+        body: dict[str, Any],
+        owner: str,
+        asked: AskedToKeep,
+        decode: RequestDecode,
+        recall: Recall | None = None,
+        remembered: PartMemory | None = None,
+    ) -> None:
+        self.body = body
+        self.owner = owner
+        self.asked = asked
+        self.id = new_id(RESPONSE, os.urandom(RANDOM_BYTES))
+        self.decode = decode
+        self.sent: dict[str, Any] = {}
+        """The body that stands for itself, of which the request is made."""
+        self.request: Request | None = None
+        """Set once everything that it refers to is there."""
+        self.recent: Recent | None = None
+        self.recall = recall
+        """What is remembered of the parts of the request, and of what it continues."""
+        self.remembered = remembered
+        self.compacts: Literal["", "response", "compaction"] = "response" if asked.compacts else ""
+        self.stores = state.stores(asked)
+        """Is the response to be written to the store?"""
+        self.waits = self.stores or asked.conversation is not None
+        """Is the end of the answer held back until `keep` is done?"""
+        self.history: tuple[ResponseItem, ...] = ()
+        """What was said before this request."""
+        self.added: tuple[ResponseItem, ...] = ()
+        """What this request adds."""
+        self._state = state
+        self._locked = False
+
+    def whole(self, resolved: Resolved) -> None:
+        """Everything that the request refers to is there: make the neutral request of it."""
+        self.added = resolved.added
+        body = self._state.opened(resolved.body)
+        retained: tuple[ResponseItem, ...] = ()
+        if self.compacts:
+            if self.compacts == "compaction":
+                retained = tuple(with_ids(retained_messages(input_items(body)), self.id))
+                body = {key: value for key, value in body.items() if key not in ("stream", "stream_options")}
+            body = summary_request({**body, "input": input_items(body)})
+        kept = Kept(
+            id=self.id,
+            shown=shown_fields(self.asked, stored=self.stores),
+            waits=self.waits and self.compacts != "compaction",
+            compacts=self.compacts,
+            retained=retained,
+        )
+        self.sent = body
+        self.request = msgspec.structs.replace(self.decode(body, self.recall), kept=kept)
+
+    def send_instead(self, items: list[ResponseItem], leading: tuple[ResponseItem, ...] = ()) -> None:
+        """Send these items and not the whole conversation; the answer begins with the `leading` ones."""
+        assert self.request is not None
+        assert self.request.kept is not None
+        self.sent = {**self.sent, "input": items}
+        kept = msgspec.structs.replace(self.request.kept, leading=leading)
+        self.request = msgspec.structs.replace(self.decode(self.sent, self.recall), kept=kept)
+
+    def shown(self) -> dict[str, Any]:
+        """The response object before anything was said."""
+        assert self.request is not None
+        return echo(EncodeContext(self.request, created=int(self._state.now())), Start())
+
+    def conversation(self, final: dict[str, Any]) -> list[ResponseItem]:
+        """Everything that was said up to the end of this response: what a connection remembers of it."""
+        return [*self.history, *with_ids(self.added, self.id), *final["output"]]
+
+    async def keep(self, response: dict[str, Any]) -> dict[str, Any] | None:
+        """Write the response, its items and those of its conversation. Returns what the response says otherwise when it could
+        not be kept and need not be; raises StoreDown where it must be."""
+        return await self._state.keep(self, response)
+
+    async def lock(self) -> None:
+        """Be the only one that adds to the conversation. Raises where there is none, or another one does."""
+        assert self.asked.conversation is not None
+        got = await self._state.store.lock_conversation(self.owner, self.asked.conversation, self.id, _LOCK_S)
+        if got is None:
+            raise conversation_not_found(self.asked.conversation)
+        if not got:
+            raise conversation_locked()
+        self._locked = True
+
+    async def close(self) -> None:
+        """The request is over, however it ended."""
+        if self._locked and self.asked.conversation is not None:
+            self._locked = False
+            with contextlib.suppress(StoreDown):  # the lock ends by itself
+                await self._state.store.unlock_conversation(self.asked.conversation, self.id)
+
+
+class ResponsesState:
+    """What a gateway keeps of Responses. One for each configuration."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: StoreSettings,
+        sealer: Sealer,
+        *,
+        clock: Callable[[], float] = time.time,
+        on_unkept: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`on_unkept` is told of every response that was answered and could not be kept."""
+        self.store = store
+        self.settings = settings
+        self._sealer = sealer
+        self._clock = clock
+        self._on_unkept = on_unkept
+
+    def now(self) -> float:
+        """The time of day."""
+        return self._clock()
+
+    def stores(self, asked: AskedToKeep) -> bool:
+        """Is the response of such a request to be kept?"""
+        return asked.background or (self.settings.by_default if asked.store is None else asked.store)
+
+    def plan(
+        self,
+        body: dict[str, Any],
+        owner: str,
+        decode: RequestDecode,
+        *,
+        recent: Recent | None = None,
+        compaction: bool = False,
+        recall: Recall | None = None,
+        remembered: PartMemory | None = None,
+    ) -> ResponsePlan:
+        """Read a request. Where it refers to nothing stored, the plan has its request at once; else `load` makes it.
+
+        `recent`: what the connection remembers; then `keep` is called for every response, whether it is stored or not.
+        `compaction`: the request came to the endpoint of compactions. `recall`: what is remembered of the body's parts;
+        `remembered`: where the parts of what it continues are.
+        """
+        asked = read_asked(body)
+        plan = ResponsePlan(self, body, owner, asked, decode, recall, remembered)
+        plan.recent = recent
+        plan.waits = plan.waits or recent is not None
+        if compaction:
+            plan.compacts, plan.stores, plan.waits = "compaction", False, False
+        if not asked.needs_history:
+            plan.whole(resolve(body, asked, History()))
+        return plan
+
+    def compaction_of(self, plan: ResponsePlan) -> ResponsePlan:
+        """A plan that compacts the conversation of another one, as it would be sent."""
+        body = {key: value for key, value in plan.sent.items() if key not in ("stream", "truncation")}
+        return self.plan(body, plan.owner, plan.decode, compaction=True)
+
+    async def load(self, plan: ResponsePlan, admit: Admit = lambda size: None) -> None:
+        """Load what the request refers to. Raises in OpenAI's words where it is not there, and StoreDown."""
+        asked = plan.asked
+        items: list[ResponseItem] = []
+        if asked.conversation is not None:
+            items = await self._conversation(plan, admit)
+        elif asked.previous is not None:
+            items = await self._previous(plan, asked.previous, admit)
+        references = await self._references(plan, items)
+        plan.history = tuple(items)
+        plan.whole(resolve(plan.body, asked, History(plan.history, references)))
+
+    async def _previous(self, plan: ResponsePlan, name: str, admit: Admit) -> list[ResponseItem]:
+        if plan.recent is not None:
+            remembered = plan.recent(name)
+            if remembered is not None:
+                return remembered
+        # An id that no gateway of ours made is in no store of ours.
+        parts = await self.store.chain(plan.owner, name) if is_ours(name) else None
+        if parts is None:
+            raise previous_not_found(name)
+        admit(sum(map(len, parts)))
+        items = self._remembered_items(plan)
+        return joined_chain(parts) if items is None else items.chain(parts)
+
+    async def _conversation(self, plan: ResponsePlan, admit: Admit) -> list[ResponseItem]:
+        name = plan.asked.conversation
+        assert name is not None
+        await plan.lock()
+        stored = await self.store.items(name, after=None, limit=_MOST_ITEMS, newest_first=False)
+        admit(sum(len(item.body) for item in stored))
+        known = self._remembered_items(plan)
+        items: list[ResponseItem] = [
+            msgspec.json.decode(each.body) if known is None else known.item(each.body) for each in stored
+        ]
+        last = max((index for index, item in enumerate(items) if item.get("type") == "compaction"), default=0)
+        return items[last:]
+
+    def _remembered_items(self, plan: ResponsePlan) -> RememberedItems | None:
+        """What reads the stored items of a request; None where they are needed as they are stored, with their ids: where the
+        request refers to items, and where a connection remembers them."""
+        if plan.remembered is None or not plan.remembered.fragments.limit or plan.asked.references or plan.recent is not None:
+            return None
+        items = RememberedItems(plan.remembered, plan.recall)
+        plan.recall = items.recall
+        return items
+
+    async def _references(self, plan: ResponsePlan, items: list[ResponseItem]) -> dict[str, ResponseItem]:
+        wanted = dict.fromkeys(plan.asked.references)
+        if len(wanted) > _MOST_REFERENCES:
+            raise InvalidRequest(f"input: more than {_MOST_REFERENCES} references to items", path="input")
+        found = {str(item["id"]): item for item in items if item.get("id") in wanted}
+        responses: dict[str, tuple[list[ResponseItem], list[ResponseItem]]] = {}
+        for name in wanted:
+            if name in found:
+                continue
+            place = place_of(name)
+            if place is None or place.response not in responses:
+                item = await self.store.item(plan.owner, name)
+                if item is not None:
+                    found[name] = msgspec.json.decode(item[0].body)
+                    continue
+            if place is None:
+                raise item_not_found(name)
+            if place.response not in responses:
+                stored = await self.store.response(plan.owner, place.response)
+                if stored is None:
+                    raise item_not_found(name)
+                responses[place.response] = listed_input(stored), msgspec.json.decode(stored.output)
+            given, output = responses[place.response]
+            side = given if place.side == "i" else output
+            held = next((item for item in side if item.get("id") == name), None)
+            if held is None:
+                raise item_not_found(name)
+            found[name] = held
+        return found
+
+    def opened(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with compactions of ours readable."""
+        items = body.get("input")
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items) or not holds_compaction(items):
+            return body
+        return {**body, "input": opened_items(items, self._sealer.open)}
+
+    async def keep(self, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any] | None:
+        """See `Plan.keep`."""
+        asked = plan.asked
+        if not plan.stores and asked.conversation is None:
+            return None
+        stored, items = stored_response(response, owner=plan.owner, created=self._clock(), asked=asked, added=plan.added)
+        try:
+            if asked.background:
+                await self.store.finish_response(stored, items=items)
+            elif plan.stores:
+                await self.store.put_response(stored, items=items)
+            elif asked.conversation is not None:
+                await self.store.add_items(plan.owner, asked.conversation, items)
+        except StoreDown:
+            rule = self.settings.down_asked if asked.store else self.settings.down
+            if rule == "fail" or asked.conversation is not None or asked.background:
+                raise
+            self._on_unkept("store_down")
+            return {"store": False}
+        return None
+
+
+def remembered_request(body: dict[str, Any], decode: RequestDecode, recent: Recent, recall: Recall | None) -> Request:
+    """Where nothing is kept but what a connection remembers: the request with that in it."""
+    asked = read_asked(body)
+    items = recent(asked.previous) if asked.previous is not None else None
+    if items is None:
+        return decode(body, recall)
+    resolved = resolve(body, asked, History(tuple(items)))
+    kept = Kept(id=new_id(RESPONSE, os.urandom(RANDOM_BYTES)), shown=shown_fields(asked, stored=False))
+    return msgspec.structs.replace(decode(resolved.body, recall), kept=kept)
+
+
+def refuse_state(body: dict[str, Any]) -> None:
+    """Where nothing is kept. Raises for a request that cannot be answered without."""
+    asked = read_asked(body)
+    if asked.background:
+        raise UnsupportedFeature("background: this gateway keeps no responses (store: false)", path="background")

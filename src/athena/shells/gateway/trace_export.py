@@ -1,0 +1,41 @@
+"""The export of traces that the present configuration asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from athena.shells.config import Telemetry
+
+if TYPE_CHECKING:
+    from athena.shells.gateway.telemetry import Traces
+
+
+class TraceExport:
+    """Makes another exporter where the settings change."""
+
+    def __init__(self) -> None:
+        self.traces: Traces | None = None
+        """None: no traces are exported."""
+        self._settings = Telemetry()
+
+    def use(self, settings: Telemetry) -> None:
+        """Export as these settings say. Raises ConfigError where the packages for it are missing."""
+        if settings == self._settings:
+            return
+        traces = None
+        if settings.endpoint:
+            from athena.shells.gateway.telemetry import Traces  # its packages are an extra
+
+            traces = Traces(settings)
+        if self.traces is not None:
+            # Aside: it waits for a collector that may be away.
+            threading.Thread(target=self.traces.close, daemon=True).start()
+        self._settings, self.traces = settings, traces
+
+    async def close(self) -> None:
+        """Send what is left."""
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
+            self.traces = None

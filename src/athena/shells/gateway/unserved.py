@@ -1,0 +1,131 @@
+"""Requests that no `Serving` serves, shown to the recorder: those that are refused, and those that are passed through.
+
+A refusal is recorded with the client's request as far as it was read and allowed, the answer and its reason. Nothing is done
+for a request before its end, unless an upstream is asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from athena.errors import AthenaError
+from athena.exchange import Head, UpstreamCall
+from athena.recording.lines import ExchangeKind
+from athena.recording.tap import RecordingTap
+from athena.serving.record import RequestRecord
+from athena.serving.settings import Retries
+from athena.serving.shared import AnswerSettings
+from athena.serving.tap import Asked
+from athena.serving.targets import Target
+from athena.shells.gateway.client import Client, Headers
+from athena.shells.recorder.recorder import Recorder
+
+
+class Unserved:
+    """One request, from its first byte on."""
+
+    __slots__ = ("_began", "_client", "_record", "_recorder", "_tap", "body", "key")
+
+    def __init__(self, recorder: Recorder, client: Client, record: RequestRecord) -> None:
+        self.body = b""
+        """As far as it was read."""
+        self.key: str | None = None
+        self._recorder = recorder
+        self._client = client
+        self._record = record
+        self._began = asyncio.get_running_loop().time()
+        self._tap: RecordingTap | None = None
+
+    @property
+    def wants_body(self) -> bool:
+        """Is the client's body to be kept?"""
+        return self._recorder.wants_bodies()
+
+    def keep(self, body: bytes) -> None:
+        """The client's body, once it is read. A `Serving` that gets it shows it to its own taps."""
+        self.body = body
+
+    def passes(self, targets: tuple[Target, ...] = ()) -> None:
+        """It is passed through, to one of these or by the gateway itself."""
+        self._begin("passed", targets)
+
+    def sends(self, target: Target, path: str, headers: Headers, body: bytes) -> None:
+        """An upstream is asked."""
+        if self._tap is not None:
+            self._tap.upstream_request(target, UpstreamCall(path, {}, body))
+            self._tap.sent(path, headers, self._now())
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        """It answers."""
+        if self._tap is not None:
+            self._tap.upstream_head(status, headers, self._now())
+
+    def read(self, data: bytes) -> None:
+        """The next bytes of its answer."""
+        if self._tap is not None:
+            self._tap.upstream_bytes(data, self._now())
+
+    def ended(self, failure: AthenaError | None = None) -> None:
+        """Its answer ended, or there is none."""
+        if self._tap is not None:
+            self._tap.upstream_end(failure, self._now())
+
+    def shows(self, status: int, headers: Headers) -> None:
+        """The client's answer begins."""
+        if self._tap is not None:
+            plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+            self._tap.client_head(Head(status, plain), self._now())
+
+    def writes(self, data: bytes) -> None:
+        """The next bytes of it."""
+        if self._tap is not None and data:
+            self._tap.client_bytes(data, self._now())
+
+    def refused(self, status: int, headers: Headers, body: bytes) -> None:
+        """The client gets this error, and nothing else."""
+        if self._tap is None:
+            self._begin("refused", ())
+        self.shows(status, headers)
+        self.writes(body)
+
+    def answered(self, status: int, body: bytes) -> None:
+        """The gateway itself answers with this."""
+        self._record.status, self._record.outcome = status, "ok"
+        self.passes()
+        self.shows(status, [(b"content-type", b"application/json")])
+        self.writes(body)
+        self.over()
+
+    def over(self) -> None:
+        """The record is filled."""
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            record = self._record
+            record.duration_ms = record.duration_ms or (self._now() - self._began) * 1000
+            tap.over(record)
+
+    def _begin(self, kind: ExchangeKind, targets: tuple[Target, ...]) -> None:
+        client = self._client
+        tap = self._recorder.watch_unserved(self._record, self.key, kind)
+        if tap is None:
+            return
+        tap.client_request(self.body)
+        asked = Asked(
+            now=self._began,
+            wall=time.time() - (self._now() - self._began),
+            method=client.method,
+            path=client.path,
+            query=client.query,
+            headers=client.headers,
+            targets=targets,
+            answers=AnswerSettings(),
+            retries=Retries(),
+            correct=True,
+        )
+        tap.asked(asked)
+        self._tap = tap
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

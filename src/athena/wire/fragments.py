@@ -1,0 +1,428 @@
+"""Parts of requests that were seen before, known by their bytes: each message, the list of tools, the instructions.
+
+An agent's request repeats nearly all of its last one. A body is cut where its JSON says so, without decoding it, and each part
+is looked up by its bytes. A part that is known has its decoded value, and what others made of that value: the turn, what the
+turn holds, the messages for a target, their JSON.
+
+Whatever is remembered is a function of the part's bytes and of what its key names, and none of it is ever changed. So a value
+that is the same object as a remembered one says the same, and a step that changes something makes a new object, of which
+nothing is remembered. No answer depends on what is remembered: whatever is not known, or not usual, goes the long way.
+
+Parts of different callers do not meet: the caller is a part of the key, so that the time a request takes says nothing about
+what others have sent. All parts together stay within a bound of bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterator
+from itertools import chain, compress
+from typing import Any, TypeVar
+
+import msgspec
+
+_Made = TypeVar("_Made")
+
+_CONVERSATIONS = ("messages", "contents", "input")
+_WHOLE = frozenset({"tools", "system", "instructions", "systemInstruction", "system_instruction"})
+"""Fields that are one part each."""
+_LEAST = 48
+"""Bytes below which a part is decoded sooner than it is found."""
+_DEPTH = 64
+"""A body with a part that is nested deeper is decoded as a whole."""
+_SHORT = 2048
+_FEW_BRACKETS = 32
+_NO_MARKS = bytes(byte for byte in range(256) if byte not in b",:[{")
+_PART = 1400
+_VALUE = 130
+"""What a part takes besides its text, and what each value in it takes, with all that is made of them. Measured."""
+_WRITTEN = 700
+"""What a form for one target takes besides its JSON."""
+_FORMS = 8
+"""Targets for which the forms of one part are remembered."""
+
+_is_mapping = frozenset((dict,)).__contains__
+_is_container = frozenset({dict, list}).__contains__
+_top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode = msgspec.json.Decoder().decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """How much a value holds, at the most."""
+
+    keys: int
+    values: int
+    depth: int
+    objects: int
+
+
+def containers(values: Collection[Any]) -> Iterator[Any]:
+    """Those of them that hold others, found without a step of Python's for each."""
+    return compress(values, map(_is_container, map(type, values)))
+
+
+def shape_of(value: Any) -> Shape | None:
+    """Level by level, so that depth costs no stack; None for a value that is nested too deep."""
+    keys, items, depth, objects = 0, 0, 0, 0
+    level = [value] if type(value) is dict or type(value) is list else []
+    while level:
+        depth += 1
+        if depth > _DEPTH:
+            return None
+        # A whole level at once, without a step of Python's for each node.
+        mappings: list[Any] = list(compress(level, map(_is_mapping, map(type, level))))
+        children: list[Any] = list(chain.from_iterable(map(dict.values, mappings)))
+        keys += len(children)
+        objects += len(mappings)
+        if len(mappings) < len(level):
+            children.extend(chain.from_iterable(node for node in level if type(node) is list))
+            items += len(children) - sum(map(len, mappings))
+        level = list(containers(children))
+    return Shape(keys, keys + items, depth, objects)
+
+
+def _bound(raw: bytes, value: Any) -> Shape | None:
+    """What a short text can hold at the most, by its marks, which are counted sooner than its value is walked."""
+    if len(raw) <= _SHORT:
+        marks = raw.translate(None, _NO_MARKS)
+        keys, objects = marks.count(b":"), marks.count(b"{")
+        brackets = objects + marks.count(b"[")
+        if brackets <= _FEW_BRACKETS:
+            return Shape(keys, len(marks), brackets, objects)
+    return shape_of(value)
+
+
+class Fragment:
+    """One part: its value, and what was made of it. Nobody changes any of that."""
+
+    __slots__ = ("facts", "forms", "meaning", "run", "shape", "size", "text", "value")
+
+    def __init__(self, value: Any, shape: Shape, size: int) -> None:
+        self.value = value
+        self.shape = shape
+        self.size = size
+        self.meaning: Any = None
+        """What a decoder made of the value."""
+        self.facts: Any = None
+        """What was found out about that."""
+        self.forms: dict[Hashable, Written] = {}
+        """What it became for targets."""
+        self.text: msgspec.Raw | None = None
+        """The value as JSON of ours, once it was written."""
+        self.run: Fragment | None = None
+        """The parts from this one on that together mean one thing, as one part whose value is the list of theirs."""
+
+
+class Written:
+    """What a turn or the tools became for one target: values, what was lost, and the JSON of each value once it was written."""
+
+    __slots__ = ("kept", "losses", "texts", "values")
+
+    def __init__(self, values: list[Any], losses: tuple[Any, ...], kept: Any) -> None:
+        self.values = values
+        self.losses = losses
+        self.texts: list[msgspec.Raw | None] = [None] * len(values)
+        self.kept = kept
+        """Objects that are named in the key by their identity: they live as long as what is remembered under it."""
+
+
+class Fragments:
+    """The parts of all requests. Two generations, each at most half of the limit, less what one part may add: what is not asked
+    for while the younger one fills is forgotten. Several threads may use one: at worst a part is decoded twice.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._young: dict[tuple[Hashable, bytes], Fragment] = {}
+        self._old: dict[tuple[Hashable, bytes], Fragment] = {}
+        self._size = 0
+        self._old_size = 0
+        self.set_limit(limit)
+
+    def set_limit(self, limit: int) -> None:
+        """Bytes; 0: nothing is remembered."""
+        self.limit = limit
+        self._half = limit // 16 * 7
+        if not limit:
+            self._young, self._old, self._size, self._old_size = {}, {}, 0, 0
+
+    @property
+    def used(self) -> int:
+        """What the parts take, as far as that can be known."""
+        return self._size + self._old_size
+
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())
+
+    def find(self, key: tuple[Hashable, bytes]) -> Fragment | None:
+        """The part with these bytes."""
+        found = self._young.get(key)
+        if found is None:
+            found = self._old.get(key)
+            if found is not None:
+                self._keep(key, found)
+        return found
+
+    def add(self, key: tuple[Hashable, bytes], value: Any, shape: Shape) -> Fragment:
+        """Remember a part. One that takes more than a sixteenth of everything is not kept beyond its request."""
+        raw = key[1]
+        size = len(raw) + (len(raw) if raw.isascii() else 4 * len(raw)) + shape.values * _VALUE + _PART
+        fragment = Fragment(value, shape, size)
+        if size <= self.limit // 16:
+            self._keep(key, fragment)
+        return fragment
+
+    def grow(self, fragment: Fragment, more: int) -> None:
+        """Something of that size was made of a part."""
+        fragment.size += more
+        self._size += more
+        if self._size > self._half:
+            self._turn_over()
+
+    def _keep(self, key: tuple[Hashable, bytes], fragment: Fragment) -> None:
+        if self._size + fragment.size > self._half:
+            self._turn_over()
+        self._young[key] = fragment
+        self._size += fragment.size
+
+    def _turn_over(self) -> None:
+        self._old, self._old_size = self._young, self._size
+        self._young, self._size = {}, 0
+
+
+class Opened:
+    """A body cut into its parts, of which some are known. Nothing of it is decoded yet."""
+
+    __slots__ = ("_conversation", "_fragments", "_items", "_top", "_wholes", "unknown")
+
+    def __init__(
+        self,
+        fragments: Fragments,
+        top: dict[str, msgspec.Raw],
+        conversation: str,
+        items: list[tuple[tuple[Hashable, bytes], Fragment | None]],
+        wholes: dict[str, tuple[tuple[Hashable, bytes], Fragment | None]],
+    ) -> None:
+        self._fragments = fragments
+        self._top = top
+        self._conversation = conversation
+        self._items = items
+        self._wholes = wholes
+        self.unknown: list[bytes] = [key[1] for key, found in (*items, *wholes.values()) if found is None]
+        """The bytes that are not known yet."""
+
+    @property
+    def known_values(self) -> int:
+        """Values in the parts that are known."""
+        return sum(found.shape.values for _, found in (*self._items, *self._wholes.values()) if found is not None)
+
+    @property
+    def known_objects(self) -> int:
+        """Objects in the parts that are known."""
+        return sum(found.shape.objects for _, found in (*self._items, *self._wholes.values()) if found is not None)
+
+    def read(self) -> tuple[dict[str, Any], Recall, Shape] | None:
+        """The body's value, with what is remembered of it; None where it has to be read as a whole, to be read or refused."""
+        fragments = self._fragments
+        new = len(self.unknown)
+        recall = Recall(fragments, len(self._items) + len(self._wholes) - new, new)
+        value: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        keys = values = depth = objects = 0
+        try:
+            for name, raw in self._top.items():
+                if name == self._conversation:
+                    listed: list[Any] = []
+                    for key, found in self._items:
+                        part = found if found is not None else _new(fragments, key)
+                        if part is None:
+                            return None
+                        listed.append(recall.stand_in(part))
+                        shape = part.shape
+                        keys += shape.keys
+                        values += shape.values
+                        objects += shape.objects
+                        depth = max(depth, 2 + shape.depth)
+                    value[name] = listed
+                    values += len(listed)
+                elif name in self._wholes:
+                    key, found = self._wholes[name]
+                    part = found if found is not None else _new(fragments, key)
+                    if part is None:
+                        return None
+                    value[name] = recall.stand_in(part)
+                    keys += part.shape.keys
+                    values += part.shape.values
+                    objects += part.shape.objects
+                    depth = max(depth, 1 + part.shape.depth)
+                else:
+                    value[name] = rest[name] = _decode(raw)
+        except _UNREADABLE:
+            return None
+        around = shape_of(rest)
+        if around is None:
+            return None
+        held = len(value) - len(rest)
+        return (
+            value,
+            recall,
+            Shape(
+                keys + around.keys + held,
+                values + around.values + held,
+                max(depth, around.depth, 2),
+                objects + around.objects,
+            ),
+        )
+
+
+def _new(fragments: Fragments, key: tuple[Hashable, bytes]) -> Fragment | None:
+    value = _decode(key[1])
+    shape = _bound(key[1], value)
+    return None if shape is None else fragments.add(key, value, shape)
+
+
+def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None:
+    """The body cut into parts; None for one that is no request of the usual kind. `space` names the caller and the dialect:
+    parts of different spaces do not meet.
+    """
+    try:
+        top = _top(body)
+        conversation = next((name for name in _CONVERSATIONS if name in top), None)
+        if conversation is None or bytes(top[conversation])[:1] != b"[":
+            return None
+        items = []
+        find = fragments.find
+        for item in _list(top[conversation]):
+            key = (space, bytes(item))
+            items.append((key, find(key)))
+        wholes = {}
+        for name in _WHOLE & top.keys():
+            raw = bytes(top[name])
+            if len(raw) >= _LEAST:
+                key = (space, raw)
+                wholes[name] = (key, find(key))
+    except _UNREADABLE:
+        return None
+    return Opened(fragments, top, conversation, items, wholes)
+
+
+class Recall:
+    """What is remembered of the parts of one request, by the objects that stand for them.
+
+    An object stands for a part as long as the part holds it: no other object can have its identity meanwhile.
+    """
+
+    __slots__ = ("_fragments", "_nodes", "_pieces", "known", "new")
+
+    def __init__(self, fragments: Fragments, known: int = 0, new: int = 0) -> None:
+        self._fragments = fragments
+        self.known = known
+        self.new = new
+        """How many parts of the request were known, and how many are new."""
+        self._nodes: dict[int, Fragment] = {}
+        self._pieces: dict[int, tuple[Fragment, Written, int]] = {}
+
+    def meant(self, fragment: Fragment, meaning: object) -> None:
+        """A decoder made this of the part's value: from now on it stands for the part."""
+        fragment.meaning = meaning
+        self._nodes[id(meaning)] = fragment
+
+    def meaning(self, fragment: Fragment) -> Any:
+        """What a decoder made of the part's value before; None where none did. It stands for the part from now on."""
+        meaning = fragment.meaning
+        if meaning is not None:
+            self._nodes[id(meaning)] = fragment
+        return meaning
+
+    def together(self, values: list[Any], make: Callable[[], _Made]) -> _Made:
+        """What several parts mean together, which is what `make` makes of them and of nothing else."""
+        first = self.of(values[0])
+        if first is None or any(self.of(value) is None for value in values):
+            return make()
+        run = first.run
+        if run is None or len(run.value) != len(values) or not all(map(operator.is_, run.value, values)):
+            run = Fragment(list(values), first.shape, _PART)
+            run.meaning = make()
+            first.run = run
+            self._fragments.grow(first, _PART)
+        meaning: _Made = run.meaning
+        self._nodes[id(meaning)] = run
+        return meaning
+
+    def stand_in(self, fragment: Fragment) -> Any:
+        """The part's value. Where the part occurs for a second time in the request it is a copy of which nothing is remembered:
+        no two places of a request share an object."""
+        value = fragment.value
+        if type(value) is not dict and type(value) is not list:
+            return value
+        if id(value) in self._nodes:
+            return copy.deepcopy(value)
+        self._nodes[id(value)] = fragment
+        return value
+
+    def of(self, node: object) -> Fragment | None:
+        """The part that an object stands for; None for any other object."""
+        fragment = self._nodes.get(id(node))
+        # A part holds the objects that stand for it; one that it no longer holds may have left its identity to another.
+        return fragment if fragment is not None and (fragment.value is node or fragment.meaning is node) else None
+
+    def put_out(self, fragment: Fragment, written: Written) -> None:
+        """These values go into a body: their JSON is remembered, too."""
+        for index, value in enumerate(written.values):
+            self._pieces[id(value)] = (fragment, written, index)
+
+    def keep_written(self, fragment: Fragment, key: Hashable, written: Written) -> None:
+        """Remember what a part became for a target. Of many targets the oldest goes."""
+        forms = fragment.forms
+        if len(forms) >= _FORMS:
+            gone = forms.pop(next(iter(tuple(forms))), None)
+            if gone is not None:
+                self._fragments.grow(fragment, -_WRITTEN - sum(len(bytes(text)) for text in gone.texts if text is not None))
+        forms[key] = written
+        self._fragments.grow(fragment, _WRITTEN)
+        self.put_out(fragment, written)
+
+    def encode(self, body: dict[str, Any]) -> bytes:
+        """The body as JSON; what was written before is copied."""
+        shown: dict[str, Any] = {}
+        for name, value in body.items():
+            if name in _CONVERSATIONS and type(value) is list:
+                shown[name] = list(map(self._message, value))
+            elif type(value) is list or type(value) is dict:
+                shown[name] = self._text(value) or value
+            else:
+                shown[name] = value
+        return msgspec.json.encode(shown)
+
+    def _message(self, message: Any) -> Any:
+        text = self._text(message)
+        if text is not None:
+            return text
+        if isinstance(message, dict):
+            for name in ("content", "parts"):
+                inner = message.get(name)
+                if type(inner) is list:
+                    return {**message, name: [self._text(block) or block for block in inner]}
+        return message
+
+    def _text(self, value: object) -> msgspec.Raw | None:
+        """The JSON of a value of which it is remembered, or remembered from now on."""
+        piece = self._pieces.get(id(value))
+        if piece is not None:
+            fragment, written, index = piece
+            text = written.texts[index]
+            if text is None:
+                encoded = msgspec.json.encode(value)
+                text = written.texts[index] = msgspec.Raw(encoded)
+                self._fragments.grow(fragment, len(encoded))
+            return text
+        part = self._nodes.get(id(value))
+        if part is None or part.value is not value:
+            return None
+        if part.text is None:
+            encoded = msgspec.json.encode(value)
+            part.text = msgspec.Raw(encoded)
+            self._fragments.grow(part, len(encoded))
+        return part.text

@@ -1,0 +1,90 @@
+"""The same reads through two exchanges: one asks its short way first, the other never does. Everything must be equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from athena.answer_path import AnswerPath
+from athena.exchange import Exchange, Options, Route
+from athena.formats.machine.stage import FormatOptions
+from athena.model.parts import Text
+from athena.model.profile import Profile
+from athena.model.request import Request, Tool, Turn
+from athena.opaque import Envelope, OpaqueStore
+from athena.wire.sse import Beginning
+
+TOOL = Tool(name="get_weather", schema={"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+class Pair:
+    """Two exchanges of one request, and how many reads took the short way in the first."""
+
+    def __init__(self, upstream: str, client: str, *, watched: bool = True, profile: Profile = Profile()) -> None:  # noqa: B008
+        self.short = self._exchange(upstream, client, watched=watched, profile=profile)
+        self.long = self._exchange(upstream, client, watched=watched, profile=profile)
+        self._keep_long(self.long)
+        self.taken = 0
+
+    @staticmethod
+    def _keep_long(exchange: Exchange) -> None:
+        """No record of its reads takes a short way, not even inside of a burst."""
+        begin = exchange._open
+
+        def opened(beginning: Beginning) -> AnswerPath:
+            path = begin(beginning)
+            path._streams = None
+            return path
+
+        exchange._open = opened  # type: ignore[method-assign]
+
+    def _exchange(self, upstream: str, client: str, *, watched: bool, profile: Profile) -> Exchange:
+        turn = Turn(role="user", parts=(Text(text="Hi"),))
+        tools = (TOOL,) if watched else ()
+        request = Request(
+            dialect=client, model="m", stream=True, max_output=100, turns=(turn,), tools=tools, include_usage=True
+        )
+        route = Route(dialect=upstream, model="m", format=FormatOptions() if watched else None, profile=profile)
+        exchange = Exchange(request, route, Options(seed="s", created=1, envelope=Envelope(b"k" * 32), store=OpaqueStore(8)))
+        exchange.upstream_head(200, {"content-type": "text/event-stream"})
+        return exchange
+
+    def feed(self, reads: Sequence[bytes]) -> None:
+        """All reads, then the end; compared after each."""
+        for data in reads:
+            long = self.long.upstream_data(data)
+            way = self.short.short_way
+            output = way(data) if way is not None else None
+            if output is not None:
+                self.taken += 1
+                assert (output, None, False) == (long.output, long.head, long.done), data
+                assert long.events, data
+            else:
+                step = self.short.upstream_data(data)
+                assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data
+                assert step.events == long.events, data
+        assert self.short.upstream_end() == self.long.upstream_end()
+        for name in ("outcome", "error", "usage", "losses", "bad_records", "text_calls", "echoes", "format_found", "origins"):
+            assert getattr(self.short, name) == getattr(self.long, name), name
+        first, second = self.short._options.store, self.long._options.store
+        assert isinstance(first, OpaqueStore)
+        assert isinstance(second, OpaqueStore)
+        assert first._items == second._items
+
+
+def frames(body: bytes) -> list[bytes]:
+    """A stream as its events, one read each."""
+    mark = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
+    pieces = body.split(mark)
+    return [piece + mark for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+
+
+def cut_at(reads: Sequence[bytes], place: int) -> list[bytes]:
+    """The same reads with one more cut, at this byte of the whole."""
+    cut: list[bytes] = []
+    for read in reads:
+        if 0 < place < len(read):
+            cut += [read[:place], read[place:]]
+        else:
+            cut.append(read)
+        place -= len(read)
+    return cut

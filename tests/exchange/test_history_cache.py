@@ -1,0 +1,411 @@
+"""What is remembered of earlier requests changes nothing: the upstream gets the same bytes, the same is reported as lost."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from athena.dialects import anthropic_messages, dialect_names, get_dialect, openai_chat
+from athena.errors import AthenaError
+from athena.exchange import Exchange, Options, Route
+from athena.model.parts import Opaque, Thinking
+from athena.opaque import Envelope, Memory, OpaqueStore
+from athena.profiles import default_profiles
+from athena.prompted.options import PromptedOptions
+from athena.serving.endpoints import gateway_endpoint
+from athena.wire.fragments import Fragments, Recall, Shape, open_body, shape_of
+from support.examples import IS_DEEP, SEED
+from support.sessions import Step, body, session
+
+CAPTURES = Path(os.environ.get("ATHENA_CAPTURES") or Path(__file__).parent.parent / "recordings" / "requests")
+"""Requests that agents sent; the variable names a folder of more."""
+UPSTREAMS = (
+    ("anthropic_messages", "anthropic", "claude-sonnet-4-5"),
+    ("anthropic_messages", "anthropic_compatible", "m"),
+    ("openai_chat", "openai", "gpt-4.1"),
+    ("openai_chat", "generic", "m"),
+    ("openai_chat", "moonshot", "kimi-k2-thinking"),
+    ("openai_chat", "deepseek", "deepseek-v4"),
+    ("openai_chat", "mistral", "mistral-large-latest"),
+    ("openai_chat", "openrouter", "anthropic/claude-sonnet-4.5"),
+    ("openai_responses", "openai_responses", "gpt-5.1"),
+    ("openai_responses", "responses_compatible", "m"),
+    ("gemini", "gemini", "gemini-3-pro"),
+    ("gemini", "gemini", "gemini-2.5-pro"),
+)
+ROUTES = [
+    Route(dialect=dialect, model=model, profile=default_profiles().get(profile, model), pairing="repair")
+    for dialect, profile, model in UPSTREAMS
+]
+"""Made once, as by a gateway: what was written is remembered for a profile."""
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"strict": True},
+    {"pairing": "strict"},
+    {"prompted": PromptedOptions()},
+)
+PATHS = {
+    "anthropic_messages": "/v1/messages",
+    "openai_chat": "/v1/chat/completions",
+    "openai_responses": "/v1/responses",
+    "gemini": "/v1beta/models/m:generateContent",
+}
+BATCHES = 50 if IS_DEEP else 2
+"""Of 200 conversations each; in the gate of 20."""
+CONVERSATIONS = 200 if IS_DEEP else 20
+DISTINCT = 100_000 if os.environ.get("ATHENA_SOAK") else 500
+
+
+def _store() -> OpaqueStore:
+    store = OpaqueStore()
+    for number in range(3):
+        remembered = Memory((Thinking(text="remembered"),), Opaque("gemini", "thought_signature", "signed"))
+        store.put("tenant", f"call_{number}", remembered)
+    return store
+
+
+OPTIONS = (
+    Options(envelope=Envelope(b"key")),
+    Options(envelope=Envelope(b"key"), store=_store(), tenant="tenant"),
+)
+
+
+def sent(path: str, data: bytes, route: Route, options: Options, remembered: tuple[Fragments, str] | None) -> object:
+    """What goes upstream for a client's body, and what of it is lost; or the error that the client gets."""
+    endpoint = gateway_endpoint("POST", path.partition("?")[0], "", {})
+    assert endpoint is not None
+    dialect = get_dialect(endpoint.dialect)
+    recall: Recall | None = None
+    try:
+        value = msgspec.json.decode(data)
+        if remembered is not None:
+            fragments, space = remembered
+            opened = open_body(data, fragments, (dialect.name, space))
+            assert opened is not None
+            read = opened.read()
+            assert read is not None
+            assert read[0] == value
+            assert list(read[0]) == list(value)
+            at_most(read[2], value)
+            value, recall, _ = read
+        request = dialect.decode_request(value, model=endpoint.model, recall=recall)
+        exchange = Exchange(request, route, options, recall)
+    except AthenaError as error:
+        return type(error), str(error), error.code
+    plain = msgspec.structs.replace(request, raw=None)
+    return exchange.call.body, exchange.call.path, exchange.request_losses, msgspec.json.encode(plain)
+
+
+def at_most(shape: Shape, value: Any) -> None:
+    """A body's shape bounds what its value holds: a limit that the bound keeps is kept."""
+    exact = shape_of(value)
+    assert exact is not None
+    assert shape.keys >= exact.keys
+    assert shape.values >= exact.values
+    assert shape.depth >= exact.depth
+    assert shape.objects >= exact.objects
+
+
+def check(path: str, data: bytes, route: Route, options: Options, fragments: Fragments, space: str) -> None:
+    """The same bytes and losses as without a memory, at first sight or not, and once more."""
+    expected = sent(path, data, route, options, None)
+    assert sent(path, data, route, options, (fragments, space)) == expected
+    assert sent(path, data, route, options, (fragments, space)) == expected
+
+
+def untouched(fragments: Fragments) -> None:
+    """Nobody changed what is remembered: its value is still that of its bytes."""
+    for parts in (fragments._young, fragments._old):
+        for (_, raw), fragment in parts.items():
+            assert fragment.value == msgspec.json.decode(raw)
+            if fragment.text is not None:
+                assert bytes(fragment.text) == msgspec.json.encode(fragment.value)
+            for form in fragment.forms.values():
+                for value, text in zip(form.values, form.texts, strict=True):
+                    assert text is None or bytes(text) == msgspec.json.encode(value)
+
+
+def test_captures() -> None:
+    fragments = Fragments(1 << 26)
+    for file in sorted(CAPTURES.glob("*.json")):
+        capture = json.loads(file.read_text(encoding="utf-8"))
+        data = msgspec.json.encode(capture["body"])
+        for route in ROUTES:
+            check(capture["path"], data, route, OPTIONS[0], fragments, "space")
+    untouched(fragments)
+
+
+# -- conversations that grow and are edited -----------------------------------------------------------------------------------
+
+
+def conversation(seed: int) -> Iterator[tuple[str, bytes]]:
+    """The requests of one client, each after the other: it goes on, marks what is to be cached, edits, forgets, repeats."""
+    rng = random.Random(seed)
+    dialect = rng.choice(dialect_names())
+    steps = session(seed, rng.randint(4, 12))
+    asked = _grown(dialect, steps[: len(steps) // 2])
+    for grown in (asked, _grown(dialect, steps), _grown(dialect, steps)):
+        changed = copy.deepcopy(grown)
+        for _ in range(rng.randint(0, 3)):
+            _CHANGES[rng.randrange(len(_CHANGES))](rng, changed)
+        yield PATHS[dialect], msgspec.json.encode(changed)
+
+
+def _grown(dialect: str, steps: list[Step]) -> dict[str, Any]:
+    return body(dialect, steps)
+
+
+def _messages(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    return next(asked[name] for name in ("messages", "input", "contents") if name in asked)
+
+
+def _content(rng: random.Random, asked: dict[str, Any]) -> list[Any]:
+    message = rng.choice(_messages(asked))
+    content = message.get("content", message.get("parts"))
+    return content if isinstance(content, list) else []
+
+
+def _mark(rng: random.Random, asked: dict[str, Any]) -> None:
+    for block in _content(rng, asked)[-1:]:
+        block["cache_control"] = {"type": "ephemeral"}
+
+
+def _mark_many(rng: random.Random, asked: dict[str, Any]) -> None:
+    for _ in range(6):
+        _mark(rng, asked)
+
+
+def _drop(rng: random.Random, asked: dict[str, Any]) -> None:
+    messages = _messages(asked)
+    if len(messages) > 2:
+        del messages[rng.randrange(len(messages))]
+
+
+def _swap(rng: random.Random, asked: dict[str, Any]) -> None:
+    messages = _messages(asked)
+    at = rng.randrange(len(messages))
+    messages[at - 1], messages[at] = messages[at], messages[at - 1]
+
+
+def _repeat(rng: random.Random, asked: dict[str, Any]) -> None:
+    messages = _messages(asked)
+    messages.insert(rng.randrange(len(messages)), copy.deepcopy(rng.choice(messages)))
+
+
+def _unknown_field(rng: random.Random, asked: dict[str, Any]) -> None:
+    rng.choice(_messages(asked))["unheard_of"] = {"a": [1]}
+
+
+def _odd_part(rng: random.Random, asked: dict[str, Any]) -> None:
+    odd: list[dict[str, Any]] = [
+        {"type": "text", "text": " "},
+        {"type": "text", "text": "cited", "citations": [{"type": "page", "url": "https://a.example"}]},
+        {"type": "document", "source": {"type": "text", "data": "d", "media_type": "text/plain"}, "context": "c"},
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "unheard_of", "a": 1},
+        {"type": "tool_result", "tool_use_id": "nobody", "content": []},
+        {"text": "said", "unheard_of": None},
+    ]
+    _content(rng, asked).append(rng.choice(odd))
+
+
+def _broken_arguments(rng: random.Random, asked: dict[str, Any]) -> None:
+    written = rng.choice(("{", "[1]", "", '{"a":1}', '{"a":"\\ud800"}'))
+    for message in _messages(asked):
+        for call in message.get("tool_calls") or ():
+            call["function"]["arguments"] = written
+        if message.get("type") == "function_call":
+            message["arguments"] = written
+
+
+def _other_tools(rng: random.Random, asked: dict[str, Any]) -> None:
+    rng.shuffle(asked["tools"])
+    if rng.random() < 0.5:
+        asked["tools"].append({"type": "web_search_20250305", "name": "web_search"})
+
+
+def _older_form(rng: random.Random, asked: dict[str, Any]) -> None:
+    for message in _messages(asked):
+        if message.get("role") == "tool":
+            message.update(role="function", name="read_file")
+            del message["tool_call_id"]
+        if message.get("tool_calls"):
+            message["function_call"] = message.pop("tool_calls")[0]["function"]
+
+
+_CHANGES = (
+    _mark, _mark_many, _drop, _swap, _repeat, _unknown_field, _odd_part, _broken_arguments, _other_tools, _older_form,
+)  # fmt: skip
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_conversations(batch: int) -> None:
+    # Small enough to be filled several times over.
+    fragments = Fragments(1 << 20)
+    for number in range(CONVERSATIONS):
+        seed = SEED + batch * CONVERSATIONS + number
+        rng = random.Random(seed)
+        routes = rng.sample(ROUTES, 2)
+        for path, data in conversation(seed):
+            for route in routes:
+                variant = msgspec.structs.replace(route, **rng.choice(VARIANTS))
+                for space in ("one", "two"):
+                    check(path, data, variant, rng.choice(OPTIONS), fragments, space)
+        assert fragments.used <= fragments.limit * 1.1
+    untouched(fragments)
+
+
+# -- what is remembered -------------------------------------------------------------------------------------------------------
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers(-(2**53), 2**53) | some.text(max_size=8),
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+BODIES = some.fixed_dictionaries(
+    {"messages": some.lists(VALUES, max_size=5)},
+    optional={"tools": VALUES, "system": VALUES, "model": VALUES, "other": VALUES},
+)
+
+
+@given(value=BODIES)
+def test_any_body_is_read_as_it_is(value: dict[str, Any]) -> None:
+    fragments = Fragments(1 << 20)
+    data = msgspec.json.encode(value)
+    for _ in range(2):
+        opened = open_body(data, fragments, None)
+        assert opened is not None
+        read = opened.read()
+        assert read is not None
+        assert read[0] == value
+        at_most(read[2], value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[]", b"1", b"{", b'{"messages":[1,]}', b'{"messages":"text"}', b'{"model":"m"}', b'{"messages":[1e999]}',
+        b'{"messages":["\xff"]}', b'{"messages":[' + b"[" * 100 + b"]" * 100 + b"]}",
+    ],
+)  # fmt: skip
+def test_what_is_no_usual_request_is_read_as_a_whole(data: bytes) -> None:
+    opened = open_body(data, Fragments(1 << 20), None)
+    assert opened is None or opened.read() is None
+
+
+def _known(fragments: Fragments, data: bytes, space: str) -> tuple[int, int]:
+    opened = open_body(data, fragments, space)
+    assert opened is not None
+    read = opened.read()
+    assert read is not None
+    return read[1].known, read[1].new
+
+
+def test_callers_do_not_find_what_others_sent() -> None:
+    fragments = Fragments(1 << 20)
+    data = msgspec.json.encode(body("anthropic_messages", session(1)))
+    known, new = _known(fragments, data, "one")
+    assert (known, new > 5) == (0, True)
+    assert _known(fragments, data, "two") == (0, new)
+    assert _known(fragments, data, "one") == (new, 0)
+
+
+def test_a_memory_without_room_remembers_nothing() -> None:
+    fragments = Fragments(1 << 20)
+    data = msgspec.json.encode(body("anthropic_messages", session(1)))
+    _known(fragments, data, "one")
+    fragments.set_limit(0)
+    assert (len(fragments), fragments.used) == (0, 0)
+    assert _known(fragments, data, "one")[0] == 0
+
+
+def test_a_part_that_comes_twice_is_two_objects() -> None:
+    fragments = Fragments(1 << 20)
+    message = {"role": "user", "content": [{"type": "text", "text": "again", "cache_control": {"type": "ephemeral"}}]}
+    data = msgspec.json.encode({"messages": [message, message]})
+    for _ in range(2):
+        opened = open_body(data, fragments, None)
+        assert opened is not None
+        read = opened.read()
+        assert read is not None
+        first, second = read[0]["messages"]
+        assert first == second == message
+        assert first is not second
+        assert read[1].of(first) is not read[1].of(second)
+
+
+def test_whatever_comes_memory_stays_within_its_bound() -> None:
+    """100,000 conversations under `./dev soak`, 500 in the gate."""
+    fragments = Fragments(160 * DISTINCT)
+    asked = body("anthropic_messages", session(3, 5))
+    asked["messages"] = [message for message in asked["messages"] if message["role"] != "system"]
+    template = msgspec.json.encode(asked)
+    settled = 0
+    for number in range(DISTINCT):
+        data = template.replace(b"You are a tester.", b"You are tester number %d." % number)
+        data = data.replace(b'"text":"', b'"text":"%d ' % number).replace(b'"content":"', b'"content":"%d ' % number)
+        got = sent(PATHS["anthropic_messages"], data, ROUTES[3], OPTIONS[0], (fragments, str(number % 7)))
+        assert isinstance(got, tuple)
+        assert isinstance(got[0], bytes)
+        assert fragments.used <= fragments.limit
+        if number == DISTINCT // 5:
+            settled = _resident()
+    grown = _resident() - settled
+    print(f"\n  {len(fragments)} parts, {fragments.used >> 10} KiB by count; grown by {grown >> 10} KiB after the first fifth")
+    assert grown < 8 << 20
+
+
+def _resident() -> int:
+    gc.collect()
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_many_conversations_stay_within_the_bound() -> None:
+    fragments = Fragments(1 << 20)
+    for number in range(2000):
+        data = msgspec.json.encode(
+            {"messages": [{"role": "user", "content": f"{number} " * 50}, {"role": "user", "content": "x"}]}
+        )
+        _known(fragments, data, "one")
+        assert fragments.used <= fragments.limit
+    assert len(fragments) > 10
+
+
+# -- the short readers of usual messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [anthropic_messages, openai_chat])
+def test_usual_messages_are_read_as_by_the_general_reader(dialect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = dialect.DIALECT.name
+    bodies = [data for seed in range(300) for path, data in conversation(seed) if path == PATHS[name]]
+    bodies += [
+        msgspec.json.encode(json.loads(file.read_text(encoding="utf-8"))["body"])
+        for file in sorted(CAPTURES.glob("*.json"))
+        if json.loads(file.read_text(encoding="utf-8"))["path"].startswith(PATHS[name])
+    ]
+
+    def read(data: bytes) -> object:
+        try:
+            return dialect.DIALECT.decode_request(msgspec.json.decode(data))
+        except AthenaError as error:
+            return type(error), str(error)
+
+    short = [read(data) for data in bodies]
+    module = __import__(f"athena.dialects.{name}.decode_request", fromlist=["_plain_turn"])
+    taken = [message for data in bodies for message in msgspec.json.decode(data)["messages"] if module._plain_turn(message)]
+    assert len(taken) > 500
+    monkeypatch.setattr(module, "_plain_turn", lambda message: None)
+    assert [read(data) for data in bodies] == short
