@@ -26,7 +26,7 @@ from athena.shells.recorder.recorder import Recorder
 class Unserved:
     """One request, from its first byte on."""
 
-    __slots__ = ("_began", "_client", "_record", "_recorder", "_tap", "body", "key")
+    __slots__ = ("_began", "_client", "_record", "_recorder", "_tap", "_wall", "body", "key")
 
     def __init__(self, recorder: Recorder, client: Client, record: RequestRecord) -> None:
         self.body = b""
@@ -36,6 +36,8 @@ class Unserved:
         self._client = client
         self._record = record
         self._began = asyncio.get_running_loop().time()
+        # Taken here and not reckoned back at the end: the loop's clock stands still while one turn of the loop lasts.
+        self._wall = time.time()
         self._tap: RecordingTap | None = None
 
     @property
@@ -114,7 +116,7 @@ class Unserved:
         tap.client_request(self.body)
         asked = Asked(
             now=self._began,
-            wall=time.time() - (self._now() - self._began),
+            wall=self._wall,
             method=client.method,
             path=client.path,
             query=client.query,
