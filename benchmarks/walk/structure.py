@@ -9,6 +9,8 @@ from pathlib import Path
 HOLDERS = (
     "exchange.py",
     "serving/serving.py",
+    "serving/attempts.py",
+    "serving/request_taps.py",
     "serving/clock.py",
     "shells/server/http.py",
     "shells/upstream/response.py",

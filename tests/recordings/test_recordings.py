@@ -31,9 +31,10 @@ from athena.recording.replay import Changes, replay
 from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_query
 from athena.recording.show import replayed_view, row_of, view_of
 from athena.recording.tap import RecordingTap, Room
+from athena.serving.actions import Send
 from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
-from athena.serving.serving import Send, Serving, ServingState
+from athena.serving.serving import Serving, ServingState
 from athena.serving.sessions import belonging
 from athena.serving.tap import Tap
 from athena.shells.agent_run import ANY_KEY

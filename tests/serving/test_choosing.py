@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Any
 
 from athena.quality import Finding, Found
+from athena.serving.actions import Send
 from athena.serving.choosing import TargetChoice, TargetWish
 from athena.serving.record import Judged
-from athena.serving.serving import Send, Serving, ServingState
+from athena.serving.serving import Serving, ServingState
 from support.serving_values import House, next_send
 
 UPSTREAMS = {name: {"base_url": f"http://127.0.0.1:{port}/v1"} for port, name in enumerate("abcd", start=1)}

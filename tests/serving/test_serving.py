@@ -13,9 +13,10 @@ from athena.exchange import Head, UpstreamCall
 from athena.formats.machine import stage
 from athena.model.events import Event
 from athena.model.request import Request
+from athena.serving.actions import Build, Pause, Send, Tell
 from athena.serving.clock import ClientLimits
 from athena.serving.record import RequestRecord
-from athena.serving.serving import Build, Pause, Send, Serving, ServingState, Tell
+from athena.serving.serving import Serving, ServingState
 from athena.serving.tap import Tap
 from athena.serving.targets import Target
 from support.serving_values import House, next_send

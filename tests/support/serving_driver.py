@@ -16,10 +16,11 @@ from typing import cast
 
 from athena.errors import UpstreamClosed, UpstreamError, UpstreamProtocol, UpstreamTimeout
 from athena.exchange import Head, Step
+from athena.serving.actions import Build, Pause, Send, Tell
 from athena.serving.holding import RequestMemory
 from athena.serving.network import ClientSettings
 from athena.serving.retries import with_relative_wait
-from athena.serving.serving import Build, Pause, Send, Serving, ServingState, Tell
+from athena.serving.serving import Serving, ServingState
 from athena.shells.upstream.encoding import ContentDecoder, decoder_for
 from athena.shells.upstream.framing import ResponseFraming
 from athena.shells.upstream.response import PORTION

@@ -9,6 +9,7 @@ from typing import Any
 from athena.dialects import get_dialect
 from athena.model.request import Request
 from athena.opaque import Envelope
+from athena.serving.actions import Build, Pause, Send, Tell
 from athena.serving.budget import Budget
 from athena.serving.choosing import Chooser
 from athena.serving.clock import ClientLimits
@@ -18,7 +19,7 @@ from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
 from athena.serving.record import RequestRecord
 from athena.serving.route_health import RouteHealth, RouteReport, RouteWatch
-from athena.serving.serving import Build, Pause, Send, Serving, Tell
+from athena.serving.serving import Serving
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Watcher
 from athena.serving.tokens import TokenCounter

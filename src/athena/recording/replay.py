@@ -28,6 +28,7 @@ from athena.model.request import Kept, Loss, Request
 from athena.recording import lines
 from athena.recording.lines import Recording
 from athena.recording.state import RecordedEnvelope, RecordedStore
+from athena.serving.actions import Build, Keep, Pause, Send, Tell
 from athena.serving.budget import Budget
 from athena.serving.endpoints import Endpoint, gateway_endpoint
 from athena.serving.health import RetryBudget, UpstreamHealth
@@ -35,7 +36,7 @@ from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
 from athena.serving.network import Origin, PoolLimits, Timeouts
 from athena.serving.record import RequestRecord
-from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Tell
+from athena.serving.serving import Serving, ServingState
 from athena.serving.settings import Health, Retries
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Tap

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -44,30 +44,28 @@ from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
 from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallDelta, error_event
 from athena.model.request import Request
+from athena.serving.actions import Action, Build, Keep, Pause, Send, Stop, Tell
+from athena.serving.attempts import Attempts
 from athena.serving.call_checks import CallChecks
-from athena.serving.choosing import TargetChoice, TargetWish
 from athena.serving.clock import Clock, Due, says_something, timeout_error
 from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
 from athena.serving.judging import AnswerMarks
 from athena.serving.learning import Trial
 from athena.serving.record import MESSAGE_SHOWN, Judged, RequestRecord
-from athena.serving.retries import is_outage, is_own_limit, is_retryable, may_move_on, pause_before
-from athena.serving.sessions import session_of
+from athena.serving.request_taps import RequestTaps
+from athena.serving.retries import is_outage, is_own_limit, may_move_on
 from athena.serving.shared import Shared
-from athena.serving.tap import Asked, Tap
+from athena.serving.summary import summarise
+from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
 from athena.serving.trace import passed_on
 from athena.wire.fragments import Recall
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
-_WARNINGS_NAMED = 5
-"""Kinds of losses that the request line names."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
-
-Stop = Literal["client_closed", "client_stalled", "shutdown", "internal_error"]
 
 
 class ServingState(Enum):
@@ -84,45 +82,6 @@ class ServingState(Enum):
     KEEPING = auto()
     OVER = auto()
     CLOSED = auto()
-
-
-class Build(msgspec.Struct, frozen=True):
-    """Call `build`, then `next`."""
-
-    heavy: bool
-    """It may take long: build in a thread."""
-
-
-class Send(msgspec.Struct, frozen=True):
-    """Send this; call `sending` when it begins, then `head` or `failed`."""
-
-    target: Target
-    path: str
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """Call `next` again at this time."""
-
-    until: float
-
-
-class Keep(msgspec.Struct, frozen=True):
-    """Keep this response, then call `kept`: the client's last event waits for it."""
-
-    response: dict[str, Any]
-
-
-class Tell(msgspec.Struct, frozen=True):
-    """Show this to the client; it is all that it gets."""
-
-    step: Step
-    is_lost: bool = False
-    """The connection failed: a driver inside of the client's own process may raise its library's error instead."""
-
-
-Action = Build | Send | Pause | Keep | Tell
 
 
 class _Unjudged(msgspec.Struct, frozen=True):
@@ -178,20 +137,14 @@ class Serving:
         """Of the answer that is being read."""
         self._shared = shared
         self._recall = recall
-        self._targets = targets
         self._memory = memory
         self._client_headers = headers
         self._key = key
         self._array = array
         self._started = now
-        watching = shared.taps(record, request, key)
-        self._end_taps: tuple[Tap, ...] = shared.end_taps + watching
-        """All that watch; most of them want to know no more than how it ended."""
-        self._taps = self._byte_taps = self._event_taps = watching
-        if watching:
-            self._taps = tuple([tap for tap in watching if not tap.sees_only_end])
-            self._byte_taps = tuple([tap for tap in self._taps if tap.sees_bytes])
-            self._event_taps = tuple([tap for tap in self._byte_taps if tap.sees_events])
+        self._attempts = Attempts(shared, targets, record)
+        self._taps = taps = RequestTaps(shared, record, request, key)
+        if taps.active:
             asked = Asked(
                 now=now,
                 wall=shared.wall_clock(),
@@ -205,22 +158,15 @@ class Serving:
                 kept=request.kept,
                 correct=shared.learnt.corrects,
             )
-            self._each_tap(lambda tap: tap.client_request(body))
-            self._each_tap(lambda tap: tap.asked(asked))
+            taps.each(lambda tap: tap.client_request(body))
+            taps.each(lambda tap: tap.asked(asked))
         self._checks: CallChecks | None = None
         """Made for the first call of an answer."""
         self._marks: AnswerMarks
         """Of the attempt that was sent last."""
         self._unjudged: _Unjudged | None = None
-        self._wish: TargetWish | None = None
-        self._choice: TargetChoice | None = None
-        """What was chosen for this request, where there was a choice."""
         self._asked_last: Target | None = None
         """The target that a request went to last."""
-        self._position = -1
-        self._tries = 0
-        """Retries of the present target."""
-        self._waited = 0.0
         self._resume_at = 0.0
         self._exchange: Exchange | None = None
         self._route: Route | None = None
@@ -230,9 +176,6 @@ class Serving:
         self._failure: _Failure | None = None
         self._refusal: _Failure | None = None
         """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
-        self._request_sent = False
-        self._retry_is_useless = False
-        """The upstream said so."""
         self._visit: Visit | None = None
         self._answer: AnswerMemory | None = None
         self._warnings: list[str] = []
@@ -264,56 +207,34 @@ class Serving:
                 raise UsageError(f"next() while {self.state.name}")
 
     def _choose(self, now: float) -> Action:
-        self._shared.retry_budget.request()
+        attempts, taps = self._attempts, self._taps
         try:
-            self._targets = tuple(self._shared.health.candidates(self._ordered()))
+            attempts.choose(self.request, self._client_headers)
         except AthenaError as none_is_up:
             refusal = none_is_up
-            if self._taps:
-                self._each_tap(lambda tap: tap.chosen((), refusal))
+            if taps.active:
+                taps.each(lambda tap: tap.chosen((), refusal))
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
-        if self._taps:
-            self._each_tap(lambda tap: tap.chosen(self._targets, None))
+        if taps.active:
+            taps.each(lambda tap: tap.chosen(attempts.targets, None))
         return self._move_on(now)
-
-    def _ordered(self) -> tuple[Target, ...]:
-        """The targets in the order in which this request asks them."""
-        chooser, request, record = self._shared.chooser, self.request, self.record
-        if chooser is None or len(self._targets) == 1:
-            return self._targets
-        wish = self._wish = TargetWish(
-            request_id=record.request_id,
-            model=request.model,
-            client=record.key,
-            session=session_of(self._client_headers, request),
-            has_tools=bool(request.tools),
-            streamed=request.stream,
-        )
-        choice = self._choice = chooser.choose(self._targets, wish)
-        record.chosen_by = choice.why
-        return choice.targets
 
     def _move_on(self, now: float) -> Action:
         """Ask the next target, or tell the last failure where there is none."""
-        last = len(self._targets) - 1
-        while self._position < last:
-            self._position += 1
-            self._tries = 0
-            if self._position < last and not self._shared.health.is_up(self.target.upstream):
-                continue  # another request is probing it by now
+        if self._attempts.advance():
             return self._try_target()
         assert self._failure is not None
         return self._tell(self._failure, now)
 
     def _try_target(self) -> Build:
         trial = self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
-        if self._taps:
-            self._each_tap(lambda tap: tap.trying(self.target, trial.corrections))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.trying(self.target, trial.corrections))
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
         self._exchange, self._route = None, route
-        self._request_sent = self._retry_is_useless = False
+        self._attempts.begin()
         self.state = ServingState.BUILDING
         return Build(self._is_heavy(route))
 
@@ -335,10 +256,10 @@ class Serving:
             headers += passed_on(self._client_headers)
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
-        if self._taps:
-            self._each_tap(lambda tap: tap.upstream_request(target, exchange.call))
-        if self._taps:
-            self._each_tap(lambda tap: tap.sent(path, headers, now))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.upstream_request(target, exchange.call))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.sent(path, headers, now))
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -359,32 +280,20 @@ class Serving:
         error = failure.error
         if error is None:
             return self._tell(failure, now)
-        if self._position + 1 < len(self._targets):
+        if self._attempts.has_more:
             return self._move_on(now) if may_move_on(error) else self._tell(failure, now)
-        delay = pause_before(error, self._tries, self.record.request_id)
-        if not self._may_retry(error, delay):
+        delay = self._attempts.pause_after(error)
+        if delay is None:
             return self._tell(failure, now)
-        self._tries += 1
-        self._waited += delay
         self._resume_at = now + delay
         self.state = ServingState.PAUSING
         return Pause(self._resume_at)
-
-    def _may_retry(self, error: Error, delay: float) -> bool:
-        retries = self._shared.retries
-        return (
-            self._tries < retries.attempts
-            and not self._retry_is_useless
-            and is_retryable(error, request_sent=self._request_sent, after_timeout=retries.after_timeout)
-            and self._waited + delay <= retries.wait_s
-            and self._shared.retry_budget.take()
-        )
 
     def _tell(self, failure: _Failure, now: float) -> Tell:
         self._exchange = failure.exchange
         step = self._with_head(failure.step, now)
         self.state = ServingState.OVER
-        self._show_taps(step, now)
+        self._taps.left(step, now)
         return Tell(step, failure.is_lost)
 
     # -- the upstream's request ----------------------------------------------------------------------------------------------
@@ -392,7 +301,7 @@ class Serving:
     @property
     def target(self) -> Target:
         """The target that is being asked."""
-        return self._targets[self._position]
+        return self._attempts.target
 
     def build(self) -> None:
         """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
@@ -404,11 +313,8 @@ class Serving:
             self._memory.building()
             request = fitted_request(self.request, target)
             options = self._shared.options(record, request, target, array=self._array)
-            for tap in self._taps:
-                try:
-                    options = tap.options(options)
-                except Exception as error:
-                    self._drop_tap(tap, error)
+            if self._taps.active:
+                options = self._taps.options(options)
             exchange = Exchange(request, route, options, self._recall)
             warning = near_size_limit(exchange, target)
         except (ClientError, UpstreamError) as error:
@@ -455,9 +361,9 @@ class Serving:
         """No answer came: there was no place at the upstream, no connection, or the connection broke."""
         if self.state is not ServingState.READY:
             self._expect(ServingState.SENDING)
-        self._request_sent = error.request_sent
-        if self._taps:
-            self._each_tap(lambda tap: tap.upstream_end(error, now))
+        self._attempts.request_sent = error.request_sent
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.upstream_end(error, now))
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -467,14 +373,14 @@ class Serving:
         """The upstream's status and headers, by lower-case name; a wait in them is in seconds."""
         self._expect(ServingState.SENDING)
         self.state = ServingState.READING
-        self._request_sent = True
-        self._retry_is_useless = headers.get("x-should-retry", "").lower() == "false"
+        self._attempts.request_sent = True
+        self._attempts.retry_is_useless = headers.get("x-should-retry", "").lower() == "false"
         self.upstream_headers = headers
         self._answer = AnswerMemory(self._shared.memory, streamed=self.request.stream)
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
-        if self._taps:
-            self._each_tap(lambda tap: tap.upstream_head(status, headers, now))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.upstream_head(status, headers, now))
 
     def plain(self, data: bytes, now: float) -> bytes | None:
         """What the client is to get for a read that is one more piece of plain text; None, and nothing is done: call `data`.
@@ -488,11 +394,8 @@ class Serving:
         if output is None:
             self._short_way = None
             return None
-        for tap in self._byte_taps:
-            try:
-                tap.passed(data, output, now)
-            except Exception as error:
-                self._drop_tap(tap, error)
+        if self._taps.byte_taps:
+            self._taps.passed(data, output, now)
         self.clock.spoke(now)
         return output
 
@@ -520,19 +423,16 @@ class Serving:
 
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
-        if self._taps:
-            self._each_tap(lambda tap: tap.upstream_end(failure, now))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.upstream_end(failure, now))
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """What the client is to get for these bytes, of which `work` made this step."""
-        events, output = step.events, step.output
+        taps, events, output = self._taps, step.events, step.output
         if data:
-            for tap in self._byte_taps:
-                try:
-                    tap.upstream_bytes(data, self._fed_at)
-                except Exception as error:
-                    self._drop_tap(tap, error)
+            if taps.byte_taps:
+                taps.came(data, self._fed_at)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:
@@ -548,7 +448,7 @@ class Serving:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
-            self._each_tap(lambda tap: tap.upstream_end(full, now))
+            taps.each(lambda tap: tap.upstream_end(full, now))
             return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
@@ -556,12 +456,16 @@ class Serving:
             step = self._with_head(step, now)
         if output or step.head is not None:
             self.clock.shown(now)
-            if step.head is not None:
-                self._show_taps(step, now)
-            else:
-                self._show_bytes(output, now)
-                if not self._event_taps and self._exchange is not None and events and self._marks.knows(events[-1]):
-                    self._short_way = self._exchange.short_way
+            if taps.active:
+                taps.left(step, now)
+            if (
+                step.head is None
+                and not taps.event_taps
+                and self._exchange is not None
+                and events
+                and self._marks.knows(events[-1])
+            ):
+                self._short_way = self._exchange.short_way
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
@@ -579,18 +483,15 @@ class Serving:
                 self._checks.note(event)
             elif type(event) is not ToolCallDelta:
                 marks.note(event)
-        for tap in self._event_taps:
-            try:
-                tap.events(events)
-            except Exception as error:
-                self._drop_tap(tap, error)
+        if self._taps.event_taps:
+            self._taps.understood(events)
 
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
         exchange = self._present()
         self._short_way = None
-        if self._taps:
-            self._each_tap(lambda tap: tap.answered())
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.answered())
         self.clock.read()
         if self._answer is not None:
             self._answer.close()
@@ -617,7 +518,7 @@ class Serving:
         step = self._with_head(step, now)
         self.state = ServingState.OVER
         self.clock.shown(now)
-        self._show_taps(step, now)
+        self._taps.left(step, now)
         return step
 
     def _hold(self, step: Step, now: float) -> Step:
@@ -629,7 +530,7 @@ class Serving:
         step = self._with_head(Step(step.head, step.output, False, step.events), now)
         self.state = ServingState.KEEPING
         self.clock.shown(now)
-        self._show_taps(step, now)
+        self._taps.left(step, now)
         return step
 
     def kept(self, now: float, changed: dict[str, Any] | None = None, failure: AthenaError | None = None) -> Step:
@@ -651,7 +552,7 @@ class Serving:
         step = self._with_head(step, now)
         self.state = ServingState.OVER
         self.clock.shown(now)
-        self._show_taps(step, now)
+        self._taps.left(step, now)
         return step
 
     def _attempted(self, *, ok: bool) -> None:
@@ -719,8 +620,8 @@ class Serving:
         exchange = self._exchange
         if exchange is not None and self.state is ServingState.READING and self.clock.is_window_over(now):
             self.clock.window(None)
-            if self._taps:
-                self._each_tap(lambda tap: tap.moment("tick", now))
+            if self._taps.active:
+                self._taps.each(lambda tap: tap.moment("tick", now))
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -748,11 +649,11 @@ class Serving:
         step = self._with_head(exchange.commit(), now)
         if not self.has_head:
             return NOTHING
-        if self._taps:
-            self._each_tap(lambda tap: tap.moment("keep_alive", now))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.moment("keep_alive", now))
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
-        self._show_taps(step, now)
+        self._taps.left(step, now)
         return step
 
     # -- the end -------------------------------------------------------------------------------------------------------------
@@ -761,8 +662,8 @@ class Serving:
         """End the request now; the reason decides what the client still gets."""
         if self.state in (ServingState.OVER, ServingState.CLOSED):
             return NOTHING
-        if self._taps:
-            self._each_tap(lambda tap: tap.stopped(reason, now))
+        if self._taps.active:
+            self._taps.each(lambda tap: tap.stopped(reason, now))
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
@@ -775,7 +676,7 @@ class Serving:
             elif not self.has_head:
                 step = self._refused(why)
             step = self._with_head(step, now)
-            self._show_taps(step, now)
+            self._taps.left(step, now)
         self.state = ServingState.OVER
         return step
 
@@ -789,13 +690,12 @@ class Serving:
         if self._answer is not None:
             self._answer.close()
             self._answer = None
-        self._fill_record(now)
+        self.record.duration_ms = (now - self._started) * 1000
+        if self._exchange is not None:
+            summarise(self._exchange, self.record)
+        self.record.outcome = self.record.outcome or "error"
         self._judge()
-        for tap in self._end_taps:
-            try:
-                tap.over(self.record)
-            except Exception as error:
-                self._drop_tap(tap, error)
+        self._taps.over(self.record)
         # Everything an answer held is free now, not when the collector next looks at old cycles.
         self._short_way = None
         self._exchange = self._failure = self._refusal = None
@@ -809,33 +709,6 @@ class Serving:
     def checks(self) -> CallChecks | None:
         """Knows the calls of this answer that are still to be held against their schemas; None: it has no calls."""
         return self._checks
-
-    def _fill_record(self, now: float) -> None:
-        record, exchange = self.record, self._exchange
-        details = record.details
-        record.duration_ms = (now - self._started) * 1000
-        if exchange is not None:
-            if exchange.usage is not None:
-                record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
-            if exchange.error is not None:
-                record.error, record.error_message = exchange.error.code, exchange.error.message[:MESSAGE_SHOWN]
-            record.outcome = record.outcome or exchange.outcome
-            record.bad_records = exchange.bad_records
-            record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
-            record.echoes = exchange.echoes
-            details.defect = exchange.defect
-            details.echo_rule = exchange.echo_rule
-            if record.echoes:
-                details.echo_note = _quotation(exchange)
-            if exchange.prompted is not None:
-                details.prompted_style = exchange.prompted.style
-            details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
-            record.answer_warnings = len(details.answer_losses)
-            if losses := details.losses + details.answer_losses:
-                record.warning_text = warnings_header(losses, _WARNINGS_NAMED)
-            for note in exchange.notes:
-                details.notes[note.code] = details.notes.get(note.code, 0) + 1
-        record.outcome = record.outcome or "error"
 
     # -- inside ----------------------------------------------------------------------------------------------------------------
 
@@ -864,7 +737,11 @@ class Serving:
             headers["x-athena-warnings"] = "; ".join(warnings)
         if exchange is not None and self._asked_last is not None:
             headers["x-athena-served-by"] = self._asked_last.shown_name
-        if step.head.status >= 400 and self._shared.answers.stop_retries and self._is_final():
+        if (
+            step.head.status >= 400
+            and self._shared.answers.stop_retries
+            and self._attempts.is_final(exchange.error if exchange is not None else None)
+        ):
             headers["x-should-retry"] = "false"
         if exchange is not None and self.state is ServingState.READING:
             # The client gets this upstream's answer: no other target will be asked.
@@ -874,56 +751,5 @@ class Serving:
             if step.head.status == 200:
                 if self._visit is not None:
                     self._visit.answers()
-                self._stay()
+                self._attempts.answers()
         return Step(Head(step.head.status, headers), step.output, step.done, step.events)
-
-    def _stay(self) -> None:
-        """The session's later requests go to the target that answers this one."""
-        chooser, choice, wish = self._shared.chooser, self._choice, self._wish
-        if chooser is not None and choice is not None and wish is not None:
-            chooser.served(self.target, choice, wish)
-
-    def _is_final(self) -> bool:
-        """Is a client's own retry of no use? We retried already, the upstream said so, or its key is wrong."""
-        error = self._exchange.error if self._exchange is not None else None
-        if is_own_limit(error):
-            return False
-        return self.record.attempts > 1 or self._retry_is_useless or (error is not None and error.code == "upstream_auth")
-
-    def _show_taps(self, step: Step, now: float) -> None:
-        head = step.head
-        if head is not None and self._taps:
-            self._each_tap(lambda tap: tap.client_head(head, now))
-        if step.output:
-            self._show_bytes(step.output, now)
-
-    def _show_bytes(self, output: bytes, now: float) -> None:
-        for tap in self._byte_taps:
-            try:
-                tap.client_bytes(output, now)
-            except Exception as error:
-                self._drop_tap(tap, error)
-
-    def _each_tap(self, tell: Callable[[Tap], None]) -> None:
-        for tap in self._taps:
-            try:
-                tell(tap)
-            except Exception as error:
-                self._drop_tap(tap, error)
-
-    def _drop_tap(self, tap: Tap, error: Exception) -> None:
-        """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
-        self._end_taps, self._taps, self._byte_taps, self._event_taps = (
-            tuple(each for each in taps if each is not tap)
-            for taps in (self._end_taps, self._taps, self._byte_taps, self._event_taps)
-        )
-        self._shared.tap_failed(self.record.request_id, error)
-        try:
-            tap.dropped()
-        except Exception as further:
-            self._shared.tap_failed(self.record.request_id, further)
-
-
-def _quotation(exchange: Exchange) -> str:
-    notes = [note for note in (*exchange.notes, exchange.error) if note is not None and note.code == "quoted_call"]
-    return notes[0].message if notes else "a call is quoted from the request"

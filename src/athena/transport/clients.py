@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from athena.errors import UsageError
 from athena.exchange import Step
+from athena.serving.actions import Build, Keep, Pause, Send, Tell
 from athena.serving.network import Origin
-from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Tell
+from athena.serving.serving import Serving, ServingState
 from athena.shells.config import Config
 from athena.transport.bodies import async_body, broken_connection, sync_body
 from athena.transport.engine import Engine

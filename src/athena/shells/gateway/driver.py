@@ -20,9 +20,10 @@ from typing import Any, Protocol
 
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import NOTHING, Step
+from athena.serving.actions import Build, Keep, Pause, Send, Stop, Tell
 from athena.serving.call_checks import CallChecks
 from athena.serving.retries import with_relative_wait
-from athena.serving.serving import Build, Keep, Pause, Send, Serving, ServingState, Stop, Tell
+from athena.serving.serving import Serving, ServingState
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.upstream import UpstreamClient, UpstreamResponse

@@ -21,13 +21,13 @@ from athena.dialects.base import kind_of_status
 from athena.errors import AthenaError, InvalidRequest, UnsupportedFeature, UpstreamError
 from athena.model.events import Error, error_event
 from athena.model.request import Request
+from athena.serving.actions import Stop
 from athena.serving.choosing import TargetWish
 from athena.serving.endpoints import Endpoint
 from athena.serving.health import Visit
 from athena.serving.holding import RequestMemory
 from athena.serving.record import MESSAGE_SHOWN
 from athena.serving.retries import is_outage, is_own_limit, may_move_on
-from athena.serving.serving import Stop
 from athena.serving.sessions import belonging
 from athena.serving.targets import Target
 from athena.shells.gateway.client import Headers

@@ -1,0 +1,99 @@
+"""The taps of one request, grouped by what they want to see. A tap that raises is dropped and its request goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from athena.exchange import Options, Step
+from athena.model.events import Event
+from athena.model.request import Request
+from athena.serving.record import RequestRecord
+from athena.serving.shared import Shared
+from athena.serving.tap import Tap
+
+
+class RequestTaps:
+    """`active`, `byte_taps` and `event_taps` are for the caller to look at: where one is empty, nothing needs to be called."""
+
+    __slots__ = ("_all", "_request_id", "_tap_failed", "active", "byte_taps", "event_taps")
+
+    def __init__(self, shared: Shared, record: RequestRecord, request: Request, key: str | None) -> None:
+        """`key` is the one that the client sent."""
+        watching = shared.taps(record, request, key)
+        self._all: tuple[Tap, ...] = shared.end_taps + watching
+        """Most of them want to know no more than how the request ended."""
+        self._tap_failed = shared.tap_failed
+        self._request_id = record.request_id
+        self.active = self.byte_taps = self.event_taps = watching
+        if watching:
+            self.active = tuple([tap for tap in watching if not tap.sees_only_end])
+            self.byte_taps = tuple([tap for tap in self.active if tap.sees_bytes])
+            self.event_taps = tuple([tap for tap in self.byte_taps if tap.sees_events])
+
+    def each(self, tell: Callable[[Tap], None]) -> None:
+        """Something other than bytes and events."""
+        self._tell(self.active, tell)
+
+    def options(self, options: Options) -> Options:
+        """The options of an exchange, with what the taps wrap around them."""
+        for tap in self.active:
+            try:
+                options = tap.options(options)
+            except Exception as error:
+                self._drop(tap, error)
+        return options
+
+    def came(self, data: bytes, now: float) -> None:
+        """Bytes of the upstream's answer."""
+        self._tell(self.byte_taps, lambda tap: tap.upstream_bytes(data, now))
+
+    def understood(self, events: tuple[Event, ...]) -> None:
+        """What they mean."""
+        self._tell(self.event_taps, lambda tap: tap.events(events))
+
+    def passed(self, data: bytes, output: bytes, now: float) -> None:
+        """A read of plain text and what leaves for it. Written out: it is called for every chunk of a recorded stream."""
+        for tap in self.byte_taps:
+            try:
+                tap.passed(data, output, now)
+            except Exception as error:
+                self._drop(tap, error)
+
+    def left(self, step: Step, now: float) -> None:
+        """What the client gets."""
+        head, output = step.head, step.output
+        if head is not None and self.active:
+            self._tell(self.active, lambda tap: tap.client_head(head, now))
+        if output and self.byte_taps:
+            self._tell(self.byte_taps, lambda tap: tap.client_bytes(output, now))
+
+    def over(self, record: RequestRecord) -> None:
+        """The request is over: every tap is told."""
+        for tap in self._all:
+            try:
+                tap.over(record)
+            except Exception as error:
+                self._drop(tap, error)
+
+    def _tell(self, taps: tuple[Tap, ...], tell: Callable[[Tap], None]) -> None:
+        for tap in taps:
+            try:
+                tell(tap)
+            except Exception as error:
+                self._drop(tap, error)
+
+    def _drop(self, tap: Tap, error: Exception) -> None:
+        """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
+        self._all = _without(tap, self._all)
+        self.active = _without(tap, self.active)
+        self.byte_taps = _without(tap, self.byte_taps)
+        self.event_taps = _without(tap, self.event_taps)
+        self._tap_failed(self._request_id, error)
+        try:
+            tap.dropped()
+        except Exception as further:
+            self._tap_failed(self._request_id, further)
+
+
+def _without(tap: Tap, taps: tuple[Tap, ...]) -> tuple[Tap, ...]:
+    return tuple([each for each in taps if each is not tap])
