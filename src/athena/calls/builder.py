@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from athena.model.answer import Answer, Choice
@@ -196,6 +196,23 @@ class AnswerBuilder:
             return
         choice = self._choice(event.choice)
         (choice.delta_extras if event.delta else choice.extras).update(event.fields)
+
+
+def folded_text(events: Sequence[Event]) -> Answer | None:
+    """The answer that these events are if they are all of one that is a single text; None for any others."""
+    if len(events) != 3:
+        return None
+    start, text, done = events
+    if type(start) is not Start or type(text) is not TextDelta or type(done) is not Done or not done.last:
+        return None
+    if not text.text or text.refusal or text.choice != done.choice:
+        return None
+    part = Text(text=text.text, signature=text.signature)
+    choice = Choice(index=done.choice, parts=(part,), finish=done.finish)
+    usage = done.usage or start.usage
+    return Answer(
+        id=start.id, model=start.model, created=start.created, choices=(choice,), usage=usage, extras=start.extras or None
+    )
 
 
 def fold(events: Iterable[Event]) -> Answer:

@@ -11,7 +11,7 @@ from athena.dialects.base import Encoded, EncodeTarget, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
 from athena.dialects.openai_chat.read_controls import read_controls
 from athena.dialects.openai_chat.vocabulary import NAME
-from athena.dialects.openai_chat.write_controls import CONTROLS, ControlWriter, mark_fields
+from athena.dialects.openai_chat.write_controls import CONTROLS, ControlWriter, asked_controls, mark_fields
 from athena.dialects.openai_chat.write_messages import ChatMessageWriter
 from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
@@ -78,7 +78,7 @@ def _merge_template(request: Request, written: dict[str, Any]) -> dict[str, Any]
 
 def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "", "messages": []}
-    for control in CONTROLS:
+    for control in asked_controls(request):
         for key, value in control.write(request, writer).items():
             if isinstance(value, dict) and isinstance(body.get(key), dict):
                 value = {**body[key], **value}

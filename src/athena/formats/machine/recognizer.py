@@ -343,8 +343,10 @@ class Recognizer:
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""
         named = self.named
+        if named is None or named.tool_openers is None:
+            return self
         names = tuple(name for name in names if 0 < len(name) <= _LONGEST_NAME)
-        if named is None or named.tool_openers is None or not names:
+        if not names:
             return self
         found = self._with_tools.get(names)
         if found is None:
