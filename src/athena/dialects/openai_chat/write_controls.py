@@ -334,6 +334,7 @@ CONTROLS: tuple[Control, ...] = (
 )
 
 _values_of = attrgetter(*(control.field for control in CONTROLS))
+_KEYS = frozenset(key for control in CONTROLS for key in control.keys)
 _UNASKED = _values_of(Request(dialect="", model=""))
 
 
@@ -342,3 +343,14 @@ def asked_controls(request: Request) -> list[Control]:
     values = _values_of(request)
     asked = [control for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True) if value != usual]
     return asked if asked and asked[0] is CONTROLS[0] else [CONTROLS[0], *asked]
+
+
+def said_controls(request: Request, body: dict[str, Any]) -> list[Control]:
+    """Those of which this body or the request says anything at all."""
+    said = _KEYS.intersection(body)
+    values = _values_of(request)
+    return [
+        control
+        for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True)
+        if value != usual or not said.isdisjoint(control.keys)
+    ]
