@@ -170,7 +170,7 @@ class AnswerPath:
             junk=self._junk,
             losses=None if clean else self._losses,
             max_output=(prepared.request if prepared is not None else request).max_output,
-            mend=None if clean or (level := _repair_level(route)) == "off" else _Menders(declared, level),
+            mend=None if clean or (level := repair_level(route)) == "off" else _Menders(declared, level),
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -551,7 +551,7 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
 
 
-def _repair_level(route: Route) -> RepairLevel:
+def repair_level(route: Route) -> RepairLevel:
     """How much of native arguments is put right: as much as of calls in text."""
     if route.prompted is not None:
         return route.prompted.repair

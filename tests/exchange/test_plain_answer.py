@@ -18,7 +18,7 @@ from athena.exchange import Exchange, Options, Route
 from athena.formats.machine.policies import Policies
 from athena.formats.machine.stage import FormatOptions
 from athena.model.limits import Limits
-from athena.model.parts import Text
+from athena.model.parts import Text, ToolCall, ToolResult
 from athena.model.request import Request, Tool, ToolChoice, Turn
 from exchange.ways import long_ways_only
 from support.cases import answer_modes, case_bytes
@@ -63,8 +63,13 @@ MISSING = object()
 
 def outcome(client: str, upstream: str, body: bytes, asked: dict[str, Any], **more: Any) -> tuple[object, ...]:
     """What the client gets, and what is counted."""
-    turn = Turn(role="user", parts=(Text(text="Hi"),))
-    request = Request(dialect=client, model="m", max_output=100, turns=(turn,), **asked)
+    called = ToolCall(id="call_0", name="get_weather", arguments="{}")
+    turns = (
+        Turn(role="user", parts=(Text(text="Hi"),)),
+        Turn(role="assistant", parts=(called,)),
+        Turn(role="user", parts=(ToolResult(call_id="call_0", parts=(Text(text="fine"),)),)),
+    )
+    request = Request(dialect=client, model="m", max_output=100, turns=turns, **asked)
     reading = more.get("reading", FormatOptions())
     exchange = Exchange(
         request,
@@ -134,10 +139,68 @@ def test_any_text_comes_out_the_same(client: str, text: str) -> None:
         compare(client, "openai_chat", body, asked, reading=FormatOptions("deepseek_v31", starts_in_thinking=True))
 
 
+CALLS: tuple[Any, ...] = (
+    [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}],
+    [
+        {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}},
+        {"id": "call_2", "type": "function", "function": {"name": "other", "arguments": '{"a": 1e5, "a": 2}'}},
+    ],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": "{}"}, "index": 3}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": "{}"}, "strange": 3}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": "{}", "strange": 3}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": ' {"city": "Paris"} '}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": '{"city": "Paris",}'}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": '{"city": "Par'}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": '{"arguments": {"city": "Paris"}}'}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": '{"parameters": "{}"}'}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": '{"city": "\\ud800"}'}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": ""}}],
+    [{"id": "call_1", "function": {"name": "get_weather"}}],
+    [{"id": "call_1", "function": {"arguments": "{}"}}],
+    [{"id": "functions.get_weather:0", "function": {"name": "get_weather", "arguments": "{}"}}],
+    [{"id": "call_0", "function": {"name": "get_weather", "arguments": "{}"}}],
+    [{"id": "", "function": {"name": "get_weather", "arguments": "{}"}}],
+    [{"function": {"name": "get_weather", "arguments": "{}"}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": "{}"}}] * 2,
+    [{"id": "call_1", "type": "custom", "custom": {"name": "get_weather", "input": "x"}}],
+    [{"id": "call_1", "function": {"name": "get_weather", "arguments": "{}"}, "extra_content": {"google": 1}}],
+    [],
+    "x",
+    [None],
+)
+CALLING: tuple[dict[str, Any], ...] = (
+    *REQUESTS,
+    {"tools": (Tool(name="a name", schema={}), TOOL)},
+    {"tools": (Tool(name="get_weather", kind="custom"),)},
+)
+
+
 @pytest.mark.parametrize("client", DIALECTS)
-def test_one_text_needs_no_stages(client: str) -> None:
+@pytest.mark.parametrize("reason", ["tool_calls", "stop", "length", "stop_sequence", "error"])
+def test_calls_come_out_the_same(client: str, reason: str) -> None:
+    usual = reason == "tool_calls"
+    texts, requests = ((None, "", "I look.", "<tool_call>"), CALLING) if usual else (("I look.",), CALLING[:1])
+    for calls, text, asked in product(CALLS, texts, requests):
+        answer = deepcopy(CHAT)
+        answer["choices"][0]["message"] |= {"content": text, "tool_calls": calls}
+        answer["choices"][0]["finish_reason"] = reason
+        compare(client, "openai_chat", json.dumps(answer).encode(), asked)
+    body = json.dumps(answer | {"choices": [{"message": {"content": "x", "tool_calls": CALLS[1]}, "finish_reason": reason}]})
+    for level in ("off", "schema"):
+        reading = FormatOptions(policies=Policies(repair=level))
+        compare(client, "openai_chat", body.encode(), {"tools": (TOOL,)}, reading=reading)
+    for limits in (Limits(calls=1), Limits(argument_chars=3)):
+        compare(client, "openai_chat", body.encode(), {"tools": (TOOL,)}, limits=limits)
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("calls", [None, *CALLS[:3]])
+def test_plain_answers_need_no_stages(client: str, calls: Any) -> None:
+    answer = deepcopy(CHAT)
+    answer["choices"][0]["message"]["tool_calls"] = calls
     with mock.patch.object(exchanges, "AnswerPath", side_effect=AssertionError(AnswerPath)):
-        found = outcome(client, "openai_chat", json.dumps(CHAT).encode(), {"tools": (TOOL,)})
+        found = outcome(client, "openai_chat", json.dumps(answer).encode(), {"tools": (TOOL,)})
     assert found[0]
     assert b"The weather is fine." in cast(bytes, found[1])
     assert found[2]

@@ -310,8 +310,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a token counter's answer."""
     decode_count_request: DecodeCountRequest
     plain_answer: Callable[[bytes, bool], list[Event] | None] | None = None
-    """The start, the text and the end of a whole answer that is one text and nothing else; None for any other. The flag says
-    whether the client speaks this dialect, too, and gets the fields that no other knows. Raises nothing."""
+    """The events of a whole answer that is one text, well-formed calls, or both, and nothing else: its start, the text, for
+    each call its start, its arguments and its end, and its end. None for any other. The flag says whether the client speaks
+    this dialect, too, and gets the fields that no other knows. Raises nothing."""
 
     def decoder(self, context: DecodeContext, *, stream: bool) -> AnswerDecoder:
         """The decoder of one answer of an upstream."""

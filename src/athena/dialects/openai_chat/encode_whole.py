@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from athena.calls.builder import AnswerBuilder, folded_text
+from athena.calls.builder import AnswerBuilder, folded_plain
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
@@ -60,7 +60,7 @@ class ChatWholeEncoder:
         """Nothing, until the answer is complete."""
         if self._ended:
             return b""
-        if not self._begun and (plain := folded_text(events)) is not None:
+        if not self._begun and (plain := folded_plain(events)) is not None:
             self._ended = True
             return encode_json(encode_answer(plain, self._context))
         self._begun = self._begun or bool(events)
