@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cache, lru_cache
 
@@ -164,6 +164,10 @@ class Table:
         setattr(self, name, search)
         return search
 
+    def may_begin(self, pieces: Sequence[str]) -> bool:
+        """May a marker begin in one of these pieces? False is certain."""
+        return self.lexer.may_begin(pieces)
+
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
         _ = self.any, self.final
@@ -231,6 +235,10 @@ class ToolTable(Table):
     def name(self, found: re.Match[str]) -> str:
         """The marker that a search found."""
         return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
+
+    def may_begin(self, pieces: Sequence[str]) -> bool:
+        """May a marker begin in one of these pieces? False is certain."""
+        return self.lexer.may_begin(pieces) or self._words.may_begin(pieces)
 
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
