@@ -28,6 +28,7 @@ from athena.dialects.base import (
 )
 from athena.dialects.plain_reads import PlainReader, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
+from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
 from athena.formats.machine.recognizer import Search
 from athena.formats.machine.stage import FormatOptions, FormatStage
@@ -170,7 +171,7 @@ class AnswerPath:
             junk=self._junk,
             losses=None if clean else self._losses,
             max_output=(prepared.request if prepared is not None else request).max_output,
-            mend=None if clean or (level := _repair_level(route)) == "off" else _Menders(declared, level),
+            mend=None if clean or (level := repair_level(route)) == "off" else _Menders(declared, level),
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = EncodeContext(
@@ -202,6 +203,7 @@ class AnswerPath:
         self.has_short_way = False
         """May `plain` be asked about the next read?"""
         self._plain_reader: PlainReader | None = None
+        self._plain_watch: TextParser | None = None
         self._plain_search: Search | None = None
         self._says_text = True
         """Are the texts that take the short way said aloud, or thought?"""
@@ -330,10 +332,11 @@ class AnswerPath:
         reader, search = self._plain_reader, self._plain_search
         assert reader is not None
         texts, end = reader.texts_of(data, at)
-        for number, text in enumerate(texts):
-            if not text or (search is not None and search(text) is not None):
-                texts, end = reader.texts_of(data, at, number) if number else ([], at)
-                break
+        if "" in texts or (self._plain_watch is not None and not self._plain_watch.are_plain(texts)):
+            for number, text in enumerate(texts):
+                if not text or (search is not None and search(text) is not None):
+                    texts, end = reader.texts_of(data, at, number) if number else ([], at)
+                    break
         if texts and self._plain_writer is None and not self._all_stay(data[at:end]):
             return [], at
         return texts, end
@@ -341,6 +344,9 @@ class AnswerPath:
     def _say(self, texts: list[str], records: bytes) -> bytes:
         """The bytes for the client of these texts, which are plain and came in these records."""
         for note in self._plain_notes:
+            if self._plain_watch is not None and note == self._plain_watch.passed:
+                note("".join(texts))
+                continue
             for text in texts:
                 note(text)
         if self._plain_writer is not None:
@@ -403,6 +409,7 @@ class AnswerPath:
         self._plain_notes = tuple(note for note in notes if note is not None)
         self._plain_reader, self._plain_writer = reader, writer
         self._says_text = isinstance(event, TextDelta)
+        self._plain_watch = parser
         self._plain_search = parser.search if parser is not None else None
         self.has_short_way = True
 
@@ -551,7 +558,7 @@ def _agreed(name: str, payload: bytes) -> tuple[str, bytes]:
     return name, b'{"type":%b%b%b' % (msgspec.json.encode(name), separator, members)
 
 
-def _repair_level(route: Route) -> RepairLevel:
+def repair_level(route: Route) -> RepairLevel:
     """How much of native arguments is put right: as much as of calls in text."""
     if route.prompted is not None:
         return route.prompted.repair

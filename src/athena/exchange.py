@@ -31,6 +31,7 @@ from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
 from athena.model.request import Loss, Request, by_weight
+from athena.plain_answer import PLAIN_BYTES, may_be_plain, plain_answer
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
@@ -119,6 +120,8 @@ class Exchange:
         self._path: AnswerPath | None = None
         self._headed = False
         self._first = bytearray()
+        self._has_waited = False
+        """Its first read may be all of the answer, and plain."""
         self._failed_body = bytearray()
         self._failed_status = 0
         self._failed_headers: Mapping[str, str] = {}
@@ -184,6 +187,10 @@ class Exchange:
             beginning = beginning_of(self._first)
             if beginning == "nothing" and len(self._first) < _SNIFF_LIMIT:
                 return NOTHING
+            if beginning == "object" and not self._has_waited and self._may_be_plain():
+                # All that matters of it may be one text, which is known at its end.
+                self._has_waited = True
+                return NOTHING
             path, data = self._open(beginning), bytes(self._first)
             self._first.clear()
         try:
@@ -191,6 +198,12 @@ class Exchange:
         except Exception as error:
             return self._broke(error)
         return self._show(events, output)
+
+    def _may_be_plain(self) -> bool:
+        """May the answer be taken at its end without the stages of a path?"""
+        if self._correction is not None or len(self._first) > min(PLAIN_BYTES, self._options.limits.answer_bytes):
+            return False
+        return may_be_plain(self.request, self.route, self._options, self.prepared, self._upstream)
 
     @property
     def short_way(self) -> Callable[[bytes], bytes | None] | None:
@@ -228,11 +241,23 @@ class Exchange:
         if self._failed_status:
             error = self._upstream.decode_error(self._failed_status, self._failed_headers, bytes(self._failed_body))
             return self._fail(self._visible(error))
-        if self._path is None:
-            error = error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed")
-            return self._fail(self._visible(error))
+        path = self._path
         try:
-            events, output = self._path.close() if failure is None else self._path.fail(error_event(failure))
+            if path is None and self._has_waited:
+                body = bytes(self._first)
+                self._first.clear()
+                if failure is None:
+                    plain = plain_answer(
+                        body, self.request, self.route, self._options, self.prepared, self._client, self._upstream
+                    )
+                    if plain is not None:
+                        return self._show(*plain)
+                path = self._open("object")
+                path.feed(body)
+            if path is None:
+                nothing = error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed")
+                return self._fail(self._visible(nothing))
+            events, output = path.close() if failure is None else path.fail(error_event(failure))
         except Exception as error:
             return self._broke(error)
         return self._show(events, output)
@@ -256,7 +281,9 @@ class Exchange:
     def answer_losses(self) -> tuple[Loss, ...]:
         """What of the answer so far the client does not get."""
         path = self._path
-        return path.losses + quotation_losses(self.notes) if path is not None else ()
+        if path is None:
+            return ()
+        return path.losses + quotation_losses(self.notes) if self.finds_calls else path.losses
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -283,6 +310,15 @@ class Exchange:
     def reads_text(self) -> bool:
         """Are calls looked for in the model's text? Then a large piece of it can take long."""
         return self._path is not None and (self._path.formats is not None or self._path.prompted is not None)
+
+    @property
+    def finds_calls(self) -> bool:
+        """Does the model's text hold anything that was taken for a call, or noted? Models that are taught tools in the prompt
+        are always asked."""
+        path = self._path
+        if path is None:
+            return False
+        return path.prompted is not None or (path.formats is not None and path.formats.has_found)
 
     @property
     def text_calls(self) -> int:

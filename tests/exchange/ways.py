@@ -15,6 +15,7 @@ from unittest import mock
 
 import msgspec
 
+from athena import exchange as exchanges
 from athena.answer_path import AnswerPath
 from athena.dialects import get_dialect
 from athena.dialects.base import DecodeContext, EncodeContext
@@ -78,6 +79,7 @@ def long_ways_only() -> Iterator[None]:
         mock.patch.object(AnswerPath, "__init__", without_direct_way),
         mock.patch.object(FormatStage, "is_plain", never),
         mock.patch.object(FormatStage, "finds_nothing", never),
+        mock.patch.object(exchanges, "may_be_plain", never),
         mock.patch.object(TextParser, "is_plain", never),
         mock.patch.object(Scanner, "straight", nothing),
         mock.patch.object(SseDecoder, "idle", property(never, lambda _, __: None)),

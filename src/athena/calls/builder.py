@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from athena.model.answer import Answer, Choice
@@ -176,10 +176,7 @@ class AnswerBuilder:
             place = _Open("whole")
             choice.parts.append(place)
             choice.calls[event.call] = place
-        place.whole = ToolCall(
-            id=event.id, name=event.name, arguments=event.arguments, kind=event.kind, namespace=event.namespace,
-            item_id=event.item_id, signature=event.signature,
-        )  # fmt: skip
+        place.whole = _called(event)
 
     def _whole(self, event: WholePart) -> None:
         choice = self._choice(event.choice)
@@ -196,6 +193,43 @@ class AnswerBuilder:
             return
         choice = self._choice(event.choice)
         (choice.delta_extras if event.delta else choice.extras).update(event.fields)
+
+
+def _called(event: ToolCallComplete) -> ToolCall:
+    return ToolCall(
+        id=event.id, name=event.name, arguments=event.arguments, kind=event.kind, namespace=event.namespace,
+        item_id=event.item_id, signature=event.signature,
+    )  # fmt: skip
+
+
+def folded_plain(events: Sequence[Event]) -> Answer | None:
+    """The answer that these events are if they are all of one that is a text, calls, or a text and then calls; None for any
+    others."""
+    if len(events) < 3:
+        return None
+    start, done = events[0], events[-1]
+    if type(start) is not Start or type(done) is not Done or not done.last:
+        return None
+    parts: list[Part] = []
+    begun = -1
+    for event in events[1:-1]:
+        if type(event) is TextDelta:
+            if parts or begun >= 0 or not event.text or event.refusal or event.choice != done.choice:
+                return None
+            parts.append(Text(text=event.text, signature=event.signature))
+        elif type(event) is ToolCallStart:
+            begun = event.call
+        elif type(event) is ToolCallComplete:
+            if event.call != begun or event.choice != done.choice:
+                return None
+            parts.append(_called(event))
+        elif type(event) is not ToolCallDelta:
+            return None
+    choice = Choice(index=done.choice, parts=tuple(parts), finish=done.finish)
+    usage = done.usage or start.usage
+    return Answer(
+        id=start.id, model=start.model, created=start.created, choices=(choice,), usage=usage, extras=start.extras or None
+    )
 
 
 def fold(events: Iterable[Event]) -> Answer:

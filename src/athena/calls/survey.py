@@ -235,7 +235,7 @@ def kinds_of(parts: Iterable[Part]) -> int:
     """What these parts hold, and those inside of them."""
     kinds = 0
     for part in parts:
-        kinds |= _other(part)
+        kinds |= _text(part) if type(part) is Text else _other(part)
     return kinds
 
 

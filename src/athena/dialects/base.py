@@ -106,7 +106,7 @@ class AnswerLosses:
     @property
     def found(self) -> tuple[Loss, ...]:
         """All of them, the most important first."""
-        return by_weight(self._found.values())
+        return by_weight(self._found.values()) if self._found else ()
 
 
 class DecodeContext(msgspec.Struct, frozen=True):
@@ -309,6 +309,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     encode_count: Callable[[int], dict[str, Any]]
     """The body of a token counter's answer."""
     decode_count_request: DecodeCountRequest
+    plain_answer: Callable[[bytes, bool], list[Event] | None] | None = None
+    """The events of a whole answer that is one text, well-formed calls, or both, and nothing else: its start, the text, for
+    each call its start, its arguments and its end, and its end. None for any other. The flag says whether the client speaks
+    this dialect, too, and gets the fields that no other knows. Raises nothing."""
 
     def decoder(self, context: DecodeContext, *, stream: bool) -> AnswerDecoder:
         """The decoder of one answer of an upstream."""

@@ -8,6 +8,7 @@ was done here to names, tools and stop sequences.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -60,10 +61,10 @@ def _refuse_bound_features(request: Request, looked: Survey) -> None:
             "previous_response_id: this upstream keeps no conversations; send the whole history as input",
             path="previous_response_id",
         )
-    for name in _BOUND_SETTINGS:
+    for name in _BOUND_SETTINGS if request.server else ():
         if request.server and request.server.get(name):
             raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
-    for position, turn in enumerate(request.turns) if looked.has(FOREIGN) else ():
+    for position, turn in enumerate(request.turns) if looked.kinds & FOREIGN else ():
         for part in turn.parts:
             if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
                 asked = part.kind == "compaction_trigger"
@@ -73,15 +74,14 @@ def _refuse_bound_features(request: Request, looked: Survey) -> None:
         raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
 
 
-def _refuse_nothing(request: Request, looked: Survey, losses: list[Loss]) -> None:
+def _refuse_nothing(losses: list[Loss]) -> NoReturn:
     """A conversation of which nothing can be told abroad, such as one reference to what only its provider keeps. The model
     would be asked nothing, and its client would take the answer for one to its own question.
     """
-    if not looked.has(TOLD) and not request.system:
-        lost = next((loss for loss in losses if loss.path.startswith("turns[")), None)
-        path = "turns" if lost is None else lost.path
-        why = "" if lost is None else f"{lost.reason}; "
-        raise InvalidRequest(f"{path}: {why}nothing of this conversation can be sent to this upstream", path=path)
+    lost = next((loss for loss in losses if loss.path.startswith("turns[")), None)
+    path = "turns" if lost is None else lost.path
+    why = "" if lost is None else f"{lost.reason}; "
+    raise InvalidRequest(f"{path}: {why}nothing of this conversation can be sent to this upstream", path=path)
 
 
 def _refuse_threads(request: Request) -> None:
@@ -138,20 +138,30 @@ def _any_id(call_id: str) -> bool:
     return True
 
 
-class _Look:
-    """The survey of a history, made anew when a step has changed the history."""
+def _abroad(request: Request, looked: Survey, target: EncodeTarget, losses: list[Loss]) -> Request:
+    """The request without what means nothing to another dialect. Raises where it would then be another question."""
+    _refuse_bound_features(request, looked)
+    if request.unread:
+        losses += _unread(request, target)
+    request = leave_strangers(request, looked, target, losses)
+    left = looked if looked.turns is request.turns else survey(request.turns)
+    if not left.kinds & TOLD and not request.system:
+        _refuse_nothing(losses)
+    losses += _labels(request, target.profile)
+    if left.kinds & PHASES:
+        losses += _phases(request)
+    return request
 
-    __slots__ = ("_known", "_last")
 
-    def __init__(self, known: Callable[[Turn], TurnFacts] | None) -> None:
-        self._known = known
-        self._last: Survey | None = None
-
-    def __call__(self, turns: tuple[Turn, ...]) -> Survey:
-        last = self._last
-        if last is None or last.turns is not turns:
-            last = self._last = survey(turns, self._known)
-        return last
+def _fitted_turns(
+    looked: Survey, profile: Profile, losses: list[Loss], *, same: bool, known: Callable[[Turn], TurnFacts] | None
+) -> Survey:
+    """The history with broken calls mended and without what the target refuses."""
+    if looked.kinds & BROKEN and not (same and profile.clean):
+        looked = survey(mend_broken_calls(looked.turns, losses), known)
+    if looked.kinds & ((0 if profile.images else IMAGES) | (0 if profile.empty_content else BLANK)):
+        looked = survey(without_refused(looked.turns, profile, losses), known)
+    return looked
 
 
 def prepare(
@@ -174,24 +184,23 @@ def prepare(
     profile = target.profile
     same = client_dialect.name == upstream_dialect.name
     foreign_or_taught = not same or prompted is not None
-    look = _Look(known)
+    # Made anew wherever a step has changed the history.
+    looked = survey(request.turns, known)
     if foreign_or_taught:
-        request = client_dialect.portable(request, look(request.turns).kinds)
+        request = client_dialect.portable(request, looked.kinds)
+        if looked.turns is not request.turns:
+            looked = survey(request.turns, known)
     losses: list[Loss] = list(request.losses)
     if profile.family != "anthropic":
         # A server that only imitates the dialect would pass over the field and answer without the conversation.
         _refuse_threads(request)
     if not same:
-        _refuse_bound_features(request, look(request.turns))
-        losses += _unread(request, target)
-        request = leave_strangers(request, look(request.turns), target, losses)
-        _refuse_nothing(request, look(request.turns), losses)
-        losses += _labels(request, profile)
-        if look(request.turns).has(PHASES):
-            losses += _phases(request)
+        request = _abroad(request, looked, target, losses)
+        if looked.turns is not request.turns:
+            looked = survey(request.turns, known)
     turns = request.turns
     fits = id_fits(profile.ids)
-    orderly = is_orderly(look(turns), fits if prompted is None else _any_id)
+    orderly = is_orderly(looked, fits if prompted is None else _any_id)
     if not orderly and (foreign_or_taught or profile.ids == "kimi"):
         # Kimi's ids are numbers of calls: two calls that share an id would share a number.
         turns = unique_history_ids(turns)
@@ -200,20 +209,24 @@ def prepare(
         # response, a thread), and calls may be pending by design.
         turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
         losses.extend(repairs)
-    if not (same and profile.clean) and look(turns).has(BROKEN):
-        turns = mend_broken_calls(turns, losses)
-    if look(turns).has((0 if profile.images else IMAGES) | (0 if profile.empty_content else BLANK)):
-        turns = without_refused(turns, profile, losses)
-    turns = fit_state(look(turns), profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
+    if looked.turns is not turns:
+        looked = survey(turns, known)
+    looked = _fitted_turns(looked, profile, losses, same=same, known=known)
+    turns = fit_state(looked, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     if turns is not request.turns:
         request = msgspec.structs.replace(request, turns=turns)
+    if looked.turns is not request.turns:
+        looked = survey(request.turns, known)
     inline = upstream_dialect.system_turns
-    request = fit_system(request, look(request.turns), profile, inline=inline, same=same, losses=losses)
-    looked = look(request.turns)
+    request = fit_system(request, looked, profile, inline=inline, same=same, losses=losses)
+    if looked.turns is not request.turns:
+        looked = survey(request.turns, known)
     request, custom = emulate_custom_tools(request, looked, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them in its own dialect. A prompt has none.
     rule = OPENAI_NAMES if prompted is not None else upstream_dialect.names
-    names = fitted_names(request, rule, flat=foreign_or_taught, calls=look(request.turns).calls())
+    if looked.turns is not request.turns:
+        looked = survey(request.turns, known)
+    names = fitted_names(request, rule, flat=foreign_or_taught, calls=looked.calls())
     request = rename(request, names)
     rendered = None
     if prompted is not None:

@@ -5,6 +5,7 @@ Wire facts: docs/reference/wire-facts.md#reasoning-controls.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ _SAMPLING = (
     "seed",
     "logprobs",
 )
+_sampling_of = attrgetter(*_SAMPLING)
 _EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -37,8 +39,8 @@ def fit_controls(request: Request, target: EncodeTarget, *, same: bool, losses: 
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     changes: dict[str, Any] = {}
     taken = () if not profile.sampling_while_thinking and is_thinking(request, profile) else profile.sampling
-    for field in _SAMPLING:
-        if getattr(request, field) is None:
+    for field, value in zip(_SAMPLING, _sampling_of(request), strict=True):
+        if value is None:
             continue
         portable = field != "logit_bias" or same
         if field not in taken or not portable:

@@ -30,7 +30,7 @@ def fit_state(
 ) -> tuple[Turn, ...]:
     """The turns with only the state that the target's family can read."""
     turns = looked.turns
-    if not looked.has(SIGNED) and not _is_remembered(looked, store, tenant):
+    if not looked.kinds & SIGNED and not (store is not None and _is_remembered(looked, store, tenant)):
         return turns
     fitted: list[Turn] = []
     for position, turn in enumerate(turns):
@@ -54,11 +54,10 @@ def fit_state(
     return tuple(fitted)
 
 
-def _is_remembered(looked: Survey, store: OpaqueStore | None, tenant: str) -> bool:
+def _is_remembered(looked: Survey, store: OpaqueStore, tenant: str) -> bool:
     """Does the store hold anything of one of these calls?"""
-    if store is None:
-        return False
-    return any(store.get(tenant, call.id) is not None for facts in looked.facts for call in facts.calls)
+    calls = [call for facts in looked.facts for call in facts.calls]
+    return bool(calls) and any(store.get(tenant, call.id) is not None for call in calls)
 
 
 def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:

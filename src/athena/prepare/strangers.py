@@ -21,7 +21,7 @@ _STRANGE = FOREIGN | EXTRAS | CITED
 
 def leave_strangers(request: Request, looked: Survey, target: EncodeTarget, losses: list[Loss]) -> Request:
     """The request without them. Raises UnsupportedFeature when the target is strict."""
-    if not looked.has(_STRANGE) and not kinds_of(request.system) & _STRANGE:
+    if not looked.kinds & _STRANGE and not kinds_of(request.system) & _STRANGE:
         return request
     known = _Known(target.strict, losses)
     system = known.parts(request.system, "system", note=False)

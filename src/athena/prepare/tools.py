@@ -28,7 +28,12 @@ class CustomTools(msgspec.Struct, frozen=True):
     keys: tuple[tuple[str | None, str], ...] = ()
 
     def renamed(self, names: NameMap) -> CustomTools:
+        if not self.keys:
+            return self
         return CustomTools(frozenset(names.target(name, space) for space, name in self.keys), self.keys)
+
+
+_NO_CUSTOM_TOOLS = CustomTools()
 
 
 def emulate_custom_tools(
@@ -38,9 +43,10 @@ def emulate_custom_tools(
 
     `always`: whatever the upstream takes, this model knows no tools of its own.
     """
-    has_custom = looked.has(CUSTOM) or any(tool.kind == "custom" for tool in request.tools)
-    if (profile.custom_tools and not always) or not has_custom:
-        return request, CustomTools()
+    if profile.custom_tools and not always:
+        return request, _NO_CUSTOM_TOOLS
+    if not looked.kinds & CUSTOM and "custom" not in [tool.kind for tool in request.tools]:
+        return request, _NO_CUSTOM_TOOLS
     keys = tuple((tool.namespace, tool.name) for tool in request.tools if tool.kind == "custom")
     for index, tool in enumerate(request.tools):
         if tool.kind == "custom" and tool.grammar is not None:

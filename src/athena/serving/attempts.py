@@ -19,11 +19,13 @@ class Attempts:
 
     __slots__ = (
         "_choice", "_position", "_record", "_retries", "_shared", "_waited", "_wish", "request_sent", "retry_is_useless",
-        "targets",
+        "target", "targets",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, targets: tuple[Target, ...], record: RequestRecord) -> None:
         self.targets = targets
+        self.target: Target
+        """The one that is being asked."""
         self.request_sent = False
         """Did the upstream get the present request, as far as is known?"""
         self.retry_is_useless = False
@@ -37,11 +39,6 @@ class Attempts:
         self._retries = 0
         """Of the present target."""
         self._waited = 0.0
-
-    @property
-    def target(self) -> Target:
-        """The target that is being asked."""
-        return self.targets[self._position]
 
     @property
     def has_more(self) -> bool:
@@ -75,6 +72,7 @@ class Attempts:
         while self._position < last:
             self._position += 1
             self._retries = 0
+            self.target = self.targets[self._position]
             if self._position == last or self._shared.health.is_up(self.target.upstream):
                 return True
             # Another request is probing that one by now.

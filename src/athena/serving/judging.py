@@ -55,6 +55,15 @@ class AnswerMarks:
 
     def findings(self, exchange: Exchange, record: RequestRecord) -> tuple[Found, ...]:
         """The classes that the whole answer belongs to."""
+        if (
+            self.has_text
+            and exchange.error is None
+            and self.finish != "malformed"
+            and not exchange.finds_calls
+            and record.repairs == self._repairs
+            and record.details.bad_calls == self._bad
+        ):
+            return ()  # nothing below could find anything
         bad = {name: count - self._bad.get(name, 0) for name, count in record.details.bad_calls.items()}
         lost = [note.code for note in exchange.notes if note.code in _LOST]
         error, calls = exchange.error, record.calls - self._calls

@@ -86,10 +86,13 @@ class Learnt:
         """How this target is to be asked now, and what follows when it refuses. `client`: the name of its key."""
         return Trial(self, target, request, client)
 
+    @property
+    def has_lessons(self) -> bool:
+        """Is anything known about any target?"""
+        return bool(self._known)
+
     def known(self, target: Target, client: str) -> tuple[str, ...]:
         """What is left out from the start."""
-        if not self._known:
-            return ()
         evidence = self._known.get((target.upstream, target.model))
         if evidence is None:
             return ()
@@ -164,10 +167,10 @@ class Trial:
         self._target = target
         self._request = request
         self._client = client
-        self._features = learnt.known(target, client)
+        self._features = learnt.known(target, client) if learnt.has_lessons else ()
         self._tried: tuple[str, ...] = ()
         self._rounds = 0
-        self.route: Route = corrected_route(target, self._features)
+        self.route: Route = corrected_route(target, self._features) if self._features else target.route
 
     @property
     def corrections(self) -> tuple[str, ...]:

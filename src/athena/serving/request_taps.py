@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Literal
 
 from athena.exchange import Options, Step
 from athena.model.events import Event
@@ -10,6 +10,12 @@ from athena.model.request import Request
 from athena.serving.record import RequestRecord
 from athena.serving.shared import Shared
 from athena.serving.tap import Tap
+
+Told = Literal[
+    "client_request", "asked", "chosen", "trying", "upstream_request", "sent", "upstream_head", "upstream_end", "moment",
+    "stopped", "client_head", "answered",
+]  # fmt: skip
+"""What a tap is told besides bytes and events, by the name of its method."""
 
 
 class RequestTaps:
@@ -30,9 +36,13 @@ class RequestTaps:
             self.byte_taps = tuple([tap for tap in self.active if tap.sees_bytes])
             self.event_taps = tuple([tap for tap in self.byte_taps if tap.sees_events])
 
-    def each(self, tell: Callable[[Tap], None]) -> None:
-        """Something other than bytes and events."""
-        self._tell(self.active, tell)
+    def tell(self, what: Told, *arguments: object) -> None:
+        """Something other than bytes and events: the name of a tap's method, and what it gets."""
+        for tap in self.active:
+            try:
+                getattr(tap, what)(*arguments)
+            except Exception as error:
+                self._drop(tap, error)
 
     def options(self, options: Options) -> Options:
         """The options of an exchange, with what the taps wrap around them."""
@@ -45,11 +55,19 @@ class RequestTaps:
 
     def came(self, data: bytes, now: float) -> None:
         """Bytes of the upstream's answer."""
-        self._tell(self.byte_taps, lambda tap: tap.upstream_bytes(data, now))
+        for tap in self.byte_taps:
+            try:
+                tap.upstream_bytes(data, now)
+            except Exception as error:
+                self._drop(tap, error)
 
     def understood(self, events: tuple[Event, ...]) -> None:
         """What they mean."""
-        self._tell(self.event_taps, lambda tap: tap.events(events))
+        for tap in self.event_taps:
+            try:
+                tap.events(events)
+            except Exception as error:
+                self._drop(tap, error)
 
     def passed(self, data: bytes, output: bytes, now: float) -> None:
         """A read of plain text and what leaves for it. Written out: it is called for every chunk of a recorded stream."""
@@ -63,22 +81,19 @@ class RequestTaps:
         """What the client gets."""
         head, output = step.head, step.output
         if head is not None and self.active:
-            self._tell(self.active, lambda tap: tap.client_head(head, now))
-        if output and self.byte_taps:
-            self._tell(self.byte_taps, lambda tap: tap.client_bytes(output, now))
+            self.tell("client_head", head, now)
+        if output:
+            for tap in self.byte_taps:
+                try:
+                    tap.client_bytes(output, now)
+                except Exception as error:
+                    self._drop(tap, error)
 
     def over(self, record: RequestRecord) -> None:
         """The request is over: every tap is told."""
         for tap in self._all:
             try:
                 tap.over(record)
-            except Exception as error:
-                self._drop(tap, error)
-
-    def _tell(self, taps: tuple[Tap, ...], tell: Callable[[Tap], None]) -> None:
-        for tap in taps:
-            try:
-                tell(tap)
             except Exception as error:
                 self._drop(tap, error)
 

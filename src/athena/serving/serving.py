@@ -42,7 +42,17 @@ import msgspec
 from athena.dialects import get_dialect
 from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
-from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallDelta, error_event
+from athena.model.events import (
+    Done,
+    Error,
+    Event,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    error_event,
+)  # fmt: skip
 from athena.model.request import Request
 from athena.serving.actions import Action, Build, Keep, Pause, Send, Stop, Tell
 from athena.serving.attempts import Attempts
@@ -158,8 +168,8 @@ class Serving:
                 kept=request.kept,
                 correct=shared.learnt.corrects,
             )
-            taps.each(lambda tap: tap.client_request(body))
-            taps.each(lambda tap: tap.asked(asked))
+            taps.tell("client_request", body)
+            taps.tell("asked", asked)
         self._checks: CallChecks | None = None
         """Made for the first call of an answer."""
         self._marks: AnswerMarks
@@ -211,12 +221,11 @@ class Serving:
         try:
             attempts.choose(self.request, self._client_headers)
         except AthenaError as none_is_up:
-            refusal = none_is_up
             if taps.active:
-                taps.each(lambda tap: tap.chosen((), refusal))
+                taps.tell("chosen", (), none_is_up)
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
         if taps.active:
-            taps.each(lambda tap: tap.chosen(attempts.targets, None))
+            taps.tell("chosen", attempts.targets, None)
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -227,9 +236,10 @@ class Serving:
         return self._tell(self._failure, now)
 
     def _try_target(self) -> Build:
-        trial = self._trial = self._shared.learnt.trial(self.target, self.request, self.record.key)
+        target = self._attempts.target
+        trial = self._trial = self._shared.learnt.trial(target, self.request, self.record.key)
         if self._taps.active:
-            self._taps.each(lambda tap: tap.trying(self.target, trial.corrections))
+            self._taps.tell("trying", target, trial.corrections)
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
@@ -246,7 +256,7 @@ class Serving:
         return reads_text and route.format is not None and not route.format.is_ready
 
     def _send(self, now: float) -> Send:
-        exchange, target = self._present(), self.target
+        exchange, target = self._present(), self._attempts.target
         self.record.attempts += 1
         self._asked_last = target
         headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
@@ -257,9 +267,8 @@ class Serving:
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
         if self._taps.active:
-            self._taps.each(lambda tap: tap.upstream_request(target, exchange.call))
-        if self._taps.active:
-            self._taps.each(lambda tap: tap.sent(path, headers, now))
+            self._taps.tell("upstream_request", target, exchange.call)
+            self._taps.tell("sent", path, headers, now)
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -306,7 +315,7 @@ class Serving:
     def build(self) -> None:
         """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
         self._expect(ServingState.BUILDING)
-        target, record, route = self.target, self.record, self._route
+        target, record, route = self._attempts.target, self.record, self._route
         assert route is not None
         record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
         try:
@@ -320,11 +329,11 @@ class Serving:
         except (ClientError, UpstreamError) as error:
             self._not_built(error)
             return
-        if self._is_heavy(route):
+        if route.format is not None and self._is_heavy(route):
             exchange.warm_up()
         self._warnings = [warning] if warning else []
         self._memory.built()
-        record.warnings = len(exchange.losses)
+        record.warnings = len(exchange.request_losses)
         rendered = exchange.prepared.rendered
         record.tool_mode = "prompted" if rendered is not None and rendered.plan is not None else ""
         self._exchange = exchange
@@ -350,12 +359,13 @@ class Serving:
         """The driver starts to send the request: the limits of the attempt run from here."""
         self._expect(ServingState.READY)
         self.state = ServingState.SENDING
-        self._visit = self._shared.health.visit(self.target.upstream)
-        self._judge()
-        chooser, target = self._shared.chooser, self.target
+        target, chooser = self._attempts.target, self._shared.chooser
+        self._visit = self._shared.health.visit(target.upstream)
+        if self._unjudged is not None:
+            self._judge()
         turn = chooser.routes.turn(target.upstream, target.model) if chooser is not None else 0
         self._marks = AnswerMarks(self.record, turn, now)
-        self.clock.sending(now, self.target.timeouts)
+        self.clock.sending(now, target.timeouts)
 
     def failed(self, error: UpstreamError, now: float) -> Step:
         """No answer came: there was no place at the upstream, no connection, or the connection broke."""
@@ -363,7 +373,7 @@ class Serving:
             self._expect(ServingState.SENDING)
         self._attempts.request_sent = error.request_sent
         if self._taps.active:
-            self._taps.each(lambda tap: tap.upstream_end(error, now))
+            self._taps.tell("upstream_end", error, now)
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -380,7 +390,7 @@ class Serving:
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
         if self._taps.active:
-            self._taps.each(lambda tap: tap.upstream_head(status, headers, now))
+            self._taps.tell("upstream_head", status, headers, now)
 
     def plain(self, data: bytes, now: float) -> bytes | None:
         """What the client is to get for a read that is one more piece of plain text; None, and nothing is done: call `data`.
@@ -424,7 +434,7 @@ class Serving:
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
         if self._taps.active:
-            self._taps.each(lambda tap: tap.upstream_end(failure, now))
+            self._taps.tell("upstream_end", failure, now)
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -448,7 +458,7 @@ class Serving:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
-            taps.each(lambda tap: tap.upstream_end(full, now))
+            taps.tell("upstream_end", full, now)
             return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
@@ -473,7 +483,9 @@ class Serving:
         for event in events:
             if type(event) is TextDelta:
                 if not marks.has_text:
-                    marks.note(event)
+                    marks.has_text = bool(event.text.strip())
+            elif type(event) is Done:
+                marks.finish = event.finish.kind
             elif type(event) is ThinkingDelta:
                 if not marks.has_reasoning:
                     marks.note(event)
@@ -481,7 +493,7 @@ class Serving:
                 if self._checks is None:
                     self._checks = CallChecks(self.request, self.record)
                 self._checks.note(event)
-            elif type(event) is not ToolCallDelta:
+            elif type(event) is not ToolCallDelta and type(event) is not Start:
                 marks.note(event)
         if self._taps.event_taps:
             self._taps.understood(events)
@@ -491,7 +503,7 @@ class Serving:
         exchange = self._present()
         self._short_way = None
         if self._taps.active:
-            self._taps.each(lambda tap: tap.answered())
+            self._taps.tell("answered")
         self.clock.read()
         if self._answer is not None:
             self._answer.close()
@@ -509,10 +521,12 @@ class Serving:
             return NOTHING
         if exchange.outcome == "ok":
             if self._trial is not None:
-                self._trial.answered()
-                self.record.corrections = ",".join(self._trial.corrections)
+                corrections = self._trial.corrections
+                self.record.corrections = ",".join(corrections)
+                if corrections:
+                    self._trial.answered()
             if exchange.usage is not None and not exchange.usage.estimated:
-                self._shared.tokens.learn(self.request, self.target.model, exchange.usage.input_total)
+                self._shared.tokens.learn(self.request, self._attempts.target.model, exchange.usage.input_total)
         if exchange.waiting is not None:
             return self._hold(step, now)
         step = self._with_head(step, now)
@@ -558,12 +572,13 @@ class Serving:
     def _attempted(self, *, ok: bool) -> None:
         if self._visit is None:
             return  # there was no place at the upstream
-        self.record.details.attempts.append((self.target.upstream, ok))
-        if is_own_limit(self._present().error):
+        target, exchange = self._attempts.target, self._present()
+        self.record.details.attempts.append((target.upstream, ok))
+        if exchange.error is not None and is_own_limit(exchange.error):
             self._visit.abandoned()
         else:
             self._visit.ended(ok=ok)
-            self._unjudged = _Unjudged(self.target, self._present(), self._marks)
+            self._unjudged = _Unjudged(target, exchange, self._marks)
         self._visit = None
 
     def _judge(self) -> None:
@@ -621,7 +636,7 @@ class Serving:
         if exchange is not None and self.state is ServingState.READING and self.clock.is_window_over(now):
             self.clock.window(None)
             if self._taps.active:
-                self._taps.each(lambda tap: tap.moment("tick", now))
+                self._taps.tell("moment", "tick", now)
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -650,7 +665,7 @@ class Serving:
         if not self.has_head:
             return NOTHING
         if self._taps.active:
-            self._taps.each(lambda tap: tap.moment("keep_alive", now))
+            self._taps.tell("moment", "keep_alive", now)
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
         self._taps.left(step, now)
@@ -663,7 +678,7 @@ class Serving:
         if self.state in (ServingState.OVER, ServingState.CLOSED):
             return NOTHING
         if self._taps.active:
-            self._taps.each(lambda tap: tap.stopped(reason, now))
+            self._taps.tell("stopped", reason, now)
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
@@ -686,7 +701,8 @@ class Serving:
             return
         self.state = ServingState.CLOSED
         self.clock.read()
-        self._abandon()
+        if self._visit is not None:
+            self._abandon()
         if self._answer is not None:
             self._answer.close()
             self._answer = None
@@ -694,7 +710,8 @@ class Serving:
         if self._exchange is not None:
             summarise(self._exchange, self.record)
         self.record.outcome = self.record.outcome or "error"
-        self._judge()
+        if self._unjudged is not None:
+            self._judge()
         self._taps.over(self.record)
         # Everything an answer held is free now, not when the collector next looks at old cycles.
         self._short_way = None

@@ -17,19 +17,22 @@ def summarise(exchange: Exchange, record: RequestRecord) -> None:
     if exchange.error is not None:
         record.error, record.error_message = exchange.error.code, exchange.error.message[:MESSAGE_SHOWN]
     record.outcome = record.outcome or exchange.outcome
-    record.bad_records = exchange.bad_records
-    record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
-    record.echoes = exchange.echoes
     details.defect = exchange.defect
     details.echo_rule = exchange.echo_rule
-    if record.echoes:
-        details.echo_note = _quotation(exchange)
-    if exchange.prompted is not None:
-        details.prompted_style = exchange.prompted.style
     details.losses, details.answer_losses = exchange.request_losses, exchange.answer_losses
     record.answer_warnings = len(details.answer_losses)
     if losses := details.losses + details.answer_losses:
         record.warning_text = warnings_header(losses, _WARNINGS_NAMED)
+    record.bad_records = exchange.bad_records
+    record.text_calls = record.echoes = 0
+    if not exchange.finds_calls:
+        return
+    record.text_calls, record.format = exchange.text_calls, exchange.format_found or record.format
+    record.echoes = exchange.echoes
+    if record.echoes:
+        details.echo_note = _quotation(exchange)
+    if exchange.prompted is not None:
+        details.prompted_style = exchange.prompted.style
     for note in exchange.notes:
         details.notes[note.code] = details.notes.get(note.code, 0) + 1
 

@@ -46,14 +46,30 @@ _DENSE = re.compile(r"[A-Za-z0-9+]{20,}")
 _QUERY_KEY = re.compile(r"([?&](?:key|api_key|token)=)[^&\s\"']+")
 
 
+_SHORT_TEXT = 200
+_TEXTS_SEEN = 512
+
+
 class Redactor:
     """Masks secrets in text: those it knows, and what looks like one."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        self._seen: dict[str, str] = {}
+        """Short texts of which it is known what they are shown as: most of what lines say comes again and again."""
 
     def __call__(self, text: str) -> str:
+        shown = self._seen.get(text)
+        if shown is None:
+            shown = self._masked(text)
+            if len(text) <= _SHORT_TEXT:
+                if len(self._seen) >= _TEXTS_SEEN:
+                    self._seen.clear()
+                self._seen[text] = shown
+        return shown
+
+    def _masked(self, text: str) -> str:
         if self._known is not None:
             text = self._known.sub(_MASK, text)
         text = _BEARER.sub(rf"\1\2{_MASK}", text)
@@ -196,7 +212,8 @@ class TextLines(logging.Formatter):
     def _pairs(self, fields: Mapping[str, Any]) -> Iterator[str]:
         """Fields as `name=value`; a value is redacted by itself, since the name before it would make any id look like a key."""
         for name, value in fields.items():
-            text = _MASK if _is_secret_name(name) and value else self._safe(str(value))
+            shown = str(value) if type(value) is int else self._safe(str(value))
+            text = _MASK if _is_secret_name(name) and value else shown
             yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
 
     def _safe(self, text: str) -> str:
@@ -466,6 +483,9 @@ class FileSink:
         return self._path.with_name(f"{self._path.name}.{number}")
 
 
+_GATHER_S = 0.02
+
+
 class LinesHandler(logging.Handler):
     """Formats and writes records; with `threaded` in a thread of its own, behind a bounded queue."""
 
@@ -516,6 +536,8 @@ class LinesHandler(logging.Handler):
             self._write([record for record in records if record is not None])
             if last:
                 return
+            # What comes meanwhile is written in one go: waking up for each line costs more than the line.
+            time.sleep(_GATHER_S)
 
     def _write(self, records: list[logging.LogRecord]) -> None:
         lines = [self._line(record) for record in records]

@@ -76,9 +76,19 @@ def decode_request(
         turns=turns,
         tools=(*fields.whole_field("tools", _tools), *_inline_tools(fields, turns)),
         raw=value,
-        **read_settings(fields),
+        **_asked_settings(fields),
         unread=fields.unread(),
     )
+
+
+_FEW_FIELDS = frozenset({"model", "messages", "max_tokens", "system", "tools", "stream", "temperature"})
+
+
+def _asked_settings(fields: Fields) -> dict[str, Any]:
+    """The same as `read_settings`, without those that are as usual where the request has hardly any."""
+    if _FEW_FIELDS.issuperset(fields.value):
+        return {"max_output": _limit(fields), "temperature": fields.number("temperature")}
+    return read_settings(fields)
 
 
 def read_settings(fields: Fields) -> dict[str, Any]:
@@ -86,9 +96,7 @@ def read_settings(fields: Fields) -> dict[str, Any]:
     choice, parallel = _choice(fields)
     output_config = fields.child("output_config")
     user, metadata = _metadata(fields)
-    limit = fields.integer("max_tokens")
-    if limit is not None and limit < 0:
-        raise fields.wrong("max_tokens", "a number of tokens")
+    limit = _limit(fields)
     return {
         "tool_choice": choice,
         "parallel": parallel,
@@ -107,6 +115,13 @@ def read_settings(fields: Fields) -> dict[str, Any]:
         "server": _server(fields, output_config),
         "extras": fields.rest(),
     }
+
+
+def _limit(fields: Fields) -> int | None:
+    limit = fields.integer("max_tokens")
+    if limit is not None and limit < 0:
+        raise fields.wrong("max_tokens", "a number of tokens")
+    return limit
 
 
 _MESSAGE_KEYS = frozenset({"role", "content"})

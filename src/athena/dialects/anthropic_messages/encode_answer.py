@@ -14,7 +14,7 @@ from typing import Any, assert_never
 import msgspec
 
 from athena.calls.arguments import arguments_object
-from athena.calls.builder import AnswerBuilder
+from athena.calls.builder import AnswerBuilder, folded_plain
 from athena.calls.ids import hashed
 from athena.calls.sequence import OneCallAtATime
 from athena.dialects.anthropic_messages.errors import encode_error, error_body
@@ -405,12 +405,17 @@ class MessagesWholeEncoder:
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._builder = AnswerBuilder()
+        self._begun = False
         self._ended = False
 
     def feed(self, events: list[Event]) -> bytes:
         """Nothing until the terminal event, then everything."""
         if self._ended:
             return b""
+        if not self._begun and (plain := folded_plain(events)) is not None:
+            self._ended = True
+            return _encode(write_message(plain, self._context))
+        self._begun = self._begun or bool(events)
         for position, event in enumerate(events):
             if is_failure(event):
                 self._ended = True

@@ -16,6 +16,7 @@ from athena.dialects.openai_chat.encode_request import encode_request
 from athena.dialects.openai_chat.encode_stream import ChatStreamEncoder
 from athena.dialects.openai_chat.encode_whole import ChatWholeEncoder
 from athena.dialects.openai_chat.errors import decode_error, encode_error
+from athena.dialects.openai_chat.plain_whole import plain_answer
 from athena.dialects.openai_chat.vocabulary import NAME
 from athena.model.request import Request
 from athena.wire.sse import encode_comment
@@ -64,5 +65,6 @@ DIALECT = Dialect(
     encode_models=_encode_models,
     encode_count=_encode_count,
     decode_count_request=decode_request,
+    plain_answer=plain_answer,
 )
 """Chat Completions in both directions; the URL of a deployment may name the model."""

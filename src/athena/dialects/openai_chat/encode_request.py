@@ -11,7 +11,7 @@ from athena.dialects.base import Encoded, EncodeTarget, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
 from athena.dialects.openai_chat.read_controls import read_controls
 from athena.dialects.openai_chat.vocabulary import NAME
-from athena.dialects.openai_chat.write_controls import CONTROLS, ControlWriter, mark_fields
+from athena.dialects.openai_chat.write_controls import ControlWriter, asked_controls, mark_fields, said_controls
 from athena.dialects.openai_chat.write_messages import ChatMessageWriter
 from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
@@ -48,8 +48,9 @@ def _home_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     """The client's own body; only controls that changed, or that the upstream spells otherwise, are written anew."""
     assert request.raw is not None
     body = dict(request.raw)
-    before = read_controls(Fields(body), model=request.model)
-    for control in CONTROLS:
+    controls = said_controls(request, body)
+    before = read_controls(Fields(body), model=request.model) if controls else request
+    for control in controls:
         refused = any(key in writer.profile.drop_fields for key in control.keys if body.get(key) is not None)
         same = getattr(before, control.field) == getattr(request, control.field)
         if same and not refused and (control.field != "max_output" or _spelled_well(body, writer.profile)):
@@ -78,7 +79,7 @@ def _merge_template(request: Request, written: dict[str, Any]) -> dict[str, Any]
 
 def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "", "messages": []}
-    for control in CONTROLS:
+    for control in asked_controls(request):
         for key, value in control.write(request, writer).items():
             if isinstance(value, dict) and isinstance(body.get(key), dict):
                 value = {**body[key], **value}

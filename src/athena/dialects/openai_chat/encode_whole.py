@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from athena.calls.builder import AnswerBuilder
+from athena.calls.builder import AnswerBuilder, folded_plain
 from athena.calls.ids import hashed
 from athena.dialects.base import EncodeContext
 from athena.dialects.openai_chat.details import call_extra_content, state_entries, text_entry
@@ -53,12 +53,17 @@ class ChatWholeEncoder:
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._builder = AnswerBuilder()
+        self._begun = False
         self._ended = False
 
     def feed(self, events: list[Event]) -> bytes:
         """Nothing, until the answer is complete."""
         if self._ended:
             return b""
+        if not self._begun and (plain := folded_plain(events)) is not None:
+            self._ended = True
+            return encode_json(encode_answer(plain, self._context))
+        self._begun = self._begun or bool(events)
         for position, event in enumerate(events):
             if is_failure(event):
                 self._ended = True

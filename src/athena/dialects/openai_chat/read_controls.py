@@ -23,11 +23,26 @@ _MODES = {
     "any": ToolChoice("required"),
 }
 
+_FEW_FIELDS = frozenset({
+    "model", "messages", "tools", "stream", "stream_options", "max_completion_tokens", "max_tokens", "temperature", "top_p",
+})  # fmt: skip
+"""A request of these alone asks for nothing else."""
+
 
 def read_controls(fields: Fields, *, model: str | None = None, stream: bool | None = None) -> Request:
     """The request without system, turns and tools."""
     options = fields.child("stream_options")
     include_usage = options.flag("include_usage") if options is not None else None
+    if _FEW_FIELDS.issuperset(fields.value):
+        return Request(
+            dialect=NAME,
+            model=_model(fields, model),
+            stream=bool(stream if stream is not None else fields.flag("stream")),
+            include_usage=include_usage,
+            max_output=_max_output(fields),
+            temperature=fields.number("temperature"),
+            top_p=fields.number("top_p"),
+        )
     return Request(
         dialect=NAME,
         model=_model(fields, model),
@@ -64,9 +79,10 @@ def _first(*values: Any) -> Any:
 
 def _max_output(fields: Fields) -> int | None:
     newer, older = fields.integer("max_completion_tokens"), fields.integer("max_tokens")
-    for key, value in (("max_completion_tokens", newer), ("max_tokens", older)):
-        if value is not None and value < 0:
-            raise fields.wrong(key, "zero or more")
+    if newer is not None and newer < 0:
+        raise fields.wrong("max_completion_tokens", "zero or more")
+    if older is not None and older < 0:
+        raise fields.wrong("max_tokens", "zero or more")
     return newer if newer is not None else older
 
 

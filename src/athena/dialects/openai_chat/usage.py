@@ -10,11 +10,20 @@ from typing import Any
 from athena.dialects.base import token_count
 from athena.model.events import Usage
 
+_PLAIN = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+"""Of a server that counts nothing else."""
+
 
 def decode_usage(value: object) -> Usage | None:
     """The counts of a `usage` object; None for anything else."""
     if not isinstance(value, dict) or not value:
         return None
+    if _PLAIN.issuperset(value):
+        return Usage(
+            input_total=token_count(value.get("prompt_tokens")),
+            output_total=token_count(value.get("completion_tokens")),
+            raw=value,
+        )
     prompt = _mapping(value, "prompt_tokens_details", "input_tokens_details")
     completion = _mapping(value, "completion_tokens_details", "output_tokens_details")
     output = _count(value, "completion_tokens", "output_tokens")
@@ -85,7 +94,7 @@ def _mapping(value: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def _count(value: dict[str, Any], *keys: str) -> int:
     for key in keys:
-        found = token_count(value.get(key))
-        if found:
+        number = value.get(key)
+        if number and (found := token_count(number)):
             return found
     return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -331,3 +332,25 @@ CONTROLS: tuple[Control, ...] = (
     Control("tier", ("service_tier",), _tier),
     Control("store", ("store",), _store),
 )
+
+_values_of = attrgetter(*(control.field for control in CONTROLS))
+_KEYS = frozenset(key for control in CONTROLS for key in control.keys)
+_UNASKED = _values_of(Request(dialect="", model=""))
+
+
+def asked_controls(request: Request) -> list[Control]:
+    """Those that may have something to write: the length, which some upstreams want in any case, and what is not as usual."""
+    values = _values_of(request)
+    asked = [control for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True) if value != usual]
+    return asked if asked and asked[0] is CONTROLS[0] else [CONTROLS[0], *asked]
+
+
+def said_controls(request: Request, body: dict[str, Any]) -> list[Control]:
+    """Those of which this body or the request says anything at all."""
+    said = _KEYS.intersection(body)
+    values = _values_of(request)
+    return [
+        control
+        for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True)
+        if value != usual or not said.isdisjoint(control.keys)
+    ]

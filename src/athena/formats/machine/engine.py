@@ -198,8 +198,15 @@ class TextParser:
         """Finds what makes a piece more than text, until the next `feed`; `passed` counts one without as fed."""
         return self._unplain
 
+    def are_plain(self, pieces: Sequence[str]) -> bool:
+        """Would `search` find nothing in any of these pieces? They are looked at in one go where that is enough."""
+        search = self._unplain
+        if search is _ALWAYS:
+            return not pieces
+        return not self._speech.table.may_begin(pieces) or all(search(piece) is None for piece in pieces)
+
     def passed(self, text: str) -> None:
-        """This piece came out as it is."""
+        """This piece came out as it is, or these pieces, joined."""
         spans = self._spans
         if spans.blank_line or spans.in_inline or "\n" in text:
             spans.advance(text)

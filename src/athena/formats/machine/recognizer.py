@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cache, lru_cache
 
@@ -164,6 +164,10 @@ class Table:
         setattr(self, name, search)
         return search
 
+    def may_begin(self, pieces: Sequence[str]) -> bool:
+        """May a marker begin in one of these pieces? False is certain."""
+        return self.lexer.may_begin(pieces)
+
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
         _ = self.any, self.final
@@ -231,6 +235,10 @@ class ToolTable(Table):
     def name(self, found: re.Match[str]) -> str:
         """The marker that a search found."""
         return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
+
+    def may_begin(self, pieces: Sequence[str]) -> bool:
+        """May a marker begin in one of these pieces? False is certain."""
+        return self.lexer.may_begin(pieces) or self._words.may_begin(pieces)
 
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
@@ -343,8 +351,10 @@ class Recognizer:
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""
         named = self.named
+        if named is None or named.tool_openers is None:
+            return self
         names = tuple(name for name in names if 0 < len(name) <= _LONGEST_NAME)
-        if named is None or named.tool_openers is None or not names:
+        if not names:
             return self
         found = self._with_tools.get(names)
         if found is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NoReturn, TypeAlias, TypeVar
 
@@ -33,6 +33,7 @@ LOOK_AHEAD = 64
 TICKS_AT_ONCE = 16
 ESCAPES_AT_ONCE = 64
 
+_PIECE_END = "\0"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -52,7 +53,7 @@ class Lexer:
     `ticks`, `tildes`: the runs that code fences are made of are markers too. `never`: what makes a marker none when it follows.
     """
 
-    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "_with_tildes", "any", "final", "longest")
+    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "_with_tildes", "any", "begin", "final", "longest")
 
     def __init__(
         self, markers: Iterable[str], *, ticks: bool = False, tildes: bool = False, never: Mapping[str, str] | None = None
@@ -66,14 +67,38 @@ class Lexer:
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
         # Compiled on first use: a process that reads two formats does not pay for the lexers of fifty.
-        if name not in ("any", "final"):
+        if name not in ("any", "begin", "final"):
             raise AttributeError(name)
+        if name == "begin":
+            self.begin = re.compile(self._beginnings())
+            return self.begin
         names = [""]
         compiled = re.compile(self._pattern(names, partial=name == "any"))
         # Both patterns name the same markers in the same order; another thread may be searching with the other one.
         self._names = names
         setattr(self, name, compiled)
         return compiled
+
+    def may_begin(self, pieces: Sequence[str]) -> bool:
+        """May a marker begin in one of these pieces? Looked at in one go and by two letters: False is certain."""
+        joined = _PIECE_END.join((*pieces, ""))
+        return joined.count(_PIECE_END) > len(pieces) or self.begin.search(joined) is not None
+
+    def _beginnings(self) -> str:
+        """What no marker begins without; at the end of a piece its first letter alone."""
+        firsts: dict[str, set[str]] = {}
+        for marker in self._markers:
+            if marker:
+                firsts.setdefault(marker[0], set()).add(marker[1:2])
+        if self._with_ticks:
+            firsts["`"] = {""}
+        if self._with_tildes:
+            firsts["~"] = {""}
+        options = [
+            re.escape(first) if "" in seconds else f"{re.escape(first)}[{''.join(map(re.escape, sorted(seconds)))}{_PIECE_END}]"
+            for first, seconds in firsts.items()
+        ]
+        return "|".join(options) if options else r"(?!)"
 
     def find(self, text: str, at: int, final: bool) -> tuple[int, str | None]:
         """(start, marker); marker None: it may begin there. (-1, None): nothing."""

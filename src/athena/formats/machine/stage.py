@@ -103,6 +103,22 @@ def _recognizer_with_tokens(format_id: str, others: bool, tokens: tuple[tuple[st
     return Recognizer(with_tokens(dict(tokens)), recognizer("auto").others if others else ())
 
 
+def may_hold_call(formats: Recognizer, tools: tuple[str, ...], text: str) -> bool:
+    """Is there any marker but code's backticks in a whole text, or a beginning that a format without markers would look at?"""
+    known = formats.for_tools(tools)
+    if len(text) > _PIECE or not text.strip():
+        return True
+    for one in known.starters:
+        if not one.is_excluded(text, 0):
+            return True
+    table, at = known.text, 0
+    while (found := table.final(text, at)) is not None:
+        if found.lastindex is None or table.meanings.get(table.name(found)) is not None:
+            return True
+        at = found.end()
+    return False
+
+
 class _ParsedChoice:
     """One choice of the answer."""
 
@@ -175,6 +191,15 @@ class FormatStage:
                 for name in Counts.__struct_fields__:
                     setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
         return total
+
+    @property
+    def has_found(self) -> bool:
+        """Is there a call, a quotation or a note?"""
+        for choice in self._choices.values():
+            for parser in choice.parsers.values():
+                if parser.counts.calls or parser.counts.echoes or parser.notes:
+                    return True
+        return False
 
     @property
     def calls(self) -> int:
@@ -257,16 +282,7 @@ class FormatStage:
         return True
 
     def _may_hold_call(self, text: str) -> bool:
-        """Is there any marker but code's backticks, or a beginning that a format without markers would look at?"""
-        known = self._recognizer.for_tools(self._book.names)
-        if len(text) > _PIECE or not text.strip() or any(not one.is_excluded(text, 0) for one in known.starters):
-            return True
-        table, at = known.text, 0
-        while (found := table.final(text, at)) is not None:
-            if found.lastindex is None or table.meanings.get(table.name(found)) is not None:
-                return True
-            at = found.end()
-        return False
+        return may_hold_call(self._recognizer, self._book.names, text)
 
     # -- text ----------------------------------------------------------------------------------------------------------------
 

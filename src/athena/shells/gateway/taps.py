@@ -25,7 +25,10 @@ def write_line(record: RequestRecord) -> None:
     """The line about a request, at info when the answer went well, else at warning."""
     level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
     if LINE_LOG.isEnabledFor(level):
-        LINE_LOG.log(level, "request", extra={"fields": as_fields(record)})
+        # Made by hand: `log` looks for the line of code that called it, which nobody is shown.
+        line = logging.LogRecord(LINE_LOG.name, level, "", 0, "request", None, None)
+        line.fields = as_fields(record)
+        LINE_LOG.handle(line)
 
 
 class RequestLines(EndTap):
