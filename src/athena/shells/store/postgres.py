@@ -248,8 +248,8 @@ def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
 
 
 async def _as_it_is(connection: _Connection) -> None:
-    """A connection goes back to the others without a query that would undo settings and locks of its session: nothing here makes
-    any that outlive their own lines, and the pool itself ends a transaction that was left open."""
+    """A connection goes back to the others without a query that would undo settings and locks of its session: nothing here
+    makes any that outlive their own lines, and the pool itself ends a transaction that was left open."""
 
 
 async def _run_steps(connection: _Connection, steps: SqlSteps[_Result]) -> _Result:
