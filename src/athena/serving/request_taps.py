@@ -40,7 +40,7 @@ class RequestTaps:
             try:
                 options = tap.options(options)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
         return options
 
     def came(self, data: bytes, now: float) -> None:
@@ -50,14 +50,6 @@ class RequestTaps:
     def understood(self, events: tuple[Event, ...]) -> None:
         """What they mean."""
         self._tell(self.event_taps, lambda tap: tap.events(events))
-
-    def passed(self, data: bytes, output: bytes, now: float) -> None:
-        """A read of plain text and what leaves for it. Written out: it is called for every chunk of a recorded stream."""
-        for tap in self.byte_taps:
-            try:
-                tap.passed(data, output, now)
-            except Exception as error:
-                self._drop(tap, error)
 
     def left(self, step: Step, now: float) -> None:
         """What the client gets."""
@@ -73,16 +65,16 @@ class RequestTaps:
             try:
                 tap.over(record)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
     def _tell(self, taps: tuple[Tap, ...], tell: Callable[[Tap], None]) -> None:
         for tap in taps:
             try:
                 tell(tap)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
-    def _drop(self, tap: Tap, error: Exception) -> None:
+    def drop(self, tap: Tap, error: Exception) -> None:
         """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
         self._all = _without(tap, self._all)
         self.active = _without(tap, self.active)
