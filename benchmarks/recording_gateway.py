@@ -50,8 +50,8 @@ def athena(mode: str) -> Callable[[Place], Launch]:
         upstream = {"base_url": place.upstream + "/v1", "api_key": CLIENT_KEY}
         config = {
             "upstreams": {"fake": upstream},
-            "models": [{"match": f"{RECORDED}/*", "use": "fake/*"}, {"match": "*", "use": "fake"}],
-            "record": {"mode": mode, "models": [f"{RECORDED}/*"]},
+            "models": [{"match": f"{RECORDED}-*", "use": "fake/*"}, {"match": "*", "use": "fake"}],
+            "record": {"mode": mode, "models": [f"{RECORDED}-*"]},
             "state_dir": str(place.folder / "state"),
         }
         file.write_text(json.dumps(config))
@@ -77,7 +77,7 @@ def settled(running: Running) -> float:
 def cost(bench: Bench, running: Running, load: Load, *, recorded: bool) -> float:
     """CPU microseconds per chunk of one pass, until all of it is written."""
     before = settled(running)
-    model = f"{RECORDED}/" * recorded + f"fake-p{load.pace_us}-n{load.chunks}"
+    model = f"{RECORDED}-" * recorded + f"fake-p{load.pace_us}-n{load.chunks}"
     passed = bench.ask(running, model, streamed=True, requests=load.requests, concurrent=load.concurrent, stamps=load.chunks)
     if passed.load.errors:
         raise SystemExit(f"{running.system.name}: {passed.load.error}")
