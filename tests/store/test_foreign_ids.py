@@ -151,16 +151,7 @@ def test_attempts_at_what_others_made(database: Database) -> None:
 
 async def _refused(world: World, chance: random.Random, attacker: str, victim: str) -> bool:
     if chance.random() < 0.3:
-        method, path = chance.choice(BATCH_PATHS)
-        name = chance.choice(world.batch_names[victim] + world.names[victim][:1])
-        body = (
-            {"input_file_id": name, "endpoint": "/v1/chat/completions", "completion_window": "24h"} if "{" not in path else {}
-        )
-        try:
-            await world.ask_batches(method, path.format(name), body, attacker)
-        except ClientError as refusal:
-            return isinstance(refusal, InvalidRequest) or refusal.status == 404
-        return False
+        return await _refused_batch(world, chance, attacker, victim)
     name, other = chance.choice(world.names[victim]), chance.choice(world.names[victim])
     if chance.random() < 0.2:
         # The place of another one's object in an id of one's own kind.
@@ -180,4 +171,15 @@ async def _refused(world: World, chance: random.Random, attacker: str, victim: s
             await world.state.load(world.state.plan(asked, attacker, decode))
     except ClientError as refusal:
         return refusal.status in (400, 404)
+    return False
+
+
+async def _refused_batch(world: World, chance: random.Random, attacker: str, victim: str) -> bool:
+    method, path = chance.choice(BATCH_PATHS)
+    name = chance.choice(world.batch_names[victim] + world.names[victim][:1])
+    body = {"input_file_id": name, "endpoint": "/v1/chat/completions", "completion_window": "24h"} if "{" not in path else {}
+    try:
+        await world.ask_batches(method, path.format(name), body, attacker)
+    except ClientError as refusal:
+        return isinstance(refusal, InvalidRequest) or refusal.status == 404
     return False
