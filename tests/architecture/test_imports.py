@@ -94,7 +94,7 @@ SHELLS: dict[str, set[str]] = {
     },
     "shells.verify": {
         "__version__", "dialects", "errors", "exchange", "model", "recording", "serving", "verify", "wire",
-        "shells.config", "shells.gateway", "shells.logs", "shells.recorder",
+        "shells.config", "shells.gateway", "shells.inspector", "shells.logs", "shells.recorder",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
     "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},

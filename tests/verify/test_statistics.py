@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import statistics
 
+import msgspec
 import pytest
 
 from athena.quality import Finding
 from athena.verify.cases import shipped_cases
 from athena.verify.metrics import METRICS
 from athena.verify.planning import Planner, RunBudget, read_budget
-from athena.verify.runs import RunHead, VerifyRun
+from athena.verify.runs import RunHead, SideResult, VerifyRun, VerifyTrial
 from athena.verify.statistics import Bar, Decision, decide, difference, f1, wilson
-from athena.verify.verdicts import MetricVerdict, Tally, class_rate, report_of
+from athena.verify.verdicts import MetricVerdict, Tally, class_rate, is_failure, report_of
 from support.examples import IS_DEEP
 from support.simulated_answers import CASES, result, run_plan
 
@@ -165,6 +166,25 @@ def test_a_plan_is_resumed_where_it_ended() -> None:
     assert question is not None
     assert (question[0].id, question[1]) not in asked
     assert first.requests == 41
+
+
+def test_what_differs_from_an_earlier_answer_is_named() -> None:
+    """Tokens of the same request, and the calls of a streamed and a whole answer of which only one is possible."""
+    tally = Tally(shipped_cases())
+    made, other = SideResult(calls="[1]"), SideResult(calls="[2]")
+    first = VerifyTrial(case="wire-forced-call", mode="whole", raw=made, through=made, input_tokens=9)
+    assert tally.differs(first) == ()
+    tally.add(first)
+    same = VerifyTrial(case="wire-forced-call", mode="stream", raw=made, through=made, input_tokens=7)
+    assert tally.differs(same) == ()  # another mode is another request
+    assert tally.differs(msgspec.structs.replace(same, through=other)) == ("streams_alike",)
+    assert tally.differs(msgspec.structs.replace(first, input_tokens=8)) == ("token_drift",)
+    cut = SideResult(classes=("cut",))
+    assert tally.differs(msgspec.structs.replace(same, raw=cut, through=cut)) == ()
+    assert tally.count("raw", "streams_alike") == 0  # asking counts nothing
+    tally.add(msgspec.structs.replace(same, raw=other))
+    assert (tally.interval("raw", "streams_alike").passed, tally.interval("through", "streams_alike").passed) == (0, 1)
+    assert is_failure(msgspec.structs.replace(same, differs=("streams_alike",)))
 
 
 def test_f1_and_tally() -> None:
