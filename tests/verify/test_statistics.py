@@ -16,7 +16,7 @@ from athena.verify.runs import RunHead, SideResult, VerifyRun, VerifyTrial
 from athena.verify.statistics import Bar, Decision, decide, difference, f1, wilson
 from athena.verify.verdicts import MetricVerdict, Tally, class_rate, is_failure, report_of
 from support.examples import IS_DEEP
-from support.simulated_answers import CASES, result, run_plan
+from support.simulated_answers import CASES, drawn, result, run_plan
 
 RUNS = 200
 RATES = (0.005, 0.02, 0.05, 0.2, 0.5)
@@ -84,6 +84,30 @@ def test_the_same_for_a_whole_plan() -> None:
         told += planner.tally.decision("raw", METRICS["schema"], Bar()) is Decision.FAILED
     assert statistics.median(takes) <= 100
     assert told >= 0.8 * len(takes)
+
+
+@pytest.mark.parametrize("ignores_name", [False, True])
+def test_a_choice_is_told_from_the_values_of_a_model_that_guesses(ignores_name: bool) -> None:
+    """Forced calls with random values pass `tool_choice` and fail `values`; a server that ignores forced names fails the first."""
+
+    def guessed(trial: VerifyTrial) -> VerifyTrial:
+        marks = dict(trial.raw.marks)
+        if "values" in marks:
+            marks["values"] = False
+        if ignores_name and trial.case == "choice-named":
+            marks = {name: passed for name, passed in marks.items() if name != "values"} | {"tool_choice": False}
+        side = msgspec.structs.replace(trial.raw, marks=marks)
+        return msgspec.structs.replace(trial, raw=side, through=side)
+
+    planner = Planner(shipped_cases(), seed=1)
+    rng = random.Random(1)
+    while (question := planner.next()) is not None:
+        planner.done(guessed(drawn(*question, {}, rng)))
+    report = report_of(VerifyRun(HEAD, tuple(planner.tally.trials)), shipped_cases())
+    verdicts = {metric.name: metric.verdict for metric in report.metrics}
+    assert verdicts["values"] is MetricVerdict.FAILED
+    assert verdicts["tool_choice"] is (MetricVerdict.FAILED if ignores_name else MetricVerdict.PASSED)
+    assert report.batteries["engineering"] is verdicts["tool_choice"]
 
 
 def test_no_false_alarm_on_a_clean_upstream() -> None:
