@@ -88,7 +88,7 @@ def test_the_same_for_a_whole_plan() -> None:
 
 @pytest.mark.parametrize("ignores_name", [False, True])
 def test_a_choice_is_told_from_the_values_of_a_model_that_guesses(ignores_name: bool) -> None:
-    """Forced calls with random values pass `tool_choice` and fail `values`; a server that ignores forced names fails the first."""
+    """Forced calls with random values pass `tool_choice` and fail `values`; one that ignores names fails it."""
 
     def guessed(trial: VerifyTrial) -> VerifyTrial:
         marks = dict(trial.raw.marks)
