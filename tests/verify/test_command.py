@@ -46,6 +46,7 @@ def test_every_planted_class_is_found_over_the_wire(dialect: str) -> None:
     """One upstream with all faults at once. In a deep run often enough for the intervals to be counted."""
     runs = 20 if IS_DEEP else 1
     inside = total = 0
+    seen = dict.fromkeys(Finding, 0)
     for seed in range(runs):
         with demo(PLANTED, seed) as url:
             config = Config(upstreams={"demo": Upstream(base_url=url, dialect=dialect)})
@@ -61,7 +62,9 @@ def test_every_planted_class_is_found_over_the_wire(dialect: str) -> None:
         through = {finding: class_rate(planner.tally, finding.value, "through") for finding in Finding}
         for finding in Finding:
             side = through if finding is Finding.REPAIRED else raw
-            assert side[finding].passed, (finding, seed)
+            seen[finding] += side[finding].passed
+            # With six expected, one run of 400 has none by chance.
+            assert side[finding].passed or side[finding].count * PLANTED[finding.value] < 6, (finding, seed)
         assert through[Finding.LEAK].passed == 0
         # A leak of Gemini's that had to be repaired is one more leak; elsewhere it is arguments that are no JSON.
         also = Finding.LEAK if dialect == "gemini" else Finding.INVALID_JSON
@@ -72,6 +75,7 @@ def test_every_planted_class_is_found_over_the_wire(dialect: str) -> None:
             inside += raw[finding].low <= rate <= raw[finding].high
             total += 1
     assert inside >= 0.95 * total
+    assert all(seen.values()), seen
 
 
 @pytest.mark.parametrize("mode", ["whole", "stream"])

@@ -211,6 +211,23 @@ def test_what_differs_from_an_earlier_answer_is_named() -> None:
     assert is_failure(msgspec.structs.replace(same, differs=("streams_alike",)))
 
 
+def test_a_case_whose_first_answers_are_spoilt_is_asked_again() -> None:
+    """Both answers to the only case of a metric are errors: it is asked again, and not for ever where all of them are."""
+
+    def counts(errors: int) -> tuple[int, int]:
+        planner, asked = Planner(shipped_cases(), seed=4), 0
+        while (question := planner.next()) is not None:
+            spoils = question[0].id == "echo-quoted" and asked < errors
+            asked += question[0].id == "echo-quoted"
+            side = result(question[0].id, question[1], "error" if spoils else "")
+            planner.done(VerifyTrial(case=question[0].id, mode=question[1], raw=side, through=side, input_tokens=10))
+        return asked, planner.tally.count("raw", "echo")
+
+    assert counts(0)[1] >= METRICS["echo"].least
+    assert counts(2)[1] >= METRICS["echo"].least
+    assert counts(1000) == (6, 0)  # each mode three times
+
+
 def test_f1_and_tally() -> None:
     assert f1(8, 2, 2) == pytest.approx(0.8)
     assert f1(0, 0, 0) == 0.0
