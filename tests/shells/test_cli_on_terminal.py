@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -139,6 +140,28 @@ def test_serve_greets_in_colour_and_within_a_narrow_terminal(no_color: str, tmp_
     assert plain(writes).index("<|tool_call_begin|>") == plain(receives).index("tool_use get_weather")
     assert ("\x1b[31m<|tool_call_begin|>" in writes) is not bool(no_color)
     assert ("\x1b[32m\x1b[1mtool_use get_weather" in receives) is not bool(no_color)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_gateway_ends_with_its_window(workers: str, tmp_path: Path) -> None:
+    """Closing a terminal sends the signal that otherwise reloads: a gateway that went on would be unseen and keep its port."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--demo", "--port", "0", "--workers", workers], stdin=theirs, stdout=theirs, stderr=theirs,
+        cwd=tmp_path, env=environment(tmp_path, TERM="xterm-256color"), start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    shown, deadline = b"", time.monotonic() + PATIENCE
+    while b"--api-key-env NAME" not in shown:
+        assert time.monotonic() < deadline, shown
+        if select.select([ours], [], [], 0.1)[0]:
+            shown += os.read(ours, 65536)
+    process.send_signal(signal.SIGHUP)  # with the window there it reloads
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_failing_exchange_is_a_link(tmp_path: Path) -> None:

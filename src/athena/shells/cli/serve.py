@@ -38,8 +38,8 @@ def serve(config_file: str | None, demo: bool, detached: int | None, **flags: An
     is trusted (athena config trust), or in ~/.config/athena; OPENROUTER_API_KEY alone is enough to start. Without any upstream
     a demo model answers.
 
-    A changed athena.yml is taken up while it runs. Ctrl-C or SIGTERM lets open answers finish (timeouts.drain_s); a second
-    one ends them at once.
+    A changed athena.yml is taken up while it runs, and SIGHUP asks for it. Ctrl-C, SIGTERM or closing the terminal lets open
+    answers finish (timeouts.drain_s); a second one ends them at once.
 
     \b
     Examples:
