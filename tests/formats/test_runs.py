@@ -9,7 +9,7 @@ import pytest
 from athena.formats import format_names, get_format
 from athena.formats.machine import call_reading
 from athena.formats.machine.engine import TextParser
-from athena.formats.machine.scanner import end_of_run, repeated_unit
+from athena.formats.machine.scanner import end_of_run
 from athena.model.events import Event
 from athena.model.parts import ToolCall
 from formats.case_files import TOOLS, folded
@@ -103,11 +103,3 @@ def test_the_end_of_a_run() -> None:
     assert end_of_run("xabababc", 1, "ab") == 7
     assert end_of_run("xabababc", 0, "ab") == 0
     assert end_of_run("ab" * 1000, 0, "ab") == 2000
-
-
-def test_what_is_repeated() -> None:
-    assert repeated_unit("x<t>a<t>a<t>b", 1, "<t>", longest=8, tries=4) == "<t>a"
-    assert repeated_unit("<t>a<t>b<t>a<t>b", 0, "<t>", longest=8, tries=4) == "<t>a<t>b"
-    assert repeated_unit("<t>a<t>b<t>a<t>b", 0, "<t>", longest=7, tries=4) == ""
-    assert repeated_unit("<t>a<t>b<t>a<t>b", 0, "<t>", longest=8, tries=1) == ""
-    assert repeated_unit("<t> and no other", 0, "<t>", longest=8, tries=4) == ""

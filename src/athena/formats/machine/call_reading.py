@@ -15,7 +15,7 @@ from collections.abc import Generator
 from enum import Enum, auto
 
 from athena.formats.machine.recognizer import Candidate
-from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run, repeated_unit
+from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run
 from athena.formats.machine.speech import Speech
 from athena.formats.machine.writer import CallWriter
 
@@ -25,8 +25,8 @@ _DECIDES = 1024
 """Characters of a run that readers are given to decide it; none looks further for what follows a marker."""
 _LONGEST_UNIT = 512
 """Characters of what is repeated in a run, from a marker to the same marker again."""
-_TRIES = 8
-"""Copies of a marker that are looked at for where the repetition begins."""
+_PLACES = 4
+"""The last places of a marker at one of which a repetition may have begun."""
 _LINE_END = re.compile(r"\n")
 
 
@@ -44,7 +44,7 @@ class CallReading:
 
     __slots__ = (
         "_all", "_asked", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_longest",
-        "_marker", "_scanner", "_silent", "_speech", "_start", "_starters", "_table", "_text", "_writer",
+        "_marker", "_places", "_scanner", "_silent", "_speech", "_start", "_starters", "_table", "_text", "_writer",
         "format", "reader",
     )  # fmt: skip
 
@@ -71,8 +71,9 @@ class CallReading:
         self._asked = ("", 0)
         """A text, and up to where in it a run goes on that readers were asked about: what is left of it is too short to decide
         it, or takes more than copies."""
-        self._silent = ("", 0)
-        """A text, and from where on in it no reader has kept anything for good."""
+        self._silent = ""
+        self._places: dict[str, list[int]] = {}
+        """A text, and where in it markers stood that nobody took, since a reader last kept anything for good."""
         self._longest = 0
         """The most that a candidate took before it declined."""
         self._cut_head = False
@@ -80,14 +81,8 @@ class CallReading:
         self.format = format_id
         """The format whose call was last seen; before that the one that was named."""
 
-    def _hear(self) -> None:
-        """A marker stands here: the text before it is read, if this is another one."""
-        if self._silent[0] is not self._scanner.text:
-            self._silent = self._scanner.text, self._scanner.at
-
     def begin(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
         """The marker stands here, and may begin a call of these."""
-        self._hear()
         self._marker = marker
         self._candidates = self._all = candidates
         self._calls_before = self._writer.shown
@@ -143,7 +138,7 @@ class CallReading:
             self.format = self._candidates[0].format.id
         if not self._writer.ends_in_quotation:
             self._speech.end_call()
-        self._silent = self._scanner.text, self._scanner.at
+        self._places.clear()
 
     # -- no call after all ---------------------------------------------------------------------------------------------------
 
@@ -197,15 +192,13 @@ class CallReading:
 
     def give_up_run(self, marker: str) -> None:
         """No format may take the marker here, behind words. Say the copies of it that are text too."""
-        self._hear()
         if not self._say_text_run(marker):
             self.give_up(marker)
 
     def _say_text_run(self, marker: str) -> bool:
         """Say the run that begins with this marker, which is text, as far as all of it is; False: there is none."""
-        scanner = self._scanner
-        unit = repeated_unit(scanner.text, scanner.at, marker, longest=_LONGEST_UNIT, tries=_TRIES)
-        length = self._run(unit) if unit and self._is_behind_copy(unit) else 0
+        unit = self._unit(marker)
+        length = self._run(unit) if unit and self._is_like_behind(unit) else 0
         faults = self._faults_in_text(_copies(unit), len(unit)) if length else None
         if faults is None:
             return False
@@ -215,16 +208,31 @@ class CallReading:
         self._say_next(length)
         return True
 
-    def _is_behind_copy(self, unit: str) -> bool:
-        """Does this place follow a copy of the unit in which nobody took a marker?
+    def _unit(self, marker: str) -> str:
+        """What stands here twice: from the marker back to where it stood before, and once more from it on. "": nothing does.
 
-        Then the readers that are asked about further copies show nothing, because they showed nothing of that one; and the
-        place is like that behind every other copy, as far as it matters to markers.
+        In the first copy nobody took a marker, so readers that are asked about further copies show nothing either.
         """
-        scanner, spans = self._scanner, self._speech.spans
-        start = scanner.at - len(unit)
-        is_text = scanner.text is self._silent[0] and start >= self._silent[1] and scanner.text.startswith(unit, start)
-        return is_text and self._speech.visible and spans.last == unit[-1] and spans.blank_line == _ends_line(unit)
+        text, at = self._scanner.text, self._scanner.at
+        if text is not self._silent:
+            self._silent = text
+            self._places.clear()
+        places = self._places.setdefault(marker, [])
+        unit = ""
+        for place in reversed(places):
+            if at - place > _LONGEST_UNIT:
+                break
+            if text.startswith(text[place:at], at):
+                unit = text[place:at]
+                break
+        places.append(at)
+        del places[:-_PLACES]
+        return unit
+
+    def _is_like_behind(self, unit: str) -> bool:
+        """Is this place, as far as it matters to markers, like that behind any other copy of the unit?"""
+        spans = self._speech.spans
+        return self._speech.visible and spans.last == unit[-1] and spans.blank_line == _ends_line(unit)
 
     def _faults_in_text(self, copies: str, size: int) -> tuple[int, int] | None:
         """How many faults readers find behind the first marker of a copy, and how many in all of it. None: it is not just text.

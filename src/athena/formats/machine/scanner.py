@@ -506,19 +506,6 @@ def end_of_run(text: str, at: int, marker: str) -> int:
     return at
 
 
-def repeated_unit(text: str, at: int, marker: str, *, longest: int, tries: int) -> str:
-    """What is repeated from `at` on: from the marker there to where it stands again. "": nothing, or more than `longest`."""
-    start = at
-    for _ in range(tries):
-        start = text.find(marker, start + 1, at + longest + len(marker))
-        if start < 0:
-            break
-        unit = text[at:start]
-        if text.startswith(unit, start):
-            return unit
-    return ""
-
-
 def _end_of_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return found.end() if found is not None else at
