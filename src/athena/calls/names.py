@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -51,12 +52,11 @@ class NameMap:
     def __init__(
         self, names: Iterable[tuple[str | None, str]], rule: NameRule, called: Iterable[tuple[str | None, str]] = ()
     ) -> None:
-        whole = re.compile(rule.legal + "+")
         self._forth: dict[tuple[str | None, str], str] = {}
         late: dict[tuple[str | None, str], None] = {}
         for key in names:
             namespace, name = key
-            if namespace is None and _fits(name, rule, whole):
+            if namespace is None and _fits(name, rule):
                 self._forth[key] = name
             else:
                 late[key] = None
@@ -68,7 +68,7 @@ class NameMap:
             namespace, name = key
             flat = name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
             target, salt = flat, ""
-            while not _fits(target, rule, whole) or target in taken:
+            while not _fits(target, rule) or target in taken:
                 target = _cleaned(flat, rule, salt)
                 salt += "\0"
             taken.add(target)
@@ -91,8 +91,10 @@ class NameMap:
         return self._back.get(name, (None, name))
 
 
-def _fits(name: str, rule: NameRule, whole: re.Pattern[str]) -> bool:
-    if not 0 < len(name) <= rule.length or whole.fullmatch(name) is None:
+@lru_cache(maxsize=4096)
+def _fits(name: str, rule: NameRule) -> bool:
+    """Remembered: the same tools come again with every request of a conversation."""
+    if not 0 < len(name) <= rule.length or re.fullmatch(rule.legal + "+", name) is None:
         return False
     return not rule.first or re.match(rule.first, name) is not None
 
@@ -126,9 +128,10 @@ def check_names(request: Request) -> None:
     """Raises InvalidRequest where the model, a tool or a call has a name or an id that is longer than any real one."""
     check_model_name(request.model)
     for index, tool in enumerate(request.tools):
-        for name in (tool.name, tool.namespace or ""):
-            if len(name) > TOOL_NAME_CHARS:
-                raise _too_long(f"tools[{index}].name", len(name), TOOL_NAME_CHARS)
+        if len(tool.name) > TOOL_NAME_CHARS:
+            raise _too_long(f"tools[{index}].name", len(tool.name), TOOL_NAME_CHARS)
+        if tool.namespace is not None and len(tool.namespace) > TOOL_NAME_CHARS:
+            raise _too_long(f"tools[{index}].name", len(tool.namespace), TOOL_NAME_CHARS)
     for position, turn in enumerate(request.turns):
         for part in turn.parts:
             if isinstance(part, ToolCall):

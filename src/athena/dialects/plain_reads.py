@@ -22,6 +22,7 @@ from athena.wire.sse import WireRecord
 
 PLAIN_BYTES = 8 * 1024
 """The longest read that is looked at here."""
+_SHORT_BORDER = 64
 _WINDOW = 2 * PLAIN_BYTES
 """Bytes in which `texts_of` looks for records in one go, so that a run that ends soon costs little however much follows."""
 MOST_TEXTS = 256
@@ -118,7 +119,7 @@ class PlainReads:
         if not data.startswith(head, at):
             return [], at
         frame = len(head) + len(tail)
-        pieces = data[at + len(head) : at + _WINDOW].split(tail + head)
+        pieces = _parted(data[at + len(head) : at + _WINDOW], tail + head)
         # Behind the last text stands its tail, and then whatever follows.
         rest = pieces.pop()
         end = rest.find(tail)
@@ -152,6 +153,20 @@ class PlainReads:
             if end >= 0:
                 break  # behind it stands a record of another kind
         return texts, at
+
+
+def _parted(data: bytes, border: bytes) -> list[bytes]:
+    """The same as `split`. That prepares its search anew for each place where it finds a long border: the beginning of the
+    border does as well, if all that follows it is the rest."""
+    short, rest = border[:_SHORT_BORDER], border[_SHORT_BORDER:]
+    if not rest:
+        return data.split(border)
+    pieces = data.split(short)
+    if len(pieces) > 1 and not pieces[-1].startswith(rest):
+        pieces[-2:] = [pieces[-2] + short + pieces[-1]]  # the data ends inside of a border
+    skipped = len(rest)
+    parted = [pieces[0], *[piece[skipped:] for piece in pieces[1:]]]
+    return parted if border.join(parted) == data else data.split(border)
 
 
 class EachRecord:

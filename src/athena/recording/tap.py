@@ -198,6 +198,7 @@ class RecordingTap(Tap):
     def over(self, record: RequestRecord) -> None:
         """Hand it over."""
         self._look()
+        self._options = None  # whoever keeps this for long need not keep that
         self._is_handed_over = True
         self._on_over(self)
 

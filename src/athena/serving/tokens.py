@@ -31,7 +31,7 @@ from athena.model.parts import (
     ToolResult,
     Video,
 )
-from athena.model.request import Request, Turn
+from athena.model.request import Request, Tool, Turn
 
 _PER_TURN = 4
 _PER_TOOL = 12
@@ -45,18 +45,41 @@ _Value = TypeVar("_Value")
 
 
 def _turns(turns: Sequence[Turn]) -> int:
-    return sum(_PER_TURN + sum(map(_part, turn.parts)) for turn in turns)
+    total = _PER_TURN * len(turns)
+    for turn in turns:
+        for part in turn.parts:
+            if type(part) is Text and part.text.isascii():
+                total += (len(part.text) + 3) // 4  # what `_part` says of it
+            else:
+                total += _part(part)
+    return total
 
 
-def _around(request: Request) -> int:
+def _around(request: Request, known: dict[int, tuple[Tool, int]]) -> int:
+    """Everything but the turns; `known` are tools that were measured before."""
     total = sum(map(_part, request.system))
     for tool in request.tools:
-        total += _PER_TOOL + _text(tool.name) + _text(tool.description or "")
-        if tool.schema:
-            total += _bytes(len(msgspec.json.encode(tool.schema)))
+        found = known.get(id(tool))
+        total += found[1] if found is not None and found[0] is tool else _tool(tool, known)
     if request.output.schema:
         total += _bytes(len(msgspec.json.encode(request.output.schema)))
     return total + 3
+
+
+_TOOLS_KEPT = 512
+_TOOL_TOKENS = 4096
+"""The largest tool that is kept."""
+
+
+def _tool(tool: Tool, known: dict[int, tuple[Tool, int]]) -> int:
+    size = _PER_TOOL + _text(tool.name) + _text(tool.description or "")
+    if tool.schema:
+        size += _bytes(len(msgspec.json.encode(tool.schema)))
+    if size <= _TOOL_TOKENS:
+        if len(known) >= _TOOLS_KEPT:
+            known.clear()
+        known[id(tool)] = (tool, size)
+    return size
 
 
 def _part(part: Part) -> int:
@@ -131,12 +154,14 @@ class TokenCounter:
         self._costs: OrderedDict[str, tuple[float, ...]] = OrderedDict()
         """What a model counts for one of each feature of new turns."""
         self._conversations: OrderedDict[int, _Known] = OrderedDict()
+        self._tools: dict[int, tuple[Tool, int]] = {}
+        """What tools measure that came lately, by identity: those of an agent are the same objects in all its requests."""
 
     def count(self, request: Request, model: str) -> int:
         """The estimate for an upstream model, rounded up."""
         known = self._conversations.get(_conversation(request, model))
         turns = known.turns if known is not None else 0
-        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        before, new = _around(request, self._tools) + _turns(request.turns[:turns]), request.turns[turns:]
         if known is None:
             tokens = (before + _turns(new)) * self._ratio.get(model, 1.0)
         elif known.is_beginning(request, before):
@@ -150,7 +175,7 @@ class TokenCounter:
         conversation = _conversation(request, model)
         known = self._conversations.get(conversation)
         turns = known.turns if known is not None else 0
-        before, new = _around(request) + _turns(request.turns[:turns]), request.turns[turns:]
+        before, new = _around(request, self._tools) + _turns(request.turns[:turns]), request.turns[turns:]
         measured = before + _turns(new)
         if measured < _LEAST or actual < _LEAST:
             return

@@ -93,6 +93,9 @@ def _tools(request: Request, losses: list[Loss], kinds: int) -> tuple[Tool, ...]
     for index, tool in enumerate(request.tools):
         if tool.name in gone or (tool.name in redefined and not tool.inline):
             continue
+        if tool.kind != "hosted":
+            tools.append(tool)
+            continue
         members = members_of(tool)
         function = as_function(tool)
         if members is not None:
