@@ -32,8 +32,9 @@ CORE: dict[str, set[str]] = {
         "state",
     },
     "advice": {"errors", "model"},
+    "plain_answer": {"answer_path", "calls", "dialects", "formats", "model", "prepare", "wire"},
     "exchange": {
-        "advice", "answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore",
+        "advice", "answer_path", "plain_answer", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore",
         "prompted",
     },
     "serving": {

@@ -50,6 +50,7 @@ def test_an_exception_becomes_one_failure(client: str, stream: bool, raised: Exc
         with (
             mock.patch.object(AnswerPath, "feed", side_effect=raised),
             mock.patch.object(AnswerPath, "close", side_effect=raised),
+            mock.patch("athena.exchange.plain_answer", side_effect=raised),
         ):
             taken += [made.upstream_data(data) for data in reads[broken_read:]]
             taken.append(made.upstream_end())

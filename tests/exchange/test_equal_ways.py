@@ -101,8 +101,10 @@ def test_every_case_comes_out_the_same(path: Path) -> None:
 def test_calls_in_reasoning_come_out_the_same_from_every_upstream(upstream: str, client: str) -> None:
     in_reasoning = [answer for answer in ANSWERS if answer.channel == "reasoning"]
     assert in_reasoning
-    for answer in in_reasoning:
-        check(answer, upstream, client, [[answer.text], chunked(answer.text, 5)])
+    # A fence that the reasoning never closes quotes nothing, also where text follows.
+    for answer, lead in product(in_reasoning, ("", "```\n", "Like this:\n```\nx\n")):
+        text = lead + answer.text
+        check(msgspec.structs.replace(answer, text=text), upstream, client, [[text], chunked(text, 5)])
 
 
 OPENINGS = ("<think>\nLet me see.\n</think>\n\n", "<think>a", "Well, ", "[THINK]Hm.[/THINK]", "\n\n", "`", "```\n")

@@ -173,14 +173,17 @@ class TextParser:
         """Is something being read that may be a call?"""
         return self._reading.reader is not None
 
-    def release(self) -> list[Event]:
-        """What follows is not text: a possible beginning of a marker was text. A call under way is not touched."""
+    def release(self, *, is_over: bool = False) -> list[Event]:
+        """What follows is not text: a possible beginning of a marker was text. A call under way is not touched.
+
+        `is_over`: nothing goes on behind what follows, so that a fence which has not closed never does.
+        """
         if self._closed or self._failed or not self.holds_text:
             return []
         if self._parks:
             self._scanner.push(self._unpark())
-        # The text may go on behind what follows, so that the end of a fence may still come.
-        self._scanner.final = self._scanner.was_cut = True
+        self._scanner.final = True
+        self._scanner.was_cut = not is_over
         self._run()
         if not self._closed:
             self._scanner.final = self._scanner.was_cut = False

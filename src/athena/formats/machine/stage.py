@@ -361,7 +361,8 @@ class FormatStage:
         """Another kind of content begins: a possible beginning of a marker was text."""
         for channel, parser in choice.parsers.items():
             if channel != but and parser.holds_text:
-                self._show(choice, channel, parser.release(), out)
+                # Reasoning is over where text follows it; text may go on behind reasoning or a call.
+                self._show(choice, channel, parser.release(is_over=but == "text"), out)
 
     def _show(self, choice: _ParsedChoice, channel: Channel, events: list[Event], out: list[Event]) -> None:
         """Pass on what a parser said."""
