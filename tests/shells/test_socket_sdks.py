@@ -23,6 +23,7 @@ from support.certificates import Authority
 from support.gateway_process import GatewayProcess, GatewayThread, running_gateway
 from support.held_upstream import HeldUpstream
 from support.patience import FOR_EVER, PATIENCE
+from support.replays import differing
 from support.session_upstream import QUESTION, STEPS, SessionUpstream
 
 DIALECTS = {"chat": "openai_chat", "anthropic": "anthropic_messages", "responses": "openai_responses", "gemini": "gemini"}
@@ -194,6 +195,7 @@ def test_without_a_store_a_connection_still_remembers(model: SessionUpstream, tm
                 )
                 assert results(finished(connection))
     assert not model.faults
+    assert differing(gateway.gateway) == {}, "what the connection remembers is recorded with the request"
 
 
 def test_steering_an_answer_that_is_under_way(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE, until
 from support.remembering_upstream import UPSTREAMS, RememberingUpstream, config
+from support.replays import differing
 
 from .test_continuations import client_of
 
@@ -88,6 +89,7 @@ def test_a_gateway_that_ends(upstream: RememberingUpstream, tmp_path: Path) -> N
         held = client.responses.create(model="chat/model", input="one", background=True)
         assert until(lambda: client.responses.retrieve(held.id).status == "in_progress")
     upstream.open_gate()
+    assert differing(running.gateway) == {}, "what is made in the background is recorded as the stream that it is"
     with (
         running_gateway(config(upstream), tmp_path) as running,
         openai.OpenAI(base_url=f"{running.url}/v1", api_key="x") as client,

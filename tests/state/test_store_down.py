@@ -15,6 +15,7 @@ import pytest
 from support.gateway_process import GatewayThread, read_number, running_gateway
 from support.patience import PATIENCE
 from support.remembering_upstream import RememberingUpstream, config
+from support.replays import differing
 
 
 @contextlib.contextmanager
@@ -69,6 +70,7 @@ def test_a_store_that_is_down(upstream: RememberingUpstream, tmp_path: Path, rul
         after = post(client, previous_response_id=before)
         assert after.status_code == 200, "it is found again without a restart"
         assert after.json()["store"] is True
+    assert differing(running.gateway) == {}, "a replay knows what could not be kept"
 
 
 def _close_files(gateway: GatewayThread) -> None:

@@ -48,6 +48,14 @@ def unequal(recording: Recording, *, redaction: bool = True) -> list[str]:
     return found
 
 
+def differing(gateway: Gateway) -> dict[str, list[str]]:
+    """What a gateway recorded that is not the same when it is replayed, by request; and how it differs."""
+    recordings = [tap.made(()) for tap in taps(gateway)]
+    assert recordings, "nothing was recorded"
+    found = {recording.header.id: unequal(recording) for recording in recordings}
+    return {name: differences for name, differences in found.items() if differences}
+
+
 def check_all(gateway: Gateway) -> None:
     """Write down what differs."""
     if WANTED:

@@ -199,6 +199,16 @@ class Stopped(_Line, frozen=True, tag="stop"):
     reason: str
 
 
+class NotKept(_Line, frozen=True, tag="not_kept"):
+    """The response was to be kept before the client got its end, and was not."""
+
+    t: float
+    changed: dict[str, Any] | None = None
+    """Fields of the response that say so, where the client got it all the same."""
+    failure: Failure | None = None
+    """Why the request failed, where it did."""
+
+
 class ClientHead(_Line, frozen=True, tag="client_head"):
     """The client's status and headers."""
 
@@ -221,7 +231,7 @@ class RecordedOutcome(_Line, frozen=True, tag="outcome"):
     details: dict[str, Any] = {}
 
 
-Happened: TypeAlias = Attempt | UpstreamHead | Read | AttemptEnd | Tick | KeptAlive | Stopped | ClientHead | Write
+Happened: TypeAlias = Attempt | UpstreamHead | Read | AttemptEnd | Tick | KeptAlive | Stopped | NotKept | ClientHead | Write
 """A line about something that happened."""
 Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | RecordedOutcome
 """Any line of a recording."""

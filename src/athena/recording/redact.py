@@ -420,6 +420,8 @@ class _Redaction:
                 yield lines.Read(line.t, Payload.of(next(pieces)))
             elif isinstance(line, lines.UpstreamHead):
                 yield lines.UpstreamHead(line.t, line.status, self._headers(line.headers))
+            elif isinstance(line, lines.NotKept):
+                yield lines.NotKept(line.t, line.changed, self._failure(line.failure) if line.failure is not None else None)
             elif isinstance(line, lines.AttemptEnd):
                 yield lines.AttemptEnd(line.t, self._failure(line.failure) if line.failure is not None else None)
             elif self._recording.header.kind != "served" and isinstance(line, lines.Attempt | lines.ClientHead | lines.Write):

@@ -299,7 +299,10 @@ class _Run(Tap):
                 case Keep():
                     written = [line for line in self._recording.happened if isinstance(line, lines.Write)]
                     self._now = max(self._now, self._start + written[-1].t) if written else self._now
-                    self._note("told", serving.kept(self._now))
+                    missed = next((line for line in self._recording.happened if isinstance(line, lines.NotKept)), None)
+                    changed = missed.changed if missed is not None else None
+                    failure = _refusal_of(missed.failure) if missed is not None and missed.failure is not None else None
+                    self._note("told", serving.kept(self._now, changed, failure))
                 case Tell(step=step):
                     told = [line for line in self._recording.happened if isinstance(line, lines.ClientHead)]
                     self._now = self._start + told[-1].t if told else self._now
@@ -553,6 +556,11 @@ def error_of(failure: lines.Failure) -> UpstreamError:
     )
     made.request_sent = failure.request_sent
     return made
+
+
+def _refusal_of(failure: lines.Failure) -> AthenaError:
+    """Why the gateway itself could not answer."""
+    return AthenaError(failure.message, kind=failure.kind, code=failure.code, status=failure.status)
 
 
 def target_of(settings: lines.TargetSettings) -> Target:

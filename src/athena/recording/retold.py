@@ -18,7 +18,7 @@ from athena.recording.lines import Recording
 from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed, replay
 from athena.serving.record import RequestRecord
 
-_KINDS: dict[type[lines.Happened], Literal["attempt", "head", "read", "end", "tick", "keep_alive", "stop"]] = {
+_KINDS: dict[type[lines.Happened], Literal["attempt", "head", "read", "end", "tick", "keep_alive", "stop", "told"]] = {
     lines.Attempt: "attempt",
     lines.UpstreamHead: "head",
     lines.Read: "read",
@@ -26,6 +26,7 @@ _KINDS: dict[type[lines.Happened], Literal["attempt", "head", "read", "end", "ti
     lines.Tick: "tick",
     lines.KeptAlive: "keep_alive",
     lines.Stopped: "stop",
+    lines.NotKept: "told",
 }
 
 

@@ -61,6 +61,7 @@ class _Kind(enum.Enum):
     TICK = enum.auto()
     KEPT_ALIVE = enum.auto()
     STOPPED = enum.auto()
+    NOT_KEPT = enum.auto()
     CLIENT_HEAD = enum.auto()
 
 
@@ -185,6 +186,11 @@ class RecordingTap(Tap):
     def stopped(self, reason: str, now: float) -> None:
         """Keep it."""
         self._others.append((len(self._steps), _Kind.STOPPED, now, reason))
+
+    def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
+        """Keep it."""
+        what = dict(changed) if changed is not None else None, failure_of(failure) if failure is not None else None
+        self._others.append((len(self._steps), _Kind.NOT_KEPT, now, what))
 
     def client_head(self, head: Head, now: float) -> None:
         """Keep it."""
@@ -362,6 +368,9 @@ def _line(kind: _Kind, t: float, what: Any, targets: tuple[Target, ...], mask: M
             return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
         case _Kind.STOPPED:
             return lines.Stopped(t, what)
+        case _Kind.NOT_KEPT:
+            changed, failure = what
+            return lines.NotKept(t, mask.value(changed), masked_failure(failure, mask) if failure is not None else None)
         case _Kind.TICK:
             return lines.Tick(t)
         case _Kind.KEPT_ALIVE:

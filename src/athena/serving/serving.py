@@ -556,6 +556,8 @@ class Serving:
         """The response is kept; or it is not, which `changed` fields of it say, or which is a `failure` of the request."""
         self._expect(ServingState.KEEPING)
         exchange = self._present()
+        if self._taps.active and (changed or failure is not None):
+            self._taps.each(lambda tap: tap.not_kept(changed, failure, now))
         if failure is not None:
             exchange.outcome, exchange.error = "error", error_event(failure)
             if not self.request.stream:

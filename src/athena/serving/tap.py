@@ -7,7 +7,7 @@ wants to see the bytes, nothing is done for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -97,6 +97,9 @@ class Tap:
 
     def stopped(self, reason: str, now: float) -> None:
         """The request is ended before its answer is."""
+
+    def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
+        """The response was to be kept and could not be: fields of it say so, or the request fails."""
 
     def events(self, events: tuple[Event, ...]) -> None:
         """What was understood of them."""

@@ -15,6 +15,7 @@ from athena.shells.gateway.reading import ReadRequest
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.replies import reply_json, write_pieces
 from athena.state.stored import response_object, stored_response
+from athena.wire.surrogates import encode_json
 
 
 class BackgroundJobs:
@@ -47,7 +48,9 @@ class BackgroundJobs:
             memory.close()
             await plan.close()
             raise
-        streamed = ReadRequest(msgspec.structs.replace(request, stream=True), read.body, plan)
+        # It is recorded as what it is served as.
+        body = encode_json({**plan.sent, "stream": True}) if read.body else b""
+        streamed = ReadRequest(msgspec.structs.replace(request, stream=True), body, plan)
 
         async def serve(to: Client) -> None:
             await self._answers.serve(streamed, configured, memory, received.record, to, key=received.key, headers=headers)

@@ -37,6 +37,8 @@ class PlainRequest(NamedTuple):
 
     request: Request
     recall: Recall | None
+    sent: dict[str, Any] | None = None
+    """The body with what the connection remembers in it, where the request continues that."""
 
 
 def planned(
@@ -60,8 +62,10 @@ def planned(
     if state is None:
         if compaction:
             raise nothing_kept()
-        request = remembered_request(body, decode, recent, recall) if recent is not None else decode(body, recall)
-        return PlainRequest(request, recall)
+        if recent is None:
+            return PlainRequest(decode(body, recall), recall)
+        request, sent = remembered_request(body, decode, recent, recall)
+        return PlainRequest(request, recall, sent)
     plan = state.plan(body, owner, decode, compaction=compaction, recall=recall, remembered=remembered)
     plan.recent = recent
     return plan

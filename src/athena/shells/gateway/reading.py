@@ -98,7 +98,8 @@ class RequestReader:
         if isinstance(plan, PlainRequest):
             if configured.natives is not None:
                 await configured.natives.check_owner(record.key, plan.request)
-            return ReadRequest(plan.request, unserved.body, None, plan.recall)
+            known = encode_json(plan.sent) if plan.sent is not None and wants_body else unserved.body
+            return ReadRequest(plan.request, known, None, plan.recall)
         if plan.request is None:
             await load_history(plan, configured, memory, record)
         if plan.recall is not None:

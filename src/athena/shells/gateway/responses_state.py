@@ -321,15 +321,18 @@ class ResponsesState:
         return None
 
 
-def remembered_request(body: dict[str, Any], decode: RequestDecode, recent: Recent, recall: Recall | None) -> Request:
-    """Where nothing is kept but what a connection remembers: the request with that in it."""
+def remembered_request(
+    body: dict[str, Any], decode: RequestDecode, recent: Recent, recall: Recall | None
+) -> tuple[Request, dict[str, Any] | None]:
+    """Where nothing is kept but what a connection remembers: the request with that in it, and the body that it is made of; None
+    where the request does not continue anything."""
     asked = read_asked(body)
     items = recent(asked.previous) if asked.previous is not None else None
     if items is None:
-        return decode(body, recall)
+        return decode(body, recall), None
     resolved = resolve(body, asked, History(tuple(items)))
     kept = Kept(id=new_id(RESPONSE, os.urandom(RANDOM_BYTES)), shown=shown_fields(asked, stored=False))
-    return msgspec.structs.replace(decode(resolved.body, recall), kept=kept)
+    return msgspec.structs.replace(decode(resolved.body, recall), kept=kept), resolved.body
 
 
 def refuse_state(body: dict[str, Any]) -> None:
