@@ -10,6 +10,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -80,7 +81,9 @@ def test_it_is_light(tmp_path: Path) -> None:
         cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
         assert found
-        assert int(found.group(1)) < 60 * 1024
+        # Newer interpreters take more for the same code: 3.14 was seen with 62 to 69 MB where 3.11 takes 50 to 58.
+        limit_mb = 60 if sys.version_info < (3, 12) else 72
+        assert int(found.group(1)) < limit_mb * 1024
         assert cpu < 1.5  # CPU seconds until it listens, with room for a busy machine
 
 

@@ -46,11 +46,12 @@ from athena.shells.config import (
     verify,
 )
 from athena.shells.config.addresses import clean_base_url, known_host, known_hosts, start
+from athena.shells.config.bad_file import BadYaml
 from athena.shells.config.check import struct_fields
 from athena.shells.config.model import FlatKeys
 from athena.shells.config.schema import render_schema
 from athena.shells.config.sources import environment_names
-from athena.shells.config.yaml_lines import BadYaml, read_yaml
+from athena.shells.config.yaml_lines import read_yaml
 from support.trusted_files import trust
 
 from .test_config_cases import config_cases, sources_of

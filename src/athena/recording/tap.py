@@ -116,7 +116,6 @@ class RecordingTap(Tap):
     # -- on the event loop ---------------------------------------------------------------------------------------------------
 
     def client_request(self, body: bytes) -> None:
-        """Keep it."""
         self.body = body
         self._take(len(body))
 
@@ -126,12 +125,10 @@ class RecordingTap(Tap):
         self._targets = asked.targets
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
-        """Keep it."""
         # Never the exception itself: it would keep the frames that it came through, and all that they hold.
         self._targets, self._refusal = targets or self._targets, failure_of(refusal) if refusal is not None else None
 
     def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
-        """Keep it."""
         if left_out:
             self._left_out[id(target)] = left_out
 
@@ -146,7 +143,6 @@ class RecordingTap(Tap):
         )
 
     def upstream_request(self, target: Target, call: UpstreamCall) -> None:
-        """Keep it."""
         self._take(len(call.body))
         attempt = _Attempt(target, call.body if self.is_whole else b"")
         if self._options is not None:
@@ -154,37 +150,30 @@ class RecordingTap(Tap):
         self._others.append((len(self._steps), _Kind.ATTEMPT, 0.0, attempt))
 
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        """Keep it."""
         place, kind, _, attempt = self._others[-1]
         attempt.path, attempt.headers = path, headers
         self._others[-1] = place, kind, now, attempt
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        """Keep it."""
         self._others.append((len(self._steps), _Kind.UPSTREAM_HEAD, now, (status, headers)))
 
     def passed(self, data: bytes, output: bytes, now: float) -> None:
-        """Keep them."""
         steps = self._steps
         steps += (now, data, output)
         if len(steps) >= self._look_at:
             self._look()
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
-        """Keep them."""
         self.passed(data, _NONE, now)
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
-        """Keep it."""
         what = failure_of(failure) if failure is not None else None
         self._others.append((len(self._steps), _Kind.ATTEMPT_END, now, what))
 
     def moment(self, moment: Moment, now: float) -> None:
-        """Keep it."""
         self._others.append((len(self._steps), _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE, now, None))
 
     def stopped(self, reason: str, now: float) -> None:
-        """Keep it."""
         self._others.append((len(self._steps), _Kind.STOPPED, now, reason))
 
     def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
@@ -193,12 +182,10 @@ class RecordingTap(Tap):
         self._others.append((len(self._steps), _Kind.NOT_KEPT, now, what))
 
     def client_head(self, head: Head, now: float) -> None:
-        """Keep it."""
         self.status = head.status
         self._others.append((len(self._steps), _Kind.CLIENT_HEAD, now, head))
 
     def client_bytes(self, data: bytes, now: float) -> None:
-        """Keep them."""
         self.passed(_NONE, data, now)
 
     def over(self, record: RequestRecord) -> None:

@@ -36,10 +36,10 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
     if listing:
         _list()
         return
+    from athena.shells.config.bad_file import BadYaml
     from athena.shells.config.effects import visible
     from athena.shells.config.sources import read_bytes
     from athena.shells.config.trust import digest, lies_in
-    from athena.shells.config.yaml_lines import BadYaml
 
     file = _file(path)
     name = visible(str(file))
@@ -143,10 +143,10 @@ def _agreed() -> bool:
 
 
 def _list() -> None:
+    from athena.shells.config.bad_file import BadYaml
     from athena.shells.config.effects import visible
     from athena.shells.config.sources import read_bytes
     from athena.shells.config.trust import digest
-    from athena.shells.config.yaml_lines import BadYaml
 
     try:
         approvals = sources({}, None).trust_store.approvals()

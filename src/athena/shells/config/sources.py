@@ -24,6 +24,7 @@ import msgspec
 from msgspec import inspect
 
 from athena.errors import ConfigProblem
+from athena.shells.config.bad_file import MAX_FILE_BYTES, BadYaml
 from athena.shells.config.check import struct_fields
 from athena.shells.config.model import Config, FlatKeys
 from athena.shells.config.places import (
@@ -48,7 +49,6 @@ from athena.shells.config.trust import (
     others_control,
 )
 from athena.shells.config.user_directories import config_directory, state_directory
-from athena.shells.config.yaml_lines import MAX_FILE_BYTES, BadYaml, read_value, read_yaml
 from athena.shells.own_files import UnsafePlace
 
 FILE_NAME = "athena.yml"
@@ -153,7 +153,7 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
             if data is None:
                 problems += [found.notice] if found.notice is not None else []
                 continue
-            tree, lines = read_yaml(decode_text(data, label), label)
+            tree, lines = _read_yaml(decode_text(data, label), label)
         except BadYaml as error:
             skipped = not explicit and skip_unreadable
             remedy = "the file is skipped" if skipped else error.problem.remedy
@@ -323,9 +323,9 @@ def _environment_value(path: Path, text: str) -> Any:
     """Text for single values; YAML, and so JSON, for lists and mappings."""
     kind: inspect.Type = _field_type(path)
     if isinstance(kind, inspect.VarTupleType):
-        return read_value(text) if text.lstrip().startswith("[") else re.split(r"[\s,]+", text.strip())
+        return _read_value(text) if text.lstrip().startswith("[") else re.split(r"[\s,]+", text.strip())
     if isinstance(kind, inspect.DictType | inspect.StructType):
-        return read_value(text)
+        return _read_value(text)
     return text
 
 
@@ -374,3 +374,18 @@ def expand_variables(layout: Layout, environment: Mapping[str, str], report: Rep
         return value
 
     layout.tree = walk(layout.tree, ())
+
+
+# -- YAML, loaded with the first text that needs it ------------------------------------------------------------------------
+
+
+def _read_yaml(text: str, source: str) -> tuple[Tree, dict[Path, int]]:
+    from athena.shells.config.yaml_lines import read_yaml
+
+    return read_yaml(text, source)
+
+
+def _read_value(text: str) -> Any:
+    from athena.shells.config.yaml_lines import read_value
+
+    return read_value(text)

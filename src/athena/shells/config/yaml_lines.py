@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from athena.errors import ConfigProblem
+from athena.shells.config.bad_file import BadYaml
 from athena.shells.config.places import Path, Tree
 
-MAX_FILE_BYTES = 1024 * 1024
 _MAX_VALUES = 50_000
 _MAX_DEPTH = 64
 
@@ -35,14 +35,6 @@ _Loader.yaml_implicit_resolvers = {}
 for _tag, (_pattern, _first) in _RESOLVERS.items():
     _firsts: list[str | None] = ["" if character == "\0" else character for character in _first]
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), _firsts)
-
-
-class BadYaml(Exception):
-    """The text is not YAML that we read."""
-
-    def __init__(self, problem: ConfigProblem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
 
 
 def read_yaml(text: str, source: str) -> tuple[Tree, dict[Path, int]]:

@@ -81,7 +81,6 @@ class InspectApi:
         self._closing.set()
 
     async def serve(self, client: Client) -> None:
-        """One request."""
         try:
             check_origin(client.headers)
             self._admit(client.headers, client.query)

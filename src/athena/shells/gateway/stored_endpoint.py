@@ -26,7 +26,6 @@ class StoredEndpoint:
         self._jobs = jobs
 
     async def answer(self, received: ReceivedRequest) -> None:
-        """One request."""
         client, endpoint, record, configured = received.client, received.endpoint, received.record, received.configured
         if configured.responses is None:
             raise nothing_kept()

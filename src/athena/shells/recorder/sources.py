@@ -61,23 +61,18 @@ class ArchiveSource:
         self._archive = Archive(path)
 
     def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
-        """The newest that are meant."""
         return self._archive.rows(wanted, limit)[0]
 
     def load(self, name: str) -> Recording | None:
-        """One of them, whole."""
         return self._archive.load(name)
 
     def delete(self, names: list[str]) -> int:
-        """Forget these."""
         return self._archive.delete(names)
 
     def add(self, recordings: list[Recording]) -> list[ExchangeRow]:
-        """Keep these."""
         return self._archive.add(recordings)
 
     def close(self) -> None:
-        """Close the database."""
         self._archive.close()
 
     def __enter__(self) -> Self:
@@ -96,7 +91,6 @@ class GatewaySource:
         self._get("/exchanges?limit=1")
 
     def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
-        """The newest that are meant."""
         values = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
         if values.pop("repaired", False):
             values["repaired"] = 1
@@ -104,14 +98,12 @@ class GatewaySource:
         return msgspec.convert(json.loads(self._get(f"/exchanges?{query}"))["rows"], list[ExchangeRow])
 
     def load(self, name: str) -> Recording | None:
-        """One of them, whole."""
         try:
             return file.decode(self._get(f"/exchanges/{urllib.parse.quote(name, safe='')}/export?keep_text=1"))[0]
         except _NotThere:
             return None
 
     def delete(self, names: list[str]) -> int:
-        """Forget these."""
         count = 0
         for name in names:
             try:

@@ -358,7 +358,6 @@ _DECODER = msgspec.json.Decoder(RequestBatch)
 
 
 def _rows(sql: str, values: tuple[Value, ...]) -> SqlSteps[list[SqlRow]]:
-    """One statement."""
     return (yield Query(sql, values))
 
 

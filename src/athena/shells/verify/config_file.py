@@ -19,7 +19,8 @@ import msgspec
 import yaml
 
 from athena.errors import AthenaError
-from athena.shells.config.yaml_lines import BadYaml, read_yaml
+from athena.shells.config.bad_file import BadYaml
+from athena.shells.config.yaml_lines import read_yaml
 
 RuleChanges = Mapping[tuple[str, ...], Any]
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,200}")
