@@ -34,8 +34,8 @@ CORE: dict[str, set[str]] = {
     "advice": {"errors", "model"},
     "plain_answer": {"answer_path", "calls", "dialects", "formats", "model", "prepare", "wire"},
     "exchange": {
-        "advice", "answer_path", "plain_answer", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore",
-        "prompted",
+        "advice", "answer_path", "plain_answer", "errors", "model", "wire", "calls", "opaque", "dialects", "formats",
+        "prepare", "restore", "prompted",
     },
     "serving": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "prompted",

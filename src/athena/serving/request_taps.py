@@ -13,7 +13,7 @@ from athena.serving.tap import Tap
 
 TapMethod = Literal[
     "client_request", "asked", "chosen", "trying", "upstream_request", "sent", "upstream_head", "upstream_end", "moment",
-    "stopped", "client_head", "answered",
+    "stopped", "not_kept", "client_head", "answered",
 ]  # fmt: skip
 """What a tap is told besides bytes and events, by the name of its method."""
 

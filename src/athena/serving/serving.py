@@ -557,7 +557,7 @@ class Serving:
         self._expect(ServingState.KEEPING)
         exchange = self._present()
         if self._taps.active and (changed or failure is not None):
-            self._taps.each(lambda tap: tap.not_kept(changed, failure, now))
+            self._taps.tell("not_kept", changed, failure, now)
         if failure is not None:
             exchange.outcome, exchange.error = "error", error_event(failure)
             if not self.request.stream:
