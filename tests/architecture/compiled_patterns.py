@@ -108,7 +108,7 @@ def run_formats() -> None:
             for size in (len(case.text) or 1, 7):
                 parse(case, path.stem, declared(file), chunked(case.text, size))
     for lexer in [one for one in gc.get_objects() if isinstance(one, Lexer)]:
-        _ = lexer.any, lexer.final
+        _ = lexer.any, lexer.begin, lexer.final
 
 
 def run_the_rest() -> None:

@@ -31,10 +31,11 @@ CORE: dict[str, set[str]] = {
         "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "prompted", "provenance", "restore",
         "state",
     },
+    "plain_answer": {"answer_path", "calls", "dialects", "formats", "model", "prepare", "wire"},
     "advice": {"errors", "model"},
     "exchange": {
-        "advice", "answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "prepare", "restore",
-        "prompted",
+        "advice", "answer_path", "errors", "model", "wire", "calls", "opaque", "dialects", "formats", "plain_answer", "prepare",
+        "restore", "prompted",
     },
     "serving": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "prompted",

@@ -11,7 +11,7 @@ from athena.serving.record import RequestRecord
 from athena.serving.shared import Shared
 from athena.serving.tap import Tap
 
-Told = Literal[
+Notice = Literal[
     "client_request", "asked", "chosen", "trying", "upstream_request", "sent", "upstream_head", "upstream_end", "moment",
     "stopped", "client_head", "answered",
 ]  # fmt: skip
@@ -36,7 +36,7 @@ class RequestTaps:
             self.byte_taps = tuple([tap for tap in self.active if tap.sees_bytes])
             self.event_taps = tuple([tap for tap in self.byte_taps if tap.sees_events])
 
-    def tell(self, what: Told, *arguments: object) -> None:
+    def tell(self, what: Notice, *arguments: object) -> None:
         """Something other than bytes and events: the name of a tap's method, and what it gets."""
         for tap in self.active:
             try:

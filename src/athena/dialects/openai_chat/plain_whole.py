@@ -1,7 +1,7 @@
 """Whole answers of Chat servers that are a text, well-formed calls, or both: read without a tracker of calls in pieces.
 
 `ChatAnswerReader` says the same of them, at length. Whatever it would do more about than to pass them on is none of these: a
-second choice, a call without an id, reasoning, a refusal, a field that nobody knows.
+second choice, a call without an id, reasoning, a refusal, an unknown field.
 """
 
 from __future__ import annotations
