@@ -1,7 +1,8 @@
-"""What recording costs a whole gateway: the same streams through gateways that record nothing, in memory and on disk.
+"""What recording costs a whole gateway: the same streams through one process, recorded and not, in memory and on disk.
 
-The gateways run beside each other and are asked in turn, so that whatever else the machine does meets all of them. Their CPU is
-user and system time of the whole process, the writer's thread with it, until everything is written.
+The same process is asked for a model that is recorded and for one that is not, in turn and in which order changes, so that
+neither what else the machine does nor where a process lies in memory tells them apart. CPU is user and system time of the whole
+process, the writer's thread with it, until everything is written.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from benchmarks.gateway import processes
 from benchmarks.gateway.bench import Bench, Running
 from benchmarks.gateway.systems import CLIENT_KEY, Launch, Place, System
 
-MODES = ("off", "memory", "disk")
-ROUNDS = 12
+MODES = ("memory", "disk")
+RECORDED = "recorded"
+ROUNDS = 30
 _QUIET_S = 0.3
 _IDLE = 0.01
 
@@ -35,8 +37,8 @@ class Load:
 
 
 LOADS = (
-    Load("paced: 16 streams, 5 ms between chunks", 5000, 32, 16, 200),
-    Load("burst: 16 streams as fast as they are read", 0, 160, 16, 200),
+    Load("paced: 16 streams, 5 ms between chunks", 5000, 16, 16, 200),
+    Load("burst: 16 streams as fast as they are read", 0, 64, 16, 200),
 )
 
 
@@ -48,8 +50,8 @@ def athena(mode: str) -> Callable[[Place], Launch]:
         upstream = {"base_url": place.upstream + "/v1", "api_key": CLIENT_KEY}
         config = {
             "upstreams": {"fake": upstream},
-            "models": [{"match": "*", "use": "fake"}],
-            "record": {"mode": mode},
+            "models": [{"match": f"{RECORDED}-*", "use": "fake/*"}, {"match": "*", "use": "fake"}],
+            "record": {"mode": mode, "models": [f"{RECORDED}-*"]},
             "state_dir": str(place.folder / "state"),
         }
         file.write_text(json.dumps(config))
@@ -72,38 +74,45 @@ def settled(running: Running) -> float:
         before = now
 
 
-def cost(bench: Bench, running: Running, load: Load) -> float:
+def cost(bench: Bench, running: Running, load: Load, *, recorded: bool) -> float:
     """CPU microseconds per chunk of one pass, until all of it is written."""
     before = settled(running)
-    model = f"fake-p{load.pace_us}-n{load.chunks}"
+    model = f"{RECORDED}-" * recorded + f"fake-p{load.pace_us}-n{load.chunks}"
     passed = bench.ask(running, model, streamed=True, requests=load.requests, concurrent=load.concurrent, stamps=load.chunks)
     if passed.load.errors:
         raise SystemExit(f"{running.system.name}: {passed.load.error}")
     return (settled(running) - before) * 1e6 / passed.load.chunks
 
 
+def pair(bench: Bench, running: Running, load: Load, *, recorded_first: bool) -> tuple[float, float]:
+    """What one pass costs that is not recorded, and one that is."""
+    first = cost(bench, running, load, recorded=recorded_first)
+    second = cost(bench, running, load, recorded=not recorded_first)
+    return (second, first) if recorded_first else (first, second)
+
+
 def measure(rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Prints, and returns the cost per chunk over `off` by load and mode, as a share."""
+    """Prints, and returns the share of CPU that recording adds, by load and mode."""
     found: dict[str, dict[str, float]] = {}
     with Bench() as bench:
         gateways = {mode: bench.start(System(f"record-{mode}", "messages", athena(mode))) for mode in MODES}
         for load in LOADS:
-            costs: dict[str, list[float]] = {mode: [] for mode in MODES}
-            for _ in range(rounds + 1):
+            pairs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+            for number in range(rounds + 1):
                 for mode, running in gateways.items():
-                    costs[mode].append(cost(bench, running, load))
-            # The first round warms up.
-            off, *recorded = (statistics.median(costs[mode][1:]) for mode in MODES)
-            spread = statistics.quantiles(costs["off"][1:], n=4)
-            print(
-                f"{load.name}: {off:.2f} us of CPU per chunk, nothing recorded (quartiles {spread[0]:.2f} to {spread[2]:.2f})"
-            )
-            for mode, value in zip(MODES[1:], recorded, strict=True):
-                # Rounds are compared with their own neighbours: load of the machine comes and goes.
-                ratios = [one / other - 1 for one, other in zip(costs[mode][1:], costs["off"][1:], strict=True)]
-                share = statistics.median(ratios)
+                    pairs[mode].append(pair(bench, running, load, recorded_first=bool(number % 2)))
+            for mode in MODES:
+                # The first round warms up.
+                kept = pairs[mode][1:]
+                base = statistics.median(off for off, _ in kept)
+                more = statistics.median(on - off for off, on in kept)
+                lower, share, upper = statistics.quantiles((on / off - 1 for off, on in kept), n=4)
                 found.setdefault(load.name, {})[mode] = share
-                print(f"  {mode}: {value - off:+.2f} us per chunk, {share:+.1%} (median of {rounds} pairs)")
+                print(
+                    f"{load.name}, {mode}: {base:.2f} us of CPU per chunk, recorded {more:+.2f} us, {share:+.1%} "
+                    f"(medians of {rounds} pairs, quartiles {lower:+.1%} and {upper:+.1%})",
+                    flush=True,
+                )
         for mode, running in gateways.items():
             print(f"memory of the gateway, {mode}: {running.idle_mib:.0f} MiB idle, {running.memory_kib() / 1024:.0f} MiB now")
     return found

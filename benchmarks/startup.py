@@ -1,7 +1,8 @@
-"""Start of the gateway: time to listening, memory at rest, packages installed with it, CPU to import the core."""
+"""Start of the gateway: time and CPU to listening, memory at rest, CPU of the first answers, packages, imports of the core."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,24 +14,36 @@ import time
 import urllib.request
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
-TARGETS = {"seconds": 1.0, "megabytes": 60, "packages": 15, "import": 0.15}
+from packaging.requirements import Requirement
+
+TARGETS = {"seconds": 0.6, "megabytes": 60, "packages": 15, "import": 0.15}
 
 
 def main() -> None:
     """Print the figures beside their targets."""
-    seconds, megabytes = _serve()
-    print(f"  serving after {seconds:.2f} s (target {TARGETS['seconds']:.0f})")
-    print(f"  {megabytes:.0f} MB resident at rest (target {TARGETS['megabytes']})")
+    started = _serve()
+    print(f"  serving after {started.seconds:.2f} s (target {TARGETS['seconds']}), {started.cpu:.2f} s of CPU")
+    print(f"  {started.megabytes:.0f} MB resident at rest (target {TARGETS['megabytes']})")
+    print(f"  CPU of the first answers: {', '.join(f'{cpu * 1000:.1f}' for cpu in started.answers)} ms")
     packages = _packages()
     print(f"  {len(packages)} run-time packages (target at most {TARGETS['packages']}): {', '.join(packages)}")
     for module in ("athena", "athena.translate", "athena.parsing"):
         print(f"  import {module}: {_import_cpu(module):.3f} s CPU (target {TARGETS['import']} for the core)")
 
 
-def _serve() -> tuple[float, float]:
-    """The best of three starts on the demo upstream, and the memory of the last."""
-    best, memory = float("inf"), 0.0
+class _Started(NamedTuple):
+    seconds: float
+    cpu: float
+    megabytes: float
+    answers: list[float]
+    """CPU seconds of the first three answers."""
+
+
+def _serve() -> _Started:
+    """The best of three starts on the demo upstream; memory and answers are those of the last."""
+    seconds, cpu, memory, answers = float("inf"), float("inf"), 0.0, [0.0]
     for _ in range(3):
         with tempfile.TemporaryDirectory() as home, socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -46,13 +59,40 @@ def _serve() -> tuple[float, float]:
                 stderr=subprocess.DEVNULL,
             )
             try:
-                best = min(best, _until_healthy(port) - began)
-                time.sleep(1.5)
+                seconds = min(seconds, _until_healthy(port) - began)
+                cpu = min(cpu, _cpu(process.pid))
+                _until_idle(process.pid)
                 memory = _resident(process.pid)
+                answers = [_answer_cpu(process.pid, port) for _ in range(3)]
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(10)
-    return best, memory
+    return _Started(seconds, cpu, memory, answers)
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of all threads so far."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def _until_idle(pid: int) -> None:
+    """Until what goes on after the start is done."""
+    before = -1.0
+    while (now := _cpu(pid)) - before > 0.005:
+        before = now
+        time.sleep(1)
+
+
+def _answer_cpu(pid: int, port: int) -> float:
+    tool = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    asked = {"model": "demo", "max_tokens": 99, "messages": [{"role": "user", "content": "Weather in Rome?"}], "tools": [tool]}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/messages", json.dumps(asked).encode(), {"content-type": "application/json"}
+    )
+    before = _cpu(pid)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert b'"tool_use"' in answer.read()
+    return _cpu(pid) - before
 
 
 def _until_healthy(port: int) -> float:
@@ -77,15 +117,11 @@ def _packages() -> list[str]:
     found: set[str] = set()
     waiting = ["athena-gateway"]
     while waiting:
-        for requirement in metadata.requires(waiting.pop()) or ():
-            if "extra ==" in requirement:
-                continue
-            name = re.split(r"[\s;<>=!~\[(]", requirement, maxsplit=1)[0].lower()
-            try:
-                metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-            if name not in found:
+        for text in metadata.requires(waiting.pop()) or ():
+            requirement = Requirement(text)
+            name = requirement.name.lower()
+            is_meant = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if is_meant and name not in found:
                 found.add(name)
                 waiting.append(name)
     return sorted(found)

@@ -1,7 +1,8 @@
 """What state costs: requests that are kept beside the same ones that are not, and continuations beside the whole history.
 
 CPU time of the gateway's process, over all its threads, in alternating rounds of one run: ratios, not speeds. The upstream and
-the clients are another process. `python -m benchmarks state`, or this module itself.
+the clients are another process, and so is PostgreSQL, whose own work is not counted. Clients ask one after the other, which is
+the dearest way: nobody shares a commit; and 16 at once. `python -m benchmarks state`, or this module itself.
 
 vLLM's agentic-api does the same work beside it where it is installed, in an environment of its own:
 `python3 -m venv .peers/agentic-api && .peers/agentic-api/bin/pip install agentic-api==0.9.0`. It needs an upstream that speaks
@@ -11,6 +12,7 @@ Responses, so that is what both have in that comparison.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import statistics
@@ -34,11 +36,14 @@ from athena.state.resolve import joined_chain  # noqa: E402
 from athena.state.values import StoredResponse  # noqa: E402
 from support.gateway_process import GatewayProcess, free_port  # noqa: E402
 from support.patience import PATIENCE  # noqa: E402
+from support.postgres import PostgresServer, binaries  # noqa: E402
 from support.remembering_upstream import RememberingUpstream, config  # noqa: E402
 
 AGENTIC = ROOT / ".peers" / "agentic-api" / "bin" / "agentic-server"
-ROUNDS = 7
-REQUESTS = 60
+ROUNDS = 60
+REQUESTS = 6
+"""Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
+AT_ONCE = 16
 TURNS = 100
 WORDS = "some words of a turn " * 20
 
@@ -89,33 +94,41 @@ class Bench:
         self._pid = pid
         self._model = model
         self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+        self._threads = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
 
     def ask(self, body: dict[str, Any]) -> Any:
         answer = self._client.post("/v1/responses", json={"model": self._model, **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def cost(self, body: dict[str, Any]) -> float:
+    def cost(self, body: dict[str, Any], at_once: int = 1) -> float:
         """Microseconds of CPU for one request."""
         begun = cpu_seconds(self._pid)
-        for _ in range(REQUESTS):
-            self.ask(body)
-        return (cpu_seconds(self._pid) - begun) / REQUESTS * 1e6
+        requests = REQUESTS * at_once
+        if at_once == 1:
+            for _ in range(requests):
+                self.ask(body)
+        else:
+            list(self._threads.map(self.ask, [body] * requests))
+        return (cpu_seconds(self._pid) - begun) / requests * 1e6
 
-    def compare(self, title: str, base: dict[str, Any], other: dict[str, Any]) -> None:
-        show(title, [(self.cost(base), self.cost(other)) for _ in range(ROUNDS)])
+    def compare(self, title: str, base: dict[str, Any], other: dict[str, Any], at_once: int = 1) -> None:
+        rounds = ROUNDS if at_once == 1 else ROUNDS // 3
+        show(title, [(self.cost(base, at_once), self.cost(other, at_once)) for _ in range(rounds)])
 
     def close(self) -> None:
+        self._threads.shutdown()
         self._client.close()
 
 
 def show(title: str, pairs: list[tuple[float, float]]) -> None:
     """What each of two ways cost in each round."""
-    ratios = sorted(second / first for first, second in pairs)
-    best = [min(pair[side] for pair in pairs) for side in (0, 1)]
+    lower, ratio, upper = statistics.quantiles((second / first for first, second in pairs), n=4)
+    usual = [statistics.median(pair[side] for pair in pairs) for side in (0, 1)]
     print(
-        f"{title}: {best[0]:.0f} us and {best[1]:.0f} us, ratio of the best {best[1] / best[0]:.2f}, "
-        f"of rounds {ratios[0]:.2f} to {ratios[-1]:.2f}, median {statistics.median(ratios):.2f}"
+        f"{title}: {usual[0]:.0f} us and {usual[1]:.0f} us, ratio {ratio:.2f} "
+        f"(median of {len(pairs)} rounds, quartiles {lower:.2f} and {upper:.2f})",
+        flush=True,
     )
 
 
@@ -169,15 +182,46 @@ def beside_agentic(upstream: RememberingUpstream, own: Bench, directory: Path) -
         show("200 items continued, Athena and agentic-api", pairs)
 
 
+def kept_and_not(bench: Bench, place: str) -> None:
+    """What it costs that a request is kept, in one place."""
+    for title, given in (("a short question", [{"role": "user", "content": WORDS}]), ("20 turns", history(10))):
+        for at_once in (1, AT_ONCE):
+            together = f", {at_once} at once" if at_once > 1 else ""
+            bench.compare(
+                f"{place}, {title}{together}, not kept and kept",
+                {"input": given, "store": False},
+                {"input": given, "store": True},
+                at_once,
+            )
+
+
+def on_postgres(upstream: RememberingUpstream, directory: Path) -> None:
+    """The same on PostgreSQL, where it is installed."""
+    if binaries() is None:
+        print("PostgreSQL is not installed: not measured")
+        return
+    server = PostgresServer()
+    try:
+        gateway = GatewayProcess(config(upstream, store={"url": server.url}, record=False), directory, "error")
+        try:
+            bench = Bench(gateway.process.pid, gateway.url)
+            kept_and_not(bench, "PostgreSQL")
+            bench.close()
+        finally:
+            gateway.stop()
+    finally:
+        server.close()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, RememberingUpstream() as upstream:
         directory = Path(name)
         rehydrated(directory)
+        on_postgres(upstream, directory)
         gateway = GatewayProcess(config(upstream, state_dir=str(directory / "state"), record=False), directory, "error")
         try:
             bench = Bench(gateway.process.pid, gateway.url)
-            for title, given in (("a short question", [{"role": "user", "content": WORDS}]), ("20 turns", history(10))):
-                bench.compare(f"{title}, not kept and kept", {"input": given, "store": False}, {"input": given, "store": True})
+            kept_and_not(bench, "SQLite")
             said = history(TURNS)
             first = bench.ask({"input": said, "store": True})["id"]
             last = {"role": "user", "content": "on"}

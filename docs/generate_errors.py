@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -64,50 +65,55 @@ KINDS: dict[errors.ErrorKind, tuple[str, str]] = {
 # -- what the SDKs raise -----------------------------------------------------------------------------------------------------
 
 
-def _answering(status: int, kind: str, body: bytes) -> httpx2.Client:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(status, headers={"content-type": kind}, content=body)
+class _Scripted(httpx2.BaseTransport):
+    """Answers every request with the same, until it is told another answer."""
 
-    return httpx2.Client(transport=httpx2.MockTransport(answer))
+    status, kind, body = 200, "", b""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(self.status, headers={"content-type": self.kind}, content=self.body)
 
 
-def _chat(client: httpx2.Client, stream: bool) -> None:
-    sdk = openai.OpenAI(api_key="x", base_url="http://x/v1", max_retries=0, http_client=client)
-    answer = sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], stream=stream)
+# One client for all answers: each that is made loads the certificates of all authorities anew.
+_TRANSPORT = _Scripted()
+_CLIENT = httpx2.Client(transport=_TRANSPORT)
+_OPENAI = openai.OpenAI(api_key="x", base_url="http://x/v1", max_retries=0, http_client=_CLIENT)
+_ANTHROPIC = anthropic.Anthropic(api_key="x", base_url="http://x", max_retries=0, http_client=_CLIENT)
+_GENAI = genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url="http://x", httpx_client=_CLIENT))
+
+
+def _chat(stream: bool) -> None:
+    answer = _OPENAI.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], stream=stream)
     if stream:
         list(answer)
 
 
-def _responses(client: httpx2.Client, stream: bool) -> None:
-    sdk = openai.OpenAI(api_key="x", base_url="http://x/v1", max_retries=0, http_client=client)
+def _responses(stream: bool) -> None:
     if stream:
-        with sdk.responses.stream(model="m", input="Hi") as events:
+        with _OPENAI.responses.stream(model="m", input="Hi") as events:
             for event in events:
                 if event.type == "response.failed":
                     raise LookupError("the event `response.failed`")
         return
-    sdk.responses.create(model="m", input="Hi")
+    _OPENAI.responses.create(model="m", input="Hi")
 
 
-def _messages(client: httpx2.Client, stream: bool) -> None:
-    sdk = anthropic.Anthropic(api_key="x", base_url="http://x", max_retries=0, http_client=client)
+def _messages(stream: bool) -> None:
     if stream:
-        with sdk.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}]) as events:
+        with _ANTHROPIC.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}]) as events:
             events.get_final_message()
         return
-    sdk.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+    _ANTHROPIC.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
 
 
-def _gemini(client: httpx2.Client, stream: bool) -> None:
-    options = genai_types.HttpOptions(base_url="http://x", httpx_client=client)
-    sdk = genai.Client(api_key="x", http_options=options)
+def _gemini(stream: bool) -> None:
     if stream:
-        list(sdk.models.generate_content_stream(model="m", contents="Hi"))
+        list(_GENAI.models.generate_content_stream(model="m", contents="Hi"))
         return
-    sdk.models.generate_content(model="m", contents="Hi")
+    _GENAI.models.generate_content(model="m", contents="Hi")
 
 
-SDKS: dict[str, tuple[str, Callable[[httpx2.Client, bool], None]]] = {
+SDKS: dict[str, tuple[str, Callable[[bool], None]]] = {
     "anthropic_messages": ("anthropic", _messages),
     "openai_chat": ("openai (Chat)", _chat),
     "openai_responses": ("openai (Responses)", _responses),
@@ -118,15 +124,13 @@ RAISED = (openai.OpenAIError, anthropic.AnthropicError, genai_errors.APIError, L
 
 def raised(dialect: str, status: int, kind: str, body: bytes, *, stream: bool) -> str:
     """The class the SDK of that dialect raises when it is answered like this."""
-    client = _answering(status, kind, body)
+    _TRANSPORT.status, _TRANSPORT.kind, _TRANSPORT.body = status, kind, body
     try:
-        SDKS[dialect][1](client, stream)
+        SDKS[dialect][1](stream)
     except LookupError as event:
         return str(event.args[0])
     except RAISED as error:
         return f"`{type(error).__name__}`"
-    finally:
-        client.close()
     raise AssertionError(f"the SDK of {dialect} took an error for an answer")
 
 
@@ -147,12 +151,18 @@ def streamed(dialect: str, kind: errors.ErrorKind) -> str:
 # -- what the sources know ---------------------------------------------------------------------------------------------------
 
 
+_MAY_HOLD_CODES = re.compile(r"\bcode\b|_timeout|_closed_early|_fail\b|BAD_RECORD|\b[45]\d\d\b")
+"""Without one of these a file holds none of what `_codes` looks for, and need not be parsed."""
+
+
 def codes_in_sources() -> set[str]:
     """Every literal `code` that an error is given, and the codes of the classes."""
     found: set[str] = set()
     for file in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            found |= set(_codes(node))
+        text = file.read_text(encoding="utf-8")
+        if _MAY_HOLD_CODES.search(text):
+            for node in ast.walk(ast.parse(text)):
+                found.update(_codes(node))
     return found
 
 

@@ -113,10 +113,13 @@ def _received(label: str, value: str) -> list[Run]:
 
 
 def _wrapped(runs: list[Run], columns: int) -> Iterator[list[Run]]:
-    """Lines of at most so many letters; the text's own ends of lines count."""
+    """Lines of at most so many letters; the text's own ends of lines count. A marker that fits on a line is not broken."""
     line: list[Run] = []
     used = 0
     for kind, text in runs:
+        if kind == "marker" and columns - used < len(text) <= columns:
+            yield line
+            line, used = [], 0
         for number, part in enumerate(text.split("\n")):
             if number:
                 yield line

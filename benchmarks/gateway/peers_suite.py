@@ -58,7 +58,7 @@ def _ready(wanted: list[System]) -> list[System]:
 
 
 def against_athena(run: Run, cases: list[Case]) -> list[Figure]:
-    """CPU of a peer by athena's for the same client dialect, in the same repetition; higher is better for us."""
+    """CPU of a peer relative to Athena's for the same client dialect, in the same repetition; higher is better for us."""
     found = []
     for case in cases:
         for name, peer in PEERS.items():
@@ -77,7 +77,7 @@ def target(name: str, case: str) -> int | None:
 
 
 def _print_ratios(run: Run, cases: list[Case]) -> None:
-    print(f"\nCPU of a peer by athena's\n  {'peer':<16}" + "".join(f"{case.name:>12}" for case in cases))
+    print(f"\nCPU of a peer relative to Athena's\n  {'peer':<16}" + "".join(f"{case.name:>12}" for case in cases))
     for name in PEERS:
         row = ""
         for case in cases:

@@ -230,8 +230,8 @@ def peers(run: Run) -> str:
         drawn = [_bar(f, name, names.index(name)) for name in names if (f := run.find(case, name, "by athena"))]
         if drawn:
             groups.append(Group(case, drawn))
-    note = "logarithmic; more is better for athena"
-    picture = bars("CPU of other gateways by athena's", groups, note=note, axis="times athena's CPU", logarithmic=True)
+    title, note = "CPU of other gateways, relative to Athena's", "logarithmic; more is better for Athena"
+    picture = bars(title, groups, note=note, axis="times Athena's CPU", logarithmic=True)
     (PLOTS / "peers.svg").write_text(picture)
     return "\n\n".join(
         [
@@ -243,7 +243,7 @@ def peers(run: Run) -> str:
                 ["peer", *cases],
                 [[name, *(shown(run.find(case, name, "by athena"), 1) for case in cases)] for name in names],
             ),
-            "![CPU of other gateways by athena's](performance/peers.svg)",
+            "![CPU of other gateways, relative to Athena's](performance/peers.svg)",
             "CPU microseconds per request or chunk, start and memory:",
             table(
                 ["system", *cases, "first answer after, s", "MiB idle", "MiB after"],

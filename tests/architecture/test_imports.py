@@ -95,10 +95,10 @@ SHELLS: dict[str, set[str]] = {
     },
     "shells.verify": {
         "__version__", "dialects", "errors", "exchange", "model", "recording", "serving", "verify", "wire",
-        "shells.config", "shells.gateway", "shells.logs", "shells.recorder",
+        "shells.config", "shells.gateway", "shells.inspector", "shells.logs", "shells.recorder",
     },
     "shells.temporary_gateway": {"errors", "shells.config", "shells.server"},
-    "shells.daemon": {"errors", "shells.logs", "shells.own_files", "shells.server"},
+    "shells.daemon": {"__version__", "errors", "shells.logs", "shells.own_files", "shells.server"},
     "shells.agents": {"shells.config"},
     "shells.agent_run": {
         "errors", "shells.agents", "shells.config", "shells.daemon", "shells.own_files", "shells.temporary_gateway",

@@ -299,7 +299,7 @@ def test_hostile_words_are_words(tab: Watched, server: InspectorServer, tmp_path
     tab.assert_clean()
     # The file that is shared holds the same words.
     path = tmp_path / "shared.html"
-    path.write_text(shared_page(view), "utf-8")
+    path.write_text(shared_page([view]), "utf-8")
     page.goto(path.as_uri())
     page.wait_for_selector(".step")
     assert_inert(page)
@@ -446,7 +446,7 @@ def test_the_token_is_asked_for_and_kept_by_the_tab(browser: Browser, server: In
 
 def test_a_shared_page_needs_nothing_but_itself(tab: Watched, tmp_path: Path) -> None:
     path = tmp_path / "leak.html"
-    path.write_text(shared_page(leaked()), "utf-8")
+    path.write_text(shared_page([leaked()]), "utf-8")
     page = tab.page
     page.goto(path.as_uri())
     page.wait_for_selector(".step")
@@ -469,8 +469,8 @@ def policy_of(page: str) -> Any:
 
 
 def test_the_policy_of_a_shared_page_names_hashes_only() -> None:
-    policy = policy_of(shared_page(leaked(), "a </title> <b>"))
+    policy = policy_of(shared_page([leaked()], "a </title> <b>"))
     assert "unsafe" not in policy
     assert "http" not in policy
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert "<title>a &lt;/title&gt; &lt;b&gt;</title>" in shared_page(leaked(), "a </title> <b>")
+    assert "<title>a &lt;/title&gt; &lt;b&gt;</title>" in shared_page([leaked()], "a </title> <b>")

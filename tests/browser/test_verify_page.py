@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ from athena.verify.planning import Planner
 from athena.verify.runs import RunHead, VerifyRun
 from athena.verify.verdicts import compare, report_of
 from support.simulated_answers import run_plan
+from support.verified_demo import demo, verify
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -64,3 +66,41 @@ def test_the_report_in_a_browser(browser: Browser, tmp_path: Path) -> None:
         colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         context.close()
     assert len(colours) == 2
+
+
+def _measure(place: Path) -> None:
+    with demo({"leak": 0.5}) as url:
+        base = ("--base-url", url, "--model", "demo-planted", "--battery", "engineering")
+        verify(place, *base, "--budget", "30", "--html", "out.html")
+
+
+def test_each_failing_exchange_is_one_click_away(browser: Browser, tmp_path: Path) -> None:
+    """From the report into the lanes of an exchange, back, and on to another, from files alone."""
+    with ThreadPoolExecutor(1) as beside:  # the browser's driver has an event loop in this thread
+        beside.submit(_measure, tmp_path).result()
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page, said, asked = _watched(context)
+    page.goto((tmp_path / "out.html").as_uri())
+    links = page.locator('a[href*="#/x/"]')
+    number = links.count()
+    assert number >= 3
+    for position in (0, number - 1):
+        case = links.nth(position).inner_text()
+        links.nth(position).click()
+        page.wait_for_selector(".step")
+        shown = page.locator("select.choice")
+        assert case in shown.locator("option:checked").inner_text()
+        page.click("[data-tab=calls]")
+        page.wait_for_selector(".pane-calls > *")
+        page.goto((tmp_path / "out.html").as_uri())
+    links.nth(0).click()
+    page.wait_for_selector(".step")
+    page.locator("select.choice").select_option(index=1)
+    page.wait_for_function("location.hash.includes(document.querySelector('select.choice').value)")
+    page.wait_for_selector(".step")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1200
+    assert said == []
+    assert {address.split("#")[0] for address in asked} == {
+        (tmp_path / name).as_uri() for name in ("out.html", "out.exchanges.html")
+    }
+    context.close()

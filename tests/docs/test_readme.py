@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from athena.formats import all_formats
+from athena.shells.agents import AGENTS
+from athena.shells.showcase import SCENES
 from support.code_blocks import ROOT
+from support.shell_lines import check, check_arguments, is_runnable
 
 
 @pytest.mark.parametrize("page", [page.name for page in sorted(ROOT.glob("*.md"))])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text("utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_commands_within_sentences_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are run by `test_code_blocks`; here are the commands that a sentence names, with their options."""
+    prose = re.sub(r"^```.*?^```$", "", (ROOT / "README.md").read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`((?:athena|\./dev|uvx) [^`]+)`", prose)
+    assert len(spans) >= 8
+    for name in ("answer.txt", "log.jsonl"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for span in spans:
+        with contextlib.suppress(click.MissingParameter):  # a sentence may name a command without what it works on
+            words = shlex.split(span.removeprefix("uvx --from athena-gateway "))
+            check_arguments(words[1:]) if is_runnable(words) else check(words, {})
+
+
+def test_the_figures_are_true() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"are read in {len(list(all_formats()))} [formats]" in readme
+    assert f"leaked calls of {['no', 'one', 'two', 'three', 'four', 'five', 'six'][len(SCENES)]} models" in readme
+    pinned = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / "run.txt").read_text("utf-8"), re.MULTILINE)
+    assert f"depends on {len(pinned)} packages" in readme
+    row = next(line for line in readme.splitlines() if line.startswith("| agents |"))
+    assert len(row.partition("(")[0].split(",")) == len(AGENTS)
 
 
 @pytest.fixture(scope="module")

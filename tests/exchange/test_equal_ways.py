@@ -97,6 +97,14 @@ def test_every_case_comes_out_the_same(path: Path) -> None:
             raise
 
 
+@pytest.mark.parametrize(("upstream", "client"), PAIRS)
+def test_calls_in_reasoning_come_out_the_same_from_every_upstream(upstream: str, client: str) -> None:
+    in_reasoning = [answer for answer in ANSWERS if answer.channel == "reasoning"]
+    assert in_reasoning
+    for answer in in_reasoning:
+        check(answer, upstream, client, [[answer.text], chunked(answer.text, 5)])
+
+
 OPENINGS = ("<think>\nLet me see.\n</think>\n\n", "<think>a", "Well, ", "[THINK]Hm.[/THINK]", "\n\n", "`", "```\n")
 WORDS = (" about it", "\n", "Hello.", "</think>", "<think>", "<tool_call>", "<|", "`", "```", " ", "{", '"', "\n</think>\n\nHi")
 

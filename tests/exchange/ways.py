@@ -157,5 +157,7 @@ def _upstream_bytes(dialect: str, channel: Channel, pieces: Sequence[str], *, st
         words.append(TextDelta("Done."))
     events: list[Event] = [Start(id="a", model="m", created=1), *words]
     events.append(Done(Finish("stop"), 0, Usage(input_total=3, output_total=5), last=True))
-    encoder = get_dialect(dialect).encoder(EncodeContext(_request(dialect, (), stream=stream), created=1), stream=stream)
+    # A server that hands out the model's own reasoning: what Responses calls a summary is another's words, and holds no calls.
+    context = EncodeContext(_request(dialect, (), stream=stream), created=1, same_dialect=True)
+    encoder = get_dialect(dialect).encoder(context, stream=stream)
     return [data for event in events if (data := encoder.feed([event]))]

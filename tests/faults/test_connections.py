@@ -6,12 +6,14 @@ import itertools
 import random
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from athena.shells.server.http import HttpConnection
 from support.fault_judge import ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.fault_scripts import STRAY
 from support.faulty_upstream import FaultyUpstream
@@ -249,20 +251,41 @@ def _settles(value: Callable[[], int]) -> bool:
     return False
 
 
-def test_a_slow_reader_gets_everything(upstream: FaultyUpstream, tmp_path: Path) -> None:
+def test_a_slow_reader_gets_everything(upstream: FaultyUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-pressure must not become a time limit of the upstream: it is we who do not read."""
-    clock = HandClock()
+    clock, blocked, pause_writing = HandClock(), threading.Event(), HttpConnection.pause_writing
+
+    def pause(connection: HttpConnection) -> None:
+        pause_writing(connection)
+        blocked.set()
+
+    monkeypatch.setattr(HttpConnection, "pause_writing", pause)
     config = fault_config(upstream.url, timeouts={"idle_s": 10, "first_byte_s": 10})
     with (
         running_gateway(config, tmp_path, clock) as gateway,
         _client_that_never_reads(gateway.port, "openai_chat", "chat/tool-huge-args.slow") as sock,
     ):
-        assert upstream.wait_for(lambda: bool(upstream.of("tool-huge-args.slow")))
+        assert blocked.wait(PATIENCE), "the client never held the gateway up"
         assert _settles(lambda: upstream.of("tool-huge-args.slow")[0].taken)
         clock.advance(50)
         answer = read_answer(sock)
     verdict = judge("openai_chat", answer, stream=True)
     assert (verdict.outcome, verdict.lies) == ("OK", [])
+
+
+def test_what_has_come_is_read_before_a_client_is_given_up(upstream: FaultyUpstream, tmp_path: Path) -> None:
+    """A loop that was busy for longer than a client's limit rings its timers before it reads what has come meanwhile."""
+    clock = HandClock()
+    config = fault_config(upstream.url, timeouts={"client_headers_s": 10})
+    request = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    with running_gateway(config, tmp_path, clock) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as sock:
+            clock.advance(10)
+            sock.sendall(request)
+            assert read_answer(sock).status == 200
+        with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as sock:
+            clock.advance(11)
+            assert sock.recv(64) == b"", "a client that says nothing is given up all the same"
 
 
 def test_hang_after_done_closes_the_upstream(upstream: FaultyUpstream, gateway: GatewayProcess) -> None:

@@ -1,4 +1,4 @@
-"""A marker that stands there again and again: what is decided for a whole run of it is what each copy by itself comes to."""
+"""Words with a marker, again and again: what is decided for a whole run of them is what each copy by itself comes to."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from formats.case_files import TOOLS, folded
 from support.examples import IS_DEEP
 
 _LEADS = ("", "Words ", "<think>\n", "```\n", "Words\n")
+_JOINTS = (
+    "", " x", "\n", "\nx", "{", '{"', "[", "<", "x ", "search", "=search>", "\nsearch\n", ' {"name": "search"', "\n\n",
+    "\n</think>\n", "~~~\n", "`", "\n```\n", "_",
+)  # fmt: skip
+"""What may stand between two copies of a marker."""
 _CALL = ToolCall(id="functions.search:0", name="search", arguments='{"query": "x"}')
 
 
@@ -25,34 +30,52 @@ def _tails(format_id: str, marker: str) -> tuple[str, ...]:
     return ("", " x", marker[:-1], f"\n{call}", call.removeprefix(marker), "\n```\nx")
 
 
-def _read(format_id: str, text: str, size: int) -> list[Event]:
+def _read(format_id: str, text: str, size: int) -> tuple[list[Event], int]:
+    """The events, and how many calls were malformed."""
     parser = TextParser(format_id, tools=TOOLS)
     events: list[Event] = []
     for start in range(0, len(text), size):
         events += parser.feed(text[start : start + size])
-    return [*events, *parser.close()]
+    return [*events, *parser.close()], parser.counts.malformed
+
+
+def _markers(format_id: str) -> list[str]:
+    known = get_format("hermes" if format_id == "auto" else format_id)
+    named = known.tool_openers(tuple(tool.name for tool in TOOLS)) if known.tool_openers is not None else ()
+    return list(dict.fromkeys(opener.marker for opener in (*known.openers, *named) if opener.marker))
+
+
+def _units(markers: list[str], number: int) -> list[str]:
+    """What is repeated: the marker with something behind it, alone or before the next marker."""
+    following = markers[(number + 1) % len(markers)]
+    return [
+        *(markers[number] + joint for joint in _JOINTS),
+        f"{markers[number]} {following}x",
+        f"{markers[number]}\n{following} ",
+    ]
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("format_id", [*format_names(), "auto"])
 def test_a_run_comes_to_what_its_copies_come_to(format_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_reading, "_DECIDES", 48)
-    known = get_format("hermes" if format_id == "auto" else format_id)
-    named = known.tool_openers(tuple(tool.name for tool in TOOLS)) if known.tool_openers is not None else ()
-    markers = dict.fromkeys(opener.marker for opener in (*known.openers, *named) if opener.marker)
+    markers = _markers(format_id)
     for number, marker in enumerate(markers):
-        cases = list(product(_LEADS, _tails(format_id, marker)))
-        for lead, tail in cases if IS_DEEP else cases[number % 4 :: 4]:
-            text = lead + marker * (160 // len(marker) + 3) + tail
+        cases = list(product(_units(markers, number), _LEADS, _tails(format_id, marker)))
+        for unit, lead, tail in cases if IS_DEEP else cases[number % 41 :: 41]:
+            text = lead + unit * (160 // len(unit) + 4) + tail
             with monkeypatch.context() as without:
-                without.setattr(call_reading, "end_of_run", lambda text, at, marker: at)
-                alone = folded(_read(format_id, text, len(text)))
+                without.setattr(call_reading, "end_of_run", lambda text, at, unit: at)
+                events, malformed = _read(format_id, text, len(text))
             for size in (len(text), 11):
-                assert folded(_read(format_id, text, size)) == alone, (lead, marker, tail, size)
+                found, faults = _read(format_id, text, size)
+                assert folded(found) == folded(events), (lead, unit, tail, size)
+                if size == len(text):
+                    assert faults == malformed, (lead, unit, tail)
 
 
 def test_runs_are_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers are asked as often for 64 KiB of one marker as for 4."""
+    """Readers are asked as often for 64 KiB of the same text as for 4."""
     asked = 0
     plain = call_reading.CallReading._open
 
@@ -63,13 +86,17 @@ def test_runs_are_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(call_reading.CallReading, "_open", counting)
     for format_id in format_names():
-        for marker in {opener.marker for opener in get_format(format_id).openers if opener.marker}:
-            counts = []
-            for size in (1 << 12, 1 << 16):
-                asked = 0
-                _read(format_id, marker * (size // len(marker)), size)
-                counts.append(asked)
-            assert counts[1] <= counts[0] + 4, (format_id, marker, counts)
+        for marker in _markers(format_id):
+            for unit in (marker, marker + "{", marker + "\nx"):
+                counts = []
+                for size in (1 << 12, 1 << 16):
+                    asked = 0
+                    text = unit * (size // len(unit))
+                    events, _ = _read(format_id, text, size)
+                    is_text = folded(events) == [{"text": text}]
+                    counts.append(asked)
+                if unit == marker or is_text:
+                    assert counts[1] <= counts[0] + 4, (format_id, unit, counts)
 
 
 def test_the_end_of_a_run() -> None:

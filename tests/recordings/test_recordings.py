@@ -326,6 +326,26 @@ def test_credentials_never_enter() -> None:
     assert plain_query("alt=sse&key=secret&token=x") == "alt=sse"
 
 
+@pytest.mark.parametrize("secret", ["sk-plain-1122334455", 'sk-"quoted"\\-112233', "sk-\u00fcml\u00e4ut-112233"])
+@pytest.mark.parametrize("place", ["x-session-id", "x-agent-id", "user-agent", "x-other", "failure", "nowhere"])
+def test_a_secret_is_masked_in_every_part(secret: str, place: str) -> None:
+    world = Recorded()
+    serving = world.begin("openai_chat", "openai_chat/m", stream=False, **({place: f"of {secret}"} if "-" in place else {}))
+    assert isinstance(next_send(serving), Send)
+    serving.sending(world.house.now)
+    said = f"refused {secret}" if place == "failure" else "the connection broke"
+    serving.failed(UpstreamClosed(said, code="upstream_closed"), world.house.now)
+    serving.stop("client_closed", world.house.now)
+    serving.close(world.house.now)
+    (tap,) = world.keeper.taps
+    bare, hidden = tap.made(()), tap.made((secret,))
+    written = json.dumps(secret, ensure_ascii=False)[1:-1].encode()
+    assert (written in file.encode(bare)) == (place != "nowhere")
+    assert written not in file.encode(hidden)
+    if place == "nowhere":
+        assert hidden == bare
+
+
 @given(st.lists(st.binary(max_size=12), max_size=12), st.sampled_from((b"secret-1", b"another-secret")))
 def test_a_secret_is_masked_wherever_it_is_cut(parts: list[bytes], secret: bytes) -> None:
     whole = secret.join(parts)

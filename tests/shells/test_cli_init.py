@@ -138,8 +138,9 @@ def test_a_server_that_is_not_there() -> None:
         ask_models(own_provider("http://127.0.0.1:9/v1"), "")
 
 
-def test_a_person_is_asked(tmp_path: Path, server: str) -> None:
-    """Another address, a key typed in unseen, a part of a model's name, no agent: one path through the questions."""
+@pytest.mark.parametrize("model", ["two", "2"])
+def test_a_person_is_asked(model: str, tmp_path: Path, server: str) -> None:
+    """Another address, a key typed in unseen, part of a model's name or its number, no agent: a path through the questions."""
     last = str(len(known_providers()) + 1)
     answers = [
         ("Number", last),
@@ -147,7 +148,7 @@ def test_a_person_is_asked(tmp_path: Path, server: str) -> None:
         ("Does it ask for a key?", "y"),
         ("Number", "1"),
         ("The key", KEY),
-        ("Which model?", "two"),
+        ("Number, or name", model),
         ("Start now", "n"),
     ]
     code, text = conversation(tmp_path, answers, "init", "--agent", "")

@@ -56,10 +56,10 @@ def test_the_first_minute(tmp_path: Path) -> None:
         assert "<|" not in json.dumps(answer)
         assert "demo model" in server.banner
         [raw] = demo_answer({**CHAT_QUESTION, "stream": False})
-        assert DEMO_WRITES in json.loads(raw)["choices"][0]["message"]["reasoning_content"]
+        assert "".join(DEMO_WRITES) in json.loads(raw)["choices"][0]["message"]["reasoning_content"]
         call = answer["content"][-1]
         assert f"{call['type']} {call['name']} {json.dumps(call['input'], separators=(',', ':'))}" == DEMO_GIVES
-        assert DEMO_WRITES in server.banner
+        assert all(line in server.banner for line in DEMO_WRITES)
         assert DEMO_GIVES in server.banner
         assert "OPENAI_API_KEY is set; to use it: athena serve --base-url" in server.banner
 
@@ -69,7 +69,9 @@ def _command(server: Serving) -> str:
     while "To use it".lower() not in server.banner.lower():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return next(line.strip() for line in server.banner.splitlines() if line.strip().startswith("curl"))
+    found = re.search(r"^  (curl .*?}')$", server.banner, re.MULTILINE | re.DOTALL)
+    assert found
+    return found.group(1)
 
 
 def test_it_is_light(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_on_a_terminal_a_request_is_linked_to_its_page(tmp_path: Path) -> None:
         return found
 
     try:
-        url = read_until(r"listens on (http://\S+:\d+)").group(1)
+        url = read_until(r"listens on (?:\x1b\[1m)?(http://\S+?:\d+)").group(1)
         token = read_until(r"inspector: \S+\?token=([\w-]+)\s").group(1)
         body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
         post(f"{url}/v1/chat/completions", json.dumps(body))

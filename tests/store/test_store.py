@@ -16,7 +16,7 @@ import pytest
 from athena.errors import ClientError
 from athena.shells.migrations import scripts
 from athena.shells.store import Database, Query, SqlSteps, Store
-from athena.shells.store.queries import count
+from athena.shells.store.queries import count, put_response
 from athena.shells.store.sqlite import SqliteDatabase
 from athena.shells.store.store import StoreLimits
 from athena.state.errors import StoreDown, StoreUnreadable
@@ -237,6 +237,39 @@ def test_a_transaction_that_fails_takes_no_other_with_it(database: Database) -> 
         for number in range(20):
             assert await store.response("ann", f"r{number}") is not None
             assert await store.response("ann", f"s{number}") is not None
+
+    run(database, work)
+
+
+def test_a_statement_that_fails_takes_no_other_with_it(database: Database) -> None:
+    """Responses that are written at the same time go to the database together; one of them it refuses."""
+    good = [response(f"r{number}") for number in range(100)]
+    nobodys = put_response(response("nobody's"), 0.0)
+    refused = Query(nobodys.sql, tuple(None if value == "ann" else value for value in nobodys.values))
+
+    async def work(store: Store) -> None:
+        results = await asyncio.gather(
+            *map(store.put_response, good[:50]), store.put(refused), *map(store.put_response, good[50:]), return_exceptions=True
+        )
+        assert [type(result) for result in results if result is not None] == [StoreDown]
+        for each in good:
+            assert await store.response("ann", each.id) is not None, each.id
+        await store.put_response(response("later"))
+        assert await store.response("ann", "later") is not None
+
+    run(database, work)
+
+
+def test_whoever_waits_for_a_statement_may_leave(database: Database) -> None:
+    async def work(store: Store) -> None:
+        writing = [asyncio.create_task(store.put_response(response(f"r{number}"))) for number in range(30)]
+        await asyncio.sleep(0)
+        for number in (0, 7, 29):
+            writing[number].cancel()
+        await asyncio.wait(writing)
+        assert [number for number, task in enumerate(writing) if task.cancelled()] == [0, 7, 29]
+        for number in set(range(30)) - {0, 7, 29}:
+            assert await store.response("ann", f"r{number}") is not None, "another one left, and this one is kept"
 
     run(database, work)
 

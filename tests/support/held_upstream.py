@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from support.scripted_upstream import ScriptedUpstream
 from support.upstream_speech import DONE, chunk
 from support.upstream_talk import Talk
@@ -42,4 +44,5 @@ class HeldUpstream(ScriptedUpstream):
 
     async def _write(self, *pieces: bytes, end: bool = False) -> None:
         for talk in tuple(self._open):
-            await talk.at_once(*pieces, head=False, end=end)
+            with suppress(ConnectionError):  # its reader has just left
+                await talk.at_once(*pieces, head=False, end=end)

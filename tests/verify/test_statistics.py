@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import statistics
 
+import msgspec
 import pytest
 
 from athena.quality import Finding
 from athena.verify.cases import shipped_cases
 from athena.verify.metrics import METRICS
 from athena.verify.planning import Planner, RunBudget, read_budget
-from athena.verify.runs import RunHead, VerifyRun
+from athena.verify.runs import RunHead, SideResult, VerifyRun, VerifyTrial
 from athena.verify.statistics import Bar, Decision, decide, difference, f1, wilson
-from athena.verify.verdicts import MetricVerdict, Tally, class_rate, report_of
+from athena.verify.verdicts import MetricVerdict, Tally, class_rate, is_failure, report_of
 from support.examples import IS_DEEP
-from support.simulated_answers import CASES, result, run_plan
+from support.simulated_answers import CASES, drawn, result, run_plan
 
 RUNS = 200
 RATES = (0.005, 0.02, 0.05, 0.2, 0.5)
@@ -83,6 +84,30 @@ def test_the_same_for_a_whole_plan() -> None:
         told += planner.tally.decision("raw", METRICS["schema"], Bar()) is Decision.FAILED
     assert statistics.median(takes) <= 100
     assert told >= 0.8 * len(takes)
+
+
+@pytest.mark.parametrize("ignores_name", [False, True])
+def test_a_choice_is_told_from_the_values_of_a_model_that_guesses(ignores_name: bool) -> None:
+    """Forced calls with random values pass `tool_choice` and fail `values`; one that ignores names fails it."""
+
+    def guessed(trial: VerifyTrial) -> VerifyTrial:
+        marks = dict(trial.raw.marks)
+        if "values" in marks:
+            marks["values"] = False
+        if ignores_name and trial.case == "choice-named":
+            marks = {name: passed for name, passed in marks.items() if name != "values"} | {"tool_choice": False}
+        side = msgspec.structs.replace(trial.raw, marks=marks)
+        return msgspec.structs.replace(trial, raw=side, through=side)
+
+    planner = Planner(shipped_cases(), seed=1)
+    rng = random.Random(1)
+    while (question := planner.next()) is not None:
+        planner.done(guessed(drawn(*question, {}, rng)))
+    report = report_of(VerifyRun(HEAD, tuple(planner.tally.trials)), shipped_cases())
+    verdicts = {metric.name: metric.verdict for metric in report.metrics}
+    assert verdicts["values"] is MetricVerdict.FAILED
+    assert verdicts["tool_choice"] is (MetricVerdict.FAILED if ignores_name else MetricVerdict.PASSED)
+    assert report.batteries["engineering"] is verdicts["tool_choice"]
 
 
 def test_no_false_alarm_on_a_clean_upstream() -> None:
@@ -165,6 +190,42 @@ def test_a_plan_is_resumed_where_it_ended() -> None:
     assert question is not None
     assert (question[0].id, question[1]) not in asked
     assert first.requests == 41
+
+
+def test_what_differs_from_an_earlier_answer_is_named() -> None:
+    """Tokens of the same request, and the calls of a streamed and a whole answer of which only one is possible."""
+    tally = Tally(shipped_cases())
+    made, other = SideResult(calls="[1]"), SideResult(calls="[2]")
+    first = VerifyTrial(case="wire-forced-call", mode="whole", raw=made, through=made, input_tokens=9)
+    assert tally.differs(first) == ()
+    tally.add(first)
+    same = VerifyTrial(case="wire-forced-call", mode="stream", raw=made, through=made, input_tokens=7)
+    assert tally.differs(same) == ()  # another mode is another request
+    assert tally.differs(msgspec.structs.replace(same, through=other)) == ("streams_alike",)
+    assert tally.differs(msgspec.structs.replace(first, input_tokens=8)) == ("token_drift",)
+    cut = SideResult(classes=("cut",))
+    assert tally.differs(msgspec.structs.replace(same, raw=cut, through=cut)) == ()
+    assert tally.count("raw", "streams_alike") == 0  # asking counts nothing
+    tally.add(msgspec.structs.replace(same, raw=other))
+    assert (tally.interval("raw", "streams_alike").passed, tally.interval("through", "streams_alike").passed) == (0, 1)
+    assert is_failure(msgspec.structs.replace(same, differs=("streams_alike",)))
+
+
+def test_a_case_whose_first_answers_are_spoilt_is_asked_again() -> None:
+    """Both answers to the only case of a metric are errors: it is asked again, and not for ever where all of them are."""
+
+    def counts(errors: int) -> tuple[int, int]:
+        planner, asked = Planner(shipped_cases(), seed=4), 0
+        while (question := planner.next()) is not None:
+            spoils = question[0].id == "echo-quoted" and asked < errors
+            asked += question[0].id == "echo-quoted"
+            side = result(question[0].id, question[1], "error" if spoils else "")
+            planner.done(VerifyTrial(case=question[0].id, mode=question[1], raw=side, through=side, input_tokens=10))
+        return asked, planner.tally.count("raw", "echo")
+
+    assert counts(0)[1] >= METRICS["echo"].least
+    assert counts(2)[1] >= METRICS["echo"].least
+    assert counts(1000) == (6, 0)  # each mode three times
 
 
 def test_f1_and_tally() -> None:

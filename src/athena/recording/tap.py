@@ -18,7 +18,7 @@ from athena.errors import AthenaError, UpstreamError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.recording import lines
 from athena.recording.parted import Parted, Streams, since
-from athena.recording.secrets import Mask, masks, plain_headers, plain_query
+from athena.recording.secrets import NO_SECRETS, Mask, masks, plain_headers, plain_query
 from athena.recording.state import NotedEnvelope, NotedStore, StateNotes
 from athena.serving.record import RequestRecord, as_fields
 from athena.serving.sessions import belonging
@@ -272,20 +272,27 @@ class RecordingTap(Tap):
         steps = self._steps[:]
         hidden = self.secrets(secrets)
         mask = masks(hidden)
-        start = asked.now
-        headers = plain_headers(asked.headers.items())
-        whose = belonging(headers, self.body)
         bodies = [mask.data(self.body)]
         bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _Kind.ATTEMPT]
         times, reads, writes = steps[::3], steps[1::3], steps[2::3]
         places = [place // 3 for place, _, _, _ in others]
-        streams = Streams.of(start, places, times, reads, writes)
+        streams = Streams.of(asked.now, places, times, reads, writes)
         if mask.finds(streams.data):
             # Stream by stream: a secret may be cut into pieces.
-            streams = Streams.of(start, places, times, mask.pieces(reads), mask.pieces(writes))
-        kept = mask.value(asked.kept) if asked.kept is not None else None
-        bare = lines.Recording(
-            settings=lines.Settings(kept=kept),
+            streams = Streams.of(asked.now, places, times, mask.pieces(reads), mask.pieces(writes))
+        # Most recordings hold no secret outside of their bodies: to look at all of it once takes less than at each part.
+        bare = self._bare(asked, others, NO_SECRETS if mask.is_plain else mask)
+        if mask.is_plain and _may_hold(bare, mask):
+            bare = self._bare(asked, others, mask)
+        return Parted(bare=bare, settings=self._settings(asked, hidden, mask, memo), bodies=bodies, streams=streams)
+
+    def _bare(self, asked: Asked, others: tuple[_Other, ...], mask: Mask) -> lines.Recording:
+        """Everything but bodies, streams and settings."""
+        start = asked.now
+        headers = plain_headers(asked.headers.items())
+        whose = belonging(headers, self.body)
+        return lines.Recording(
+            settings=lines.Settings(kept=mask.value(asked.kept) if asked.kept is not None else None),
             header=lines.Header(
                 id=self.record.request_id,
                 athena=self._version,
@@ -310,7 +317,6 @@ class RecordingTap(Tap):
             happened=tuple(_line(kind, since(start, now), what, self._targets, mask) for _, kind, now, what in others),
             outcome=lines.RecordedOutcome(mask.value(as_fields(self.record)), mask.value(self.record.details)),
         )
-        return Parted(bare=bare, settings=self._settings(asked, hidden, mask, memo), bodies=bodies, streams=streams)
 
     def _settings(self, asked: Asked, hidden: tuple[str, ...], mask: Mask, memo: SettingsMemo | None) -> bytes:
         left_out = tuple(self._left_out.get(id(target), ()) for target in self._targets)
@@ -335,6 +341,14 @@ class RecordingTap(Tap):
             # With the objects, so that nothing else gets their ids.
             memo[name] = objects, made
         return made
+
+
+def _may_hold(bare: lines.Recording, mask: Mask) -> bool:
+    """Does any part hold a secret? True as well where that cannot be told."""
+    try:
+        return mask.finds(msgspec.json.encode(bare))
+    except UnicodeEncodeError:  # half of a character
+        return True
 
 
 def _line(kind: _Kind, t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:

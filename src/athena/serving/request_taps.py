@@ -42,7 +42,7 @@ class RequestTaps:
             try:
                 getattr(tap, what)(*arguments)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
     def options(self, options: Options) -> Options:
         """The options of an exchange, with what the taps wrap around them."""
@@ -50,7 +50,7 @@ class RequestTaps:
             try:
                 options = tap.options(options)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
         return options
 
     def came(self, data: bytes, now: float) -> None:
@@ -59,7 +59,7 @@ class RequestTaps:
             try:
                 tap.upstream_bytes(data, now)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
     def understood(self, events: tuple[Event, ...]) -> None:
         """What they mean."""
@@ -67,15 +67,7 @@ class RequestTaps:
             try:
                 tap.events(events)
             except Exception as error:
-                self._drop(tap, error)
-
-    def passed(self, data: bytes, output: bytes, now: float) -> None:
-        """A read of plain text and what leaves for it. Written out: it is called for every chunk of a recorded stream."""
-        for tap in self.byte_taps:
-            try:
-                tap.passed(data, output, now)
-            except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
     def left(self, step: Step, now: float) -> None:
         """What the client gets."""
@@ -87,7 +79,7 @@ class RequestTaps:
                 try:
                     tap.client_bytes(output, now)
                 except Exception as error:
-                    self._drop(tap, error)
+                    self.drop(tap, error)
 
     def over(self, record: RequestRecord) -> None:
         """The request is over: every tap is told."""
@@ -95,9 +87,9 @@ class RequestTaps:
             try:
                 tap.over(record)
             except Exception as error:
-                self._drop(tap, error)
+                self.drop(tap, error)
 
-    def _drop(self, tap: Tap, error: Exception) -> None:
+    def drop(self, tap: Tap, error: Exception) -> None:
         """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
         self._all = _without(tap, self._all)
         self.active = _without(tap, self.active)

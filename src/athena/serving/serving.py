@@ -404,8 +404,13 @@ class Serving:
         if output is None:
             self._short_way = None
             return None
-        if self._taps.byte_taps:
-            self._taps.passed(data, output, now)
+        taps = self._taps
+        # Written out, since it is done for every chunk of a recorded stream.
+        for tap in taps.byte_taps:
+            try:
+                tap.passed(data, output, now)
+            except Exception as error:
+                taps.drop(tap, error)
         self.clock.spoke(now)
         return output
 

@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
+from athena import __version__
 from athena.errors import AthenaError
 from athena.shells import logs
 from athena.shells.own_files import UnsafePlace, check_directory, open_own, own_directory, read_own, replace_own
@@ -306,7 +306,7 @@ def _state(plan: Plan, result: Started, log_file: str) -> DaemonState:
         url=result.url,
         log_file=str(Path(log_file).expanduser().resolve()) if log_file else "",
         demo=result.demo,
-        version=metadata.version("athena-gateway"),
+        version=__version__,
     )
 
 

@@ -48,12 +48,13 @@ def read_asked(body: Mapping[str, Any]) -> AskedToKeep:
             "background: a response in the background must be stored; leave `store` out or true", path="background"
         )
     items = body.get("input")
-    given = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    # Most items are messages: one look at each of those is enough.
+    given = [item for item in items if isinstance(item, dict) and not _is_message(item)] if isinstance(items, list) else []
     return AskedToKeep(
         store=store,
         previous=previous,
         conversation=conversation,
-        references=tuple(item["id"] for item in given if is_reference(item)),
+        references=tuple([item["id"] for item in given if is_reference(item)]),
         background=bool(background),
         truncates=body.get("truncation") == "auto",
         compacts=any(item.get("type") == TRIGGER for item in given),
@@ -69,6 +70,10 @@ def referred_ids(body: Mapping[str, Any]) -> list[str]:
     if isinstance(items, list):
         names += [item["id"] for item in items if isinstance(item, dict) and is_reference(item)]
     return [name for name in names if isinstance(name, str)]
+
+
+def _is_message(item: ResponseItem) -> bool:
+    return "role" in item and item.get("type", "message") == "message"
 
 
 def is_reference(item: ResponseItem) -> bool:

@@ -94,9 +94,10 @@ def _opened(item: ResponseItem, unseal: Open) -> ResponseItem:
 
 def holds_compaction(items: list[ResponseItem]) -> bool:
     """Is there a compaction of ours among them?"""
+    sealed = [item for item in items if "encrypted_content" in item]
     return any(
-        item.get("type") in ("compaction", "compaction_summary") and str(item.get("encrypted_content", "")).startswith(PREFIX)
-        for item in items
+        item.get("type") in ("compaction", "compaction_summary") and str(item["encrypted_content"]).startswith(PREFIX)
+        for item in sealed
     )
 
 

@@ -36,14 +36,16 @@ def input_items(body: Mapping[str, Any]) -> list[ResponseItem]:
         return []
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
+    if not isinstance(given, list) or not {*map(type, given)} <= {dict}:
         raise InvalidRequest("input: must be a string or an array of items", path="input")
     return given
 
 
 def resolve(body: Mapping[str, Any], asked: AskedToKeep, history: History) -> Resolved:
     """Raises what OpenAI says of references to nothing, and of calls and results that do not meet."""
-    added = tuple(_referred(item, history) for item in input_items(body) if item.get("type") != TRIGGER)
+    added = tuple(input_items(body))
+    if asked.references or asked.compacts:
+        added = tuple([_referred(item, history) for item in added if item.get("type") != TRIGGER])
     if asked.previous is not None or asked.conversation is not None:
         _check_pairs(history.items, added, answers=not asked.compacts)
     whole = {key: value for key, value in body.items() if key not in _OURS}
@@ -52,7 +54,8 @@ def resolve(body: Mapping[str, Any], asked: AskedToKeep, history: History) -> Re
     if not asked.needs_history and not asked.compacts and not isinstance(body.get("input"), str):
         whole["input"] = body.get("input")
     elif asked.needs_history or asked.compacts:
-        whole["input"] = [sent_item(item) for item in (*history.items, *added)]
+        said = history.items if history.is_sent_form else map(sent_item, history.items)
+        whole["input"] = [*said, *map(sent_item, added)]
     if whole.get("input") is None:
         whole.pop("input", None)
     whole["store"] = False
@@ -103,7 +106,8 @@ def _check_pairs(before: Iterable[ResponseItem], added: Iterable[ResponseItem], 
     open_calls: dict[str, None] = {}
     known: set[str] = set()
     for item in before:
-        _note_pair(item, open_calls, known)
+        if "call_id" in item:
+            _note_pair(item, open_calls, known)
     for item in added:
         call_id = item.get("call_id")
         if item.get("type") in _RESULTS and isinstance(call_id, str) and call_id not in known:

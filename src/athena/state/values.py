@@ -68,3 +68,5 @@ class History(msgspec.Struct, frozen=True):
     """Everything that was said before, in order."""
     references: dict[str, ResponseItem] = {}
     """The items that `item_reference` names, by id."""
+    is_sent_form: bool = False
+    """Are the items as upstreams get them already, without ids of ours?"""

@@ -166,9 +166,7 @@ def judge(
         marks |= _wire_marks(case, side, dialect)
     spoilt = {Finding.INVALID_JSON, Finding.EMPTY, Finding.REASONING_ONLY, Finding.UNKNOWN_NAME, Finding.OFF_SCHEMA}
     if not spoilt & classes:
-        own = _own_mark(case, side)
-        if own is not None:
-            marks[case.metric] = own
+        marks |= _own_marks(case, side)
     return marks
 
 
@@ -186,9 +184,34 @@ def _wire_marks(case: VerifyCase, side: Side, dialect: str) -> dict[str, bool]:
     return marks
 
 
-def _own_mark(case: VerifyCase, side: Side) -> bool | None:
+def _own_marks(case: VerifyCase, side: Side) -> dict[str, bool]:
+    """What only this kind of case can tell."""
     if case.metric in ("streams_alike", "reference"):
-        return None  # a single answer does not tell
+        return {}  # a single answer does not tell
+    if case.metric == "tool_choice":
+        return _choice_marks(case, side)
+    return {case.metric: _is_as_expected(case, side)}
+
+
+def _choice_marks(case: VerifyCase, side: Side) -> dict[str, bool]:
+    """Was the choice kept, and apart from that: do the forced calls hold what the user asked for? A server keeps the choice,
+    a model chooses the values."""
+    is_kept = _keeps_choice(case.body.get("tool_choice"), side.calls)
+    if not is_kept or not any(call.arguments or call.allowed for call in case.calls):
+        return {"tool_choice": is_kept}
+    return {"tool_choice": True, "values": _fits(case.calls, side.calls)}
+
+
+def _keeps_choice(choice: object, calls: tuple[SeenCall, ...]) -> bool:
+    """`choice` as a Chat request holds it."""
+    if choice == "none":
+        return not calls
+    if isinstance(choice, dict):
+        return bool(calls) and {call.name for call in calls} == {choice["function"]["name"]}
+    return bool(calls)
+
+
+def _is_as_expected(case: VerifyCase, side: Side) -> bool:
     if case.metric in ("parameters", "late_system"):
         return True
     if case.text_check:

@@ -6,12 +6,14 @@ Every text of an upstream is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from athena.verify.statistics import Interval
-from athena.verify.verdicts import Compared, MetricResult, MetricVerdict, VerifyReport
+from athena.verify.verdicts import Compared, MetricResult, MetricVerdict, VerifyReport, wrong_with
 
+MOST_FAILURES = 200
+"""Failing exchanges that a page lists, and whose views stand beside it."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --paper: #ffffff; --card: #f6f8fa;
@@ -22,7 +24,7 @@ _STYLE = """
 body { margin: 0 auto; max-width: 74rem; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--paper); }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .25rem 0; } .soft { color: var(--soft); }
+p { margin: .25rem 0; } a { color: var(--through); } .soft { color: var(--soft); }
 .cards { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem .9rem; min-width: 9rem; }
 .card b { display: block; font-size: 1.15rem; }
@@ -43,8 +45,8 @@ svg .soft { fill: var(--soft); } .raw { fill: var(--raw); stroke: var(--raw); } 
 """
 
 
-def as_page(report: VerifyReport, compared: tuple[Compared, ...] = ()) -> str:
-    """The whole page."""
+def as_page(report: VerifyReport, compared: tuple[Compared, ...] = (), links: Mapping[str, str] | None = None) -> str:
+    """The whole page. `links` are addresses at which the inspector shows failing exchanges, by the exchanges' ids."""
     head = report.run.head
     title = f"athena verify: {head.upstream}/{head.model}"
     parts = [
@@ -76,7 +78,7 @@ def as_page(report: VerifyReport, compared: tuple[Compared, ...] = ()) -> str:
     ]
     if compared:
         parts += ["<h2>Against the reference</h2>", _compared(compared)]
-    parts += [_failures(report), "</body></html>\n"]
+    parts += [_failures(report, links or {}), "</body></html>\n"]
     return "\n".join(parts)
 
 
@@ -205,18 +207,27 @@ def _compared(rows: Sequence[Compared]) -> str:
     return f'<div class="wide"><table>{head}{"".join(lines)}</table></div>'
 
 
-def _failures(report: VerifyReport) -> str:
+def _failures(report: VerifyReport, links: Mapping[str, str]) -> str:
     if not report.failures:
         return "<h2>Failing exchanges</h2><p>There is none.</p>"
     rows = []
-    for trial in report.failures[:200]:
-        failed = ", ".join(name for name, passed in trial.raw.marks.items() if not passed)
-        show = f"<code>athena record show {escape(trial.recording)}</code>" if trial.recording else "not kept"
+    for trial in report.failures[:MOST_FAILURES]:
+        label = escape(f"{trial.case}, {trial.mode}")
+        if trial.recording in links:
+            label = f'<a href="{escape(links[trial.recording])}">{label}</a>'
+        command = f"<code>athena record show {escape(trial.recording)}</code>" if trial.recording else "not kept"
         rows.append(
-            f"<tr><td>{escape(trial.case)}, {trial.mode}</td><td>{escape(', '.join(trial.raw.classes) or failed)}</td>"
-            f"<td>{escape(', '.join(trial.through.classes)) or 'mended'}</td><td>{escape(trial.error)}</td><td>{show}</td></tr>"
+            f"<tr><td>{label}</td><td>{escape(', '.join(wrong_with(trial, 'raw')))}</td>"
+            f"<td>{escape(', '.join(wrong_with(trial, 'through'))) or 'mended'}</td><td>{escape(trial.error)}</td>"
+            f"<td>{command}</td></tr>"
         )
-    head = "<tr><th>case</th><th>raw</th><th>through Athena</th><th>said</th><th>look at it</th></tr>"
-    more = len(report.failures) - 200
+    head = "<tr><th>case</th><th>raw</th><th>through Athena</th><th>said</th><th>in a terminal</th></tr>"
+    more = len(report.failures) - MOST_FAILURES
     rest = f'<p class="soft">and {more} more</p>' if more > 0 else ""
-    return f'<h2>Failing exchanges</h2><div class="wide"><table>{head}{"".join(rows)}</table></div>{rest}'
+    note = (
+        '<p class="soft">A case leads to what the upstream sent, what was made of it and what the client got. '
+        "The file with these exchanges has to lie beside this page.</p>"
+    )
+    return (
+        f'<h2>Failing exchanges</h2>{note if links else ""}<div class="wide"><table>{head}{"".join(rows)}</table></div>{rest}'
+    )

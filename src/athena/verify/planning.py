@@ -17,6 +17,8 @@ from athena.verify.verdicts import SideName, Tally
 
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 120
+_TRIES = 3
+"""How often a question is asked whose answers say nothing about its metric, because something else is wrong with them."""
 """About what an answer to one of our own cases takes."""
 
 
@@ -85,7 +87,8 @@ class Planner:
         questions = [(case.id, mode) for case in self.tally.cases.values() for mode in case.modes if mode in modes]
         self._questions = sorted(questions, key=lambda question: _order(seed, question))
         self._asked: dict[tuple[str, AnswerMode], int] = dict.fromkeys(self._questions, 0)
-        self._shows: dict[tuple[str, AnswerMode], set[str]] = {question: set() for question in self._questions}
+        self._shows = {question: {self.tally.cases[question[0]].metric} & METRICS.keys() for question in self._questions}
+        """Metrics that the answers to a question say something about: its own, and those that were seen."""
         self._tokens = 0
         self._money = 0.0
         self._out = 0
@@ -158,13 +161,18 @@ class Planner:
         """Metrics that are not decided yet, those with the fewest answers first."""
         tally, side = self.tally, self._judged
         found = []
-        for name in tally.counted(side):
+        for name, metric in METRICS.items():
             if self._only and name not in self._only:
                 continue
-            metric = METRICS[name]
+            if not tally.count(side, name) and not self._may_show(name):
+                continue
             if tally.decision(side, metric, self._bars.get(name, metric.bar)) is Decision.OPEN:
                 found.append((tally.count(side, name), name))
         return tuple(name for _, name in sorted(found))
+
+    def _may_show(self, metric: str) -> bool:
+        """Might further answers say something about a metric that none has said anything about?"""
+        return any(metric in shown and self._asked[question] < _TRIES for question, shown in self._shows.items())
 
     def _useful(self) -> tuple[str, AnswerMode] | None:
         """A question that says something about the metric that lacks answers most; of those, the one asked least."""

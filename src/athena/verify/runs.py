@@ -45,6 +45,8 @@ class VerifyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The exchange's id for `athena record show`; empty where it is not kept."""
     again: int = 0
     """How often it was asked before, and told to wait."""
+    differs: tuple[str, ...] = ()
+    """Metrics that it fails beside an earlier answer to the same case, and not by itself."""
     facts: dict[str, str] = {}
     """What the answer shows about the upstream's settings."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from operator import eq
 from typing import Literal
 
 import msgspec
@@ -36,36 +37,50 @@ class Tally:
             result = trial.raw if side == "raw" else trial.through
             for metric, passed in result.marks.items():
                 self._mark(side, metric, passed)
-        self._compare_tokens(trial)
-        self._compare_modes(trial)
+        self._remember(trial)
+
+    def differs(self, trial: VerifyTrial) -> tuple[str, ...]:
+        """Metrics that an answer fails beside those that were added before it."""
+        return tuple(metric for metric, marks in self._beside(trial).items() if not all(marks.values()))
 
     def _mark(self, side: SideName, metric: str, passed: bool) -> None:
         count, ok = self._count[side], self._passed[side]
         count[metric] = count.get(metric, 0) + 1
         ok[metric] = ok.get(metric, 0) + passed
 
-    def _compare_tokens(self, trial: VerifyTrial) -> None:
-        """The same request must be counted as the same number of tokens, whichever replica answers."""
-        if not trial.input_tokens:
-            return
-        question = (trial.case, trial.mode)
-        if question in self._tokens:
-            self._mark("raw", "token_drift", trial.input_tokens == self._tokens[question])
-        else:
-            self._tokens[question] = trial.input_tokens
+    def _beside(self, trial: VerifyTrial) -> dict[str, dict[SideName, bool]]:
+        """What an answer says only together with an earlier one: marks by metric and side.
 
-    def _compare_modes(self, trial: VerifyTrial) -> None:
-        """The n-th streamed answer of a case with one possible answer against its n-th whole one."""
+        The same request must be counted as the same number of tokens, whichever replica answers. Of a case with one possible
+        answer, the n-th streamed one must make the same call as the n-th whole one.
+        """
+        found: dict[str, dict[SideName, bool]] = {}
+        known = self._tokens.get((trial.case, trial.mode))
+        if trial.input_tokens and known is not None:
+            found["token_drift"] = {"raw": trial.input_tokens == known}
+        if self._is_fixed(trial):
+            pairs = self._pairs.get(trial.case, {})
+            number = len(pairs.get(trial.mode, ()))
+            others = pairs.get("stream" if trial.mode == "whole" else "whole", [])
+            if number < len(others):
+                mine = (trial.raw.calls, trial.through.calls)
+                found["streams_alike"] = dict(zip(SIDES, map(eq, mine, others[number]), strict=True))
+        return found
+
+    def _is_fixed(self, trial: VerifyTrial) -> bool:
+        """Is only one answer possible, and is nothing wrong with this one that is counted already?"""
         case = self.cases.get(trial.case)
-        if case is None or not case.fixed or trial.raw.classes or trial.through.classes:
-            return  # what is wrong with it has been counted
-        pairs = self._pairs.setdefault(case.id, {"whole": [], "stream": []})
-        pairs[trial.mode].append((trial.raw.calls, trial.through.calls))
-        number = len(pairs[trial.mode]) - 1
-        other = pairs["stream" if trial.mode == "whole" else "whole"]
-        if number < len(other):
-            for position, side in enumerate(SIDES):
-                self._mark(side, "streams_alike", pairs[trial.mode][number][position] == other[number][position])
+        return case is not None and case.fixed and not trial.raw.classes and not trial.through.classes
+
+    def _remember(self, trial: VerifyTrial) -> None:
+        for metric, marks in self._beside(trial).items():
+            for side, passed in marks.items():
+                self._mark(side, metric, passed)
+        if trial.input_tokens:
+            self._tokens.setdefault((trial.case, trial.mode), trial.input_tokens)
+        if self._is_fixed(trial):
+            pairs = self._pairs.setdefault(trial.case, {"whole": [], "stream": []})
+            pairs[trial.mode].append((trial.raw.calls, trial.through.calls))
 
     def interval(self, side: SideName, metric: str) -> Interval:
         """The rate of a metric so far."""
@@ -205,13 +220,22 @@ def report_of(
 
 
 def is_failure(trial: VerifyTrial) -> bool:
-    """Is anything wrong with the answer, on either side?"""
+    """Is anything wrong with the answer, on either side, or beside an earlier one?"""
+    if trial.differs:
+        return True
     faults = {finding.value for finding in Finding if finding.is_fault}
     labels = (*trial.raw.classes, *trial.through.classes)
     failed = [*trial.raw.marks.values(), *trial.through.marks.values()]
     return (any(label.partition(":")[0] in faults for label in labels) and "error_form" not in trial.raw.marks) or not all(
         failed
     )
+
+
+def wrong_with(trial: VerifyTrial, side: SideName) -> tuple[str, ...]:
+    """What is wrong with an answer on one side: its classes, or the metrics that it failed, by itself or beside others."""
+    result = trial.raw if side == "raw" else trial.through
+    failed = tuple(name for name, passed in result.marks.items() if not passed)
+    return result.classes or (*failed, *trial.differs)
 
 
 def _verdict(decision: Decision, seen: Interval, bar: Bar) -> MetricVerdict:

@@ -3,18 +3,18 @@
 A reader that declines gives every character back (`Scanner.rewind`) unless it has shown or dropped something for good. Where
 the text ends inside a reader's markup, it was a call that is never completed, or text.
 
-Models that go astray write one marker thousands of times. What readers decide on some copies of it and nothing else, they
-decide on every copy with as many behind it (`Scanner` answers a question only once the answer can no longer change), so a run
-is decided once and not copy by copy.
+Models that go astray write the same few words, with a marker among them, thousands of times. What readers decide on some
+copies of them and nothing else, they decide on every copy with as many behind it (`Scanner` answers a question only once the
+answer can no longer change), so a run is decided once and not copy by copy.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from enum import Enum, auto
 
-from athena.formats.machine.recognizer import Candidate, Table
+from athena.formats.machine.recognizer import Candidate
 from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run
 from athena.formats.machine.speech import Speech
 from athena.formats.machine.writer import CallWriter
@@ -22,7 +22,11 @@ from athena.formats.machine.writer import CallWriter
 _READ_AGAIN = 4096
 """Longer declined text is not searched for other markers: the work stays linear."""
 _DECIDES = 1024
-"""Characters of a run of one marker that readers are given to decide it; none looks further for what follows a marker."""
+"""Characters of a run that readers are given to decide it; none looks further for what follows a marker."""
+_LONGEST_UNIT = 512
+"""Characters of what is repeated in a run, from a marker to the same marker again."""
+_PLACES = 4
+"""The last places of a marker at one of which a repetition may have begun."""
 _LINE_END = re.compile(r"\n")
 
 
@@ -39,8 +43,8 @@ class CallReading:
     """The active reader and the remaining candidates."""
 
     __slots__ = (
-        "_all", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_longest", "_marker",
-        "_scanner", "_speech", "_start", "_starters", "_table", "_text", "_undecided", "_writer",
+        "_all", "_asked", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_longest",
+        "_marker", "_places", "_scanner", "_silent", "_speech", "_start", "_starters", "_table", "_text", "_writer",
         "format", "reader",
     )  # fmt: skip
 
@@ -64,8 +68,12 @@ class CallReading:
         """What the scanner held when the marker was found, where in it the marker stood, and which markers counted then."""
         self._start = 0
         self._table = speech.table
-        self._undecided = ("", 0)
-        """A text, and up to where in it a run goes on that takes more than copies of its marker to decide."""
+        self._asked = ("", 0)
+        """A text, and up to where in it a run goes on that readers were asked about: what is left of it is too short to decide
+        it, or takes more than copies."""
+        self._silent = ""
+        self._places: dict[str, list[int]] = {}
+        """A text, and where in it markers stood that nobody took, since a reader last kept anything for good."""
         self._longest = 0
         """The most that a candidate took before it declined."""
         self._cut_head = False
@@ -89,16 +97,16 @@ class CallReading:
     def _ask(self) -> None:
         """The first candidate has the word."""
         candidate = self._candidates[0]
-        self._open(candidate)
+        self._open(candidate, self._marker)
         self.reader = candidate.opener.read(self._scanner, self._writer, self._marker)
 
-    def _open(self, candidate: Candidate) -> None:
+    def _open(self, candidate: Candidate, marker: str) -> None:
         """Take the marker, as this candidate's."""
         scanner, writer = self._scanner, self._writer
         writer.reserved = candidate.is_reserved
         writer.new_id = candidate.format.new_id
         scanner.record()
-        scanner.take_to(scanner.at + len(self._marker))
+        scanner.take_to(scanner.at + len(marker))
 
     def advance(self) -> bool:
         """Let the reader go on. False: it waits for more text."""
@@ -130,6 +138,7 @@ class CallReading:
             self.format = self._candidates[0].format.id
         if not self._writer.ends_in_quotation:
             self._speech.end_call()
+        self._places.clear()
 
     # -- no call after all ---------------------------------------------------------------------------------------------------
 
@@ -173,33 +182,92 @@ class CallReading:
         silent = self._writer.shown == self._calls_before and self._writer.counts.faults == self._faults_before
         everybody = len(self._all) == len(speech.table.meanings[marker].candidates)
         if same and silent and everybody and all(one.is_excluded(scanner.text, scanner.at) for one in self._starters):
-            scanner.at += self._run(marker, lambda copies: self._fate_of(copies) is _Fate.NOTHING)
+            length = self._run(marker)
+            if length and self._fate_of(marker, _copies(marker), 0, self._all) is _Fate.NOTHING:
+                scanner.at += length
 
     def _say_run(self) -> bool:
         """Nobody takes the marker. Say the copies of it that nobody takes either; False: say the first as any other."""
-        scanner, table, marker = self._scanner, self._table, self._marker
-        if scanner.text is not self._text or self._writer.counts.faults != self._faults_before:
-            return False
-        if any(one.opener.where != "anywhere" for one in self._all):
-            return False
-        length = self._run(marker, lambda copies: self._fate_of(copies) is _Fate.TEXT and _finds_next(table, copies, marker))
-        if length:
-            self._say_next(length)
-        return length > 0
+        return self._scanner.text is self._text and self._say_text_run(self._marker)
 
-    def give_up_run(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
-        """None of these may take the marker here, behind words. Those that may not take its copies leave them text."""
-        table = self._speech.table
-
-        def is_text(copies: str) -> bool:
-            excluded = all(one.opener.where == "line" or one.is_excluded(copies, len(marker)) for one in candidates)
-            return excluded and _finds_next(table, copies, marker)
-
-        length = self._run(marker, is_text) if "\n" not in marker else 0
-        if length:
-            self._say_next(length)
-        else:
+    def give_up_run(self, marker: str) -> None:
+        """No format may take the marker here, behind words. Say the copies of it that are text too."""
+        if not self._say_text_run(marker):
             self.give_up(marker)
+
+    def _say_text_run(self, marker: str) -> bool:
+        """Say the run that begins with this marker, which is text, as far as all of it is; False: there is none."""
+        unit = self._unit(marker)
+        length = self._run(unit) if unit and self._is_like_behind(unit) else 0
+        faults = self._faults_in_text(_copies(unit), len(unit)) if length else None
+        if faults is None:
+            return False
+        # What readers find wrong with one copy they find wrong with each; they have with the first marker.
+        first, every = faults
+        self._writer.counts.malformed += every * (length // len(unit)) - first
+        self._say_next(length)
+        return True
+
+    def _unit(self, marker: str) -> str:
+        """What stands here twice: from the marker back to where it stood before, and once more from it on. "": nothing does.
+
+        In the first copy nobody took a marker, so readers that are asked about further copies show nothing either.
+        """
+        text, at = self._scanner.text, self._scanner.at
+        if text is not self._silent:
+            self._silent = text
+            self._places.clear()
+        places = self._places.setdefault(marker, [])
+        unit = ""
+        for place in reversed(places):
+            if at - place > _LONGEST_UNIT:
+                break
+            if text.startswith(text[place:at], at):
+                unit = text[place:at]
+                break
+        places.append(at)
+        del places[:-_PLACES]
+        return unit
+
+    def _is_like_behind(self, unit: str) -> bool:
+        """Is this place, as far as it matters to markers, like that behind any other copy of the unit?"""
+        spans = self._speech.spans
+        return self._speech.visible and spans.last == unit[-1] and spans.blank_line == _ends_line(unit)
+
+    def _faults_in_text(self, copies: str, size: int) -> tuple[int, int] | None:
+        """How many faults readers find behind the first marker of a copy, and how many in all of it. None: it is not just text.
+
+        `size`: of one copy. The second is asked about; the first tells what stands before it.
+        """
+        table, counts = self._speech.table, self._writer.counts
+        before, first = counts.malformed, -1
+        at, end = size, 2 * size
+        while at < end:
+            found = table.any(copies, at)
+            marker = table.name(found) if found is not None and found.lastindex is not None else ""
+            if found is None or not marker:
+                break
+            at = found.start()
+            if at < end:
+                if not self._is_text(marker, copies, at, size):
+                    break
+                first = counts.malformed - before if first < 0 else first
+                at += table.given_up(marker)
+        every, counts.malformed = counts.malformed - before, before
+        return (first, every) if at == end else None
+
+    def _is_text(self, marker: str, copies: str, at: int, size: int) -> bool:
+        """Does nobody take the marker that stands there in the copies, and does it mean nothing else?"""
+        meaning = self._speech.table.meanings.get(marker)
+        if meaning is None:
+            return False
+        blank, last = _ends_line(copies[at - size : at]), copies[at - 1]
+        right = [one for one in meaning.candidates if one.stands_right(blank_line=blank, last=last, visible=True)]
+        asked = tuple(one for one in right if not one.is_excluded(copies, at + len(marker)))
+        if not asked:
+            return not meaning.is_delimiter
+        self._writer.begin_markup()
+        return self._fate_of(marker, copies, at, asked) is _Fate.TEXT
 
     def say_fences(self, ticks: str) -> bool:
         """Say equal lines that open and close fences by turns: two of them change nothing. False: there are too few."""
@@ -218,33 +286,30 @@ class CallReading:
         self._say_next(length)
         return True
 
-    def _run(self, marker: str, decides: Callable[[str], bool]) -> int:
-        """The length of the run of the marker that begins here, but for its last copies, if as many decide it by themselves."""
+    def _run(self, unit: str) -> int:
+        """The length of the run of the unit that begins here, but for as many of its last copies as decide it; 0: none, or
+        readers were asked about it before."""
         scanner = self._scanner
-        if not scanner.text.startswith(marker, scanner.at + len(marker)) or "`" in marker:
+        if not scanner.text.startswith(unit, scanner.at + len(unit)) or "`" in unit:
             return 0
-        if scanner.text is self._undecided[0] and scanner.at < self._undecided[1]:
+        if scanner.text is self._asked[0] and scanner.at < self._asked[1]:
             return 0
-        copies = marker * (_DECIDES // len(marker) + 1)
-        end = end_of_run(scanner.text, scanner.at, marker)
-        length = end - scanner.at - len(copies)
-        if length > 0 and decides(copies):
-            return length
-        self._undecided = scanner.text, end
-        return 0
+        end = end_of_run(scanner.text, scanner.at, unit)
+        self._asked = scanner.text, end
+        return max(0, end - scanner.at - len(_copies(unit)))
 
-    def _fate_of(self, copies: str) -> _Fate | None:
-        """What the candidates make of copies of the marker; None: they would have to see what follows.
+    def _fate_of(self, marker: str, copies: str, at: int, candidates: tuple[Candidate, ...]) -> _Fate | None:
+        """What the candidates make of the marker there in the copies; None: they would have to see what follows.
 
         The text is known to go on like this, and nothing was shown of the first copy: so nothing is shown here.
         """
         scanner, writer = self._scanner, self._writer
         before = scanner.text, scanner.at, scanner.final
-        scanner.text, scanner.at, scanner.final = copies, 0, False
+        scanner.text, scanner.at, scanner.final = copies, at, False
         fate: _Fate | None = _Fate.TEXT
-        for candidate in self._all:
-            self._open(candidate)
-            reader = candidate.opener.read(scanner, writer, self._marker)
+        for candidate in candidates:
+            self._open(candidate, marker)
+            reader = candidate.opener.read(scanner, writer, marker)
             try:
                 next(reader)
             except Declined:
@@ -252,7 +317,7 @@ class CallReading:
                 writer.abandon()
                 continue
             except StopIteration:
-                fate = _Fate.NOTHING if scanner.at == len(self._marker) else None
+                fate = _Fate.NOTHING if scanner.at == at + len(marker) else None
             except Cut:
                 fate = None
             else:
@@ -303,7 +368,12 @@ class CallReading:
             self._speech.say(raw)
 
 
-def _finds_next(table: Table, copies: str, marker: str) -> bool:
-    """Where the first copy is text, is the next marker the second copy?"""
-    found = table.any(copies, table.given_up(marker))
-    return found is not None and found.start() == len(marker) and found.lastindex is not None and table.name(found) == marker
+def _copies(unit: str) -> str:
+    """As many copies as decide a run."""
+    return unit * (_DECIDES // len(unit) + 2)
+
+
+def _ends_line(text: str) -> bool:
+    """Do nothing but blanks follow the last line break?"""
+    behind = text.rpartition("\n")
+    return bool(behind[1]) and not behind[2].strip()

@@ -15,7 +15,7 @@ from athena.formats.machine.base import Format
 from athena.formats.machine.call_reading import CallReading
 from athena.formats.machine.code_spans import FENCE_AHEAD
 from athena.formats.machine.policies import Counts, Policies
-from athena.formats.machine.recognizer import Candidate, Meaning, Recognizer, Search, recognizer
+from athena.formats.machine.recognizer import Meaning, Recognizer, Search, recognizer
 from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.machine.speech import Channel, Speech
 from athena.formats.machine.value_types import ToolBook
@@ -311,27 +311,24 @@ class TextParser:
         if not meaning.anywhere:
             text, behind = scanner.text, scanner.at + len(marker)
             # A list made at once is cheaper than a generator, and most markers in prose end here.
-            candidates = tuple([one for one in candidates if self._stands_right(one) and not one.is_excluded(text, behind)])
+            blank, last, visible = self._spans.blank_line, self._spans.last, self._speech.visible
+            candidates = tuple(
+                [
+                    one
+                    for one in candidates
+                    if one.stands_right(blank_line=blank, last=last, visible=visible) and not one.is_excluded(text, behind)
+                ]
+            )
         if candidates:
             self._reading.begin(marker, candidates)
-        elif meaning.opens_thinking or meaning.closes_thinking or meaning.ends or meaning.stray:
+        elif meaning.is_delimiter:
             scanner.at += len(marker)
             self._speech.say_delimiter(marker, meaning)
-        elif self._spans.in_code or self._spans.blank_line:
+        elif self._spans.in_code:
             self._reading.give_up(marker)
         else:
-            self._reading.give_up_run(marker, meaning.candidates)
+            self._reading.give_up_run(marker)
         return True
-
-    def _stands_right(self, candidate: Candidate) -> bool:
-        where = candidate.opener.where
-        if where == "anywhere":
-            return True
-        if where == "line":
-            return self._spans.blank_line
-        if where == "word":
-            return not self._spans.last.isalnum() and self._spans.last != "_"
-        return not self._speech.visible
 
     def _try_starters(self) -> bool:
         scanner = self._scanner

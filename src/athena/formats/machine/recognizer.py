@@ -45,6 +45,17 @@ class Candidate(msgspec.Struct, frozen=True):
         """Does a well-formed call count whatever its name?"""
         return self.format.reserved and not self.opener.plain
 
+    def stands_right(self, *, blank_line: bool, last: str, visible: bool) -> bool:
+        """May its marker begin a call at such a place? `last`: the character before it."""
+        where = self.opener.where
+        if where == "anywhere":
+            return True
+        if where == "line":
+            return blank_line
+        if where == "word":
+            return not last.isalnum() and last != "_"
+        return not visible
+
     def is_excluded(self, text: str, at: int) -> bool:
         """Would its reader decline what follows the marker?"""
         never = self.opener.never
@@ -59,6 +70,7 @@ class Meaning:
         "candidates",
         "closes_thinking",
         "ends",
+        "is_delimiter",
         "never",
         "opens_thinking",
         "stray",
@@ -88,12 +100,13 @@ class Meaning:
         self.unmistakable = unmistakable
         """A delimiter of reasoning that no text has by accident: it counts behind words too."""
         patterns = tuple(dict.fromkeys(candidate.opener.never for candidate in self.candidates))
-        is_delimiter = opens_thinking or closes_thinking or ends or stray
-        self.never = "" if is_delimiter or not all(patterns) else "".join(f"(?={pattern})" for pattern in patterns)
+        self.is_delimiter = opens_thinking or closes_thinking or ends or stray
+        """Does it mean something where it begins no call?"""
+        self.never = "" if self.is_delimiter or not all(patterns) else "".join(f"(?={pattern})" for pattern in patterns)
         """What excludes every reading of it: a search passes over such a place."""
         self.anywhere = (
             len(patterns) == 1
-            and (not is_delimiter or patterns == ("",))
+            and (not self.is_delimiter or patterns == ("",))
             and all(candidate.opener.where == "anywhere" for candidate in self.candidates)
         )
         """May all candidates be asked wherever a search finds the marker?"""

@@ -10,15 +10,21 @@ import click
 from athena.shells.cli.completing import complete_formats
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
+    from rich.text import Text
 
     from athena.shells.showcase import Received, Scene
 
-_NEXT = """
-Nothing left this machine: the texts are scripted, the engine is the real one. Next:
-  athena init                  set up your own model and agent
-  athena serve                 a gateway with this demo model behind it, no key needed
-  athena parse answer.txt      read the calls out of a text of your own"""
+_NEXT = """\
+Nothing left this machine: the texts are scripted, the engine is the real one.
+Next steps:
+  athena init              set up your own model and agent
+  athena serve             run a gateway in front of this demo model
+  athena parse answer.txt  read the calls out of a text of your own"""
+_MARKER_STYLE, _CALL_STYLE = "red", "bold green"
 
 
 @click.command()
@@ -85,7 +91,7 @@ def demo(
     else:
         for scene in scenes:
             click.echo(_plain(scene) + "\n")
-    click.echo(_NEXT.lstrip("\n"))
+    click.echo(_NEXT)
     return 0
 
 
@@ -108,27 +114,69 @@ def _watch(scenes: list[Scene], pace: float) -> None:
                 written += step.piece
                 live.update(side_by_side(scene, written, step.received), refresh=True)
                 time.sleep(pace)
+        console.print()
 
 
 def side_by_side(scene: Scene, written: str, received: Received) -> Table:
     """The table that is drawn for one scene."""
+    from rich.box import ROUNDED
     from rich.table import Table
     from rich.text import Text
 
-    from athena.shells.showcase import MARKER
-
-    raw = Text(written)
-    for found in MARKER.finditer(written):
-        raw.stylize("red", *found.span())
-    table = Table(title=f"{scene.format}: {scene.models}", title_justify="left", title_style="bold", expand=True)
+    table = Table(
+        title=Text.assemble((scene.format, "bold"), f"  {scene.models}"), title_justify="left", title_style="", box=ROUNDED,
+        border_style="dim", header_style="dim", expand=True,
+    )  # fmt: skip
     table.add_column("the model writes", ratio=1, overflow="fold")
     table.add_column("your agent receives", ratio=1, overflow="fold")
-    seen = Text()
+    seen = Table.grid(padding=(0, 1))
+    seen.add_column(style="dim", no_wrap=True)
+    seen.add_column(overflow="fold")
     for label, value in _parts(received):
-        seen.append(f"{label:<9}", "dim")
-        seen.append(value + "\n", "bold green" if label == "tool_use" else "")
-    table.add_row(raw, seen)
+        seen.add_row(label, Text(value, _CALL_STYLE if label == "tool_use" else ""))
+    table.add_row(_Leak(scene, written), seen)
     return table
+
+
+class _Leak:
+    """What a model has written: its markers in colour, and none of them on two lines where it fits on one."""
+
+    def __init__(self, scene: Scene, written: str) -> None:
+        self._scene = scene
+        self._written = written
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        text, line = Text(overflow="fold"), 0
+        for piece, style in self._pieces():
+            wide = cell_len(piece)
+            if line and style and line + wide > options.max_width >= wide:
+                text.append("\n")
+                line = 0
+            text.append(piece, style)
+            last = piece.rpartition("\n")[2]
+            line = cell_len(last) if "\n" in piece else line + wide
+            line %= options.max_width
+        text.rstrip()
+        yield text
+
+    def _pieces(self) -> Iterator[tuple[str, str]]:
+        from athena.shells.showcase import MARKER
+
+        before = len(self._scene.before)
+        if not MARKER.search(self._written):
+            # A call that is written as code: all of it is the leak.
+            yield self._written[:before], ""
+            yield self._written[before:], _MARKER_STYLE
+            return
+        at = 0
+        for found in MARKER.finditer(self._written):
+            yield self._written[at : found.start()], ""
+            yield found.group(), _MARKER_STYLE
+            at = found.end()
+        yield self._written[at:], ""
 
 
 def _parts(received: Received) -> list[tuple[str, str]]:

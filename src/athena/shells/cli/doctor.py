@@ -9,6 +9,8 @@ import click
 from athena.shells.cli.options import serving_options, sources
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from athena.shells.doctor import CheckStep
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "failed": ("FAILED", "bold red"), "skipped": ("-", "dim")}
@@ -75,20 +77,35 @@ def show_step(step: CheckStep, *, verbose: bool, as_json: bool) -> None:
 
         click.echo(msgspec.json.encode(step).decode())
         return
-    from rich.markup import escape
-
-    from athena.shells.cli.terminal import console
+    from rich.text import Text
 
     word, style = _MARKS[step.state.value]
     name = f"{step.upstream}: {step.name}" if step.upstream else step.name
-    out = console()
-    out.print(f"[{style}]{word:<7}[/] {escape(name):<24} {escape(_plain(step.said))}")
+    _show_line(Text(f"{word:<7} ", style) + Text(f"{name:<24} "), _plain(step.said))
     is_wrong = bool(step.problem)
     for label, text in (("tried", step.tried), ("came", step.came)):
         if text and (verbose or step.state.value == "failed"):
-            out.print(f"          [dim]{label + ':':<7}[/] {escape(_plain(text))}")
+            _show_line(Text(" " * 10) + Text(f"{label + ':':<7} ", "dim"), _plain(text))
     if step.remedy and is_wrong:
-        out.print(f"          [bold]{'remedy:':<7}[/] {escape(_plain(step.remedy))}")
+        _show_line(Text(" " * 10) + Text(f"{'remedy:':<7} ", "bold"), _plain(step.remedy))
+
+
+def _show_line(head: Text, said: str) -> None:
+    """A head and what is said beside it: on a terminal in a column of its own, elsewhere on one line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from athena.shells.cli.terminal import console
+
+    out = console()
+    if not out.is_terminal:
+        out.print(head + Text(said))
+        return
+    row = Table.grid()
+    row.add_column(no_wrap=True, width=head.cell_len)
+    row.add_column(overflow="fold")
+    row.add_row(head, Text(said))
+    out.print(row)
 
 
 def _plain(text: str) -> str:

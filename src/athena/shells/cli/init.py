@@ -75,13 +75,14 @@ def init(
     if not asks and upstream is None:
         raise click.UsageError("there is nobody to ask: name the provider (--upstream NAME; athena init --list shows them)")
     provider = _chosen_provider(upstream, api_key_env)
-    runner = _chosen_agent(agent, asks)
+    _check_agent(agent)
     target = path or _default_file()
     if target.exists() and not force and not (asks and _may_replace(target)):
         raise AthenaError(f"{target} is there already; --force replaces it and keeps the old one as {target.name}.bak")
     place, name, key = _chosen_key(provider, api_key_env, api_key_file, asks, target)
     offered = () if no_check else _offered(provider, key)
     chosen = _chosen_model(provider, model, offered, asks)
+    runner = _chosen_agent(agent, asks)
     window = next((one.window for one in offered if one.id == chosen), Window())
     answers = Answers(provider=provider, model=chosen, window=window, key_place=place, key_name=name, agent=runner)
     _write(target, configuration_text(answers))
@@ -236,14 +237,19 @@ def _chosen_model(provider: Provider, wanted: str | None, offered: tuple[Offered
         return default
     shown = list(offered)
     while True:
-        for one in shown[:_SHOWN]:
+        if shown:
+            click.echo("Which model?")
+        for place, one in enumerate(shown[:_SHOWN], 1):
             window = f"{one.window.context:>12,} tokens" if one.window.context else ""
-            click.echo(f"  {one.id:<48}{window}")
+            click.echo(f"  {place:>2}  {one.id:<48}{window}".rstrip())
         if len(shown) > _SHOWN:
             click.echo(f"  ... and {len(shown) - _SHOWN} more; type a part of a name to see fewer")
-        answer: str = click.prompt("Which model?", default=default or None).strip()
+        question = "Number, or name" if shown else "Name of the model"
+        answer: str = click.prompt(question, default=default or None).strip()
         if answer in names or not names:
             return answer
+        if answer.isdecimal() and 1 <= int(answer) <= min(len(shown), _SHOWN):
+            return shown[int(answer) - 1].id
         found = [one for one in offered if answer.lower() in one.id.lower()]
         if len(found) == 1:
             return found[0].id
@@ -255,12 +261,18 @@ def _chosen_model(provider: Provider, wanted: str | None, offered: tuple[Offered
 # -- the agent, and the end ------------------------------------------------------------------------------------------------
 
 
+def _check_agent(wanted: str | None) -> None:
+    """A name that is wrong is said before anything is asked or written."""
+    from athena.shells.agents import AGENTS
+
+    if wanted and wanted not in AGENTS:
+        raise AthenaError(f"there is no agent {wanted!r}; known: {', '.join(AGENTS)}")
+
+
 def _chosen_agent(wanted: str | None, asks: bool) -> str:
     from athena.shells.agents import AGENTS
 
     if wanted:
-        if wanted not in AGENTS:
-            raise AthenaError(f"there is no agent {wanted!r}; known: {', '.join(AGENTS)}")
         return wanted
     installed = [agent for agent in AGENTS.values() if any(map(shutil.which, agent.executables))]
     if wanted is not None or not asks or not installed:

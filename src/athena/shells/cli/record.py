@@ -119,7 +119,7 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 @click.argument("names", metavar="[ID]...", nargs=-1)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 @click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
-@click.option("--html", "as_html", is_flag=True, help="Write one page that shows one exchange as the inspector does.")
+@click.option("--html", "as_html", is_flag=True, help="Write one page that shows them as the inspector does.")
 def export(
     config_file: str | None,
     names: tuple[str, ...],
@@ -139,6 +139,7 @@ def export(
       athena record export req_5f0a -o report.athena
       athena record export --session 7f3a --keep-text > session.athena
       athena record export req_5f0a --html -o report.html
+      athena record export --session 7f3a --html -o session.html
     """
     from athena.recording.redact import redacted
 
@@ -297,10 +298,8 @@ def _write_page(output: Path | None, recordings: Iterator[Recording]) -> None:
     from athena.recording.show import view_of
     from athena.shells.inspector import shared_page
 
-    pages = [shared_page(view_of(recording)).encode() for recording in _noted(recordings)]
-    if len(pages) > 1:
-        raise click.UsageError(f"a page shows one exchange and {len(pages)} are meant; name one by its id")
-    _save(output, pages)
+    views = [view_of(recording) for recording in _noted(recordings)]
+    _save(output, [shared_page(views).encode()] if views else [])
 
 
 def _noted(recordings: Iterator[Recording]) -> Iterator[Recording]:

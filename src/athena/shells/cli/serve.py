@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,17 @@ if TYPE_CHECKING:
     from athena.shells.config import Loaded
     from athena.shells.server import Started
 
-_QUESTION = {
-    "model": "athena-demo",
-    "max_tokens": 200,
-    "tools": [
-        {
-            "name": "get_weather",
-            "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-        }
-    ],
+_QUESTION = """{"model": "athena-demo", "max_tokens": 200,
     "messages": [{"role": "user", "content": "What is the weather in Tokyo?"}],
-}
-
-DEMO_WRITES = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city":"Tokyo"}<|tool_call_end|>'
+    "tools": [{"name": "get_weather", "input_schema": {"type": "object",
+      "properties": {"city": {"type": "string"}}, "required": ["city"]}}]}"""
+DEMO_WRITES = (
+    "<|tool_call_begin|>functions.get_weather:0",
+    '<|tool_call_argument_begin|>{"city":"Tokyo"}<|tool_call_end|>',
+)
 DEMO_GIVES = 'tool_use get_weather {"city":"Tokyo"}'
-"""What the demo model writes to this question, and what comes of it. Kept as text, so that starting need not make it."""
+"""What the demo model writes to this question, and what comes of it. Kept as text, so that starting need not make it; in lines
+that a narrow terminal has room for."""
 
 
 @click.command()
@@ -42,8 +38,8 @@ def serve(config_file: str | None, demo: bool, detached: int | None, **flags: An
     is trusted (athena config trust), or in ~/.config/athena; OPENROUTER_API_KEY alone is enough to start. Without any upstream
     a demo model answers.
 
-    A changed athena.yml is taken up while it runs. Ctrl-C or SIGTERM lets open answers finish (timeouts.drain_s); a second
-    one ends them at once.
+    A changed athena.yml is taken up while it runs, and SIGHUP asks for it. Ctrl-C, SIGTERM or closing the terminal lets open
+    answers finish (timeouts.drain_s); a second one ends them at once.
 
     \b
     Examples:
@@ -70,20 +66,23 @@ def serve(config_file: str | None, demo: bool, detached: int | None, **flags: An
 
 def _greet(started: Started, loaded: Loaded) -> None:
     """What a person wants to know now."""
-    lines = [f"Athena listens on {started.url}"]
+    lines = [f"Athena listens on {_styled(started.url, bold=True)}"]
     lines += [f"  configuration: {', '.join(map(str, loaded.files))}"] if loaded.files else []
     lines += [f"  inspector: {started.url}{started.inspector}"] if started.inspector else []
     if started.demo:
+        first, rest = (_styled(line, fg="red") for line in DEMO_WRITES)
         lines += [
             "",
-            "No upstream is set, so the built-in demo model answers. It leaks its tool calls as text, as open models do:",
-            f"  it writes    {DEMO_WRITES}",
-            f"  you receive  {DEMO_GIVES}",
+            "No upstream is set, so the built-in demo model answers. As open models do, it",
+            "leaks its tool calls as text:",
+            f"  it writes    {first}",
+            f"               {rest}",
+            f"  you receive  {_styled(DEMO_GIVES, fg='green', bold=True)}",
             "Ask it yourself (athena demo shows other models' formats):",
             "",
-            f"  {demo_command(started)}",
+            demo_command(started),
             "",
-            *(loaded.hints or ("For a real model: athena init, or athena serve --base-url URL --api-key-env NAME.",)),
+            *(loaded.hints or ("For a real model: athena init, or", "  athena serve --base-url URL --api-key-env NAME")),
         ]
     else:
         lines += [f"  upstreams: {', '.join(started.config.upstreams)}"]
@@ -91,7 +90,13 @@ def _greet(started: Started, loaded: Loaded) -> None:
     click.echo("\n".join(lines))
 
 
+def _styled(text: str, **style: Any) -> str:
+    """Text with colours where people see them; click itself takes them out of what is not a terminal."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else click.style(text, **style)
+
+
 def demo_command(started: Started) -> str:
-    """One line for a shell that shows a repaired call."""
+    """One command for a shell that shows a repaired call, on lines that a narrow terminal has room for."""
     key = " -H 'x-api-key: YOUR-KEY'" if started.config.keys else ""
-    return f"curl -s {started.url}/v1/messages -H 'content-type: application/json'{key} -d '{json.dumps(_QUESTION)}'"
+    return f"  curl -s {started.url}/v1/messages{key} \\\n    -H 'content-type: application/json' \\\n    -d '{_QUESTION}'"

@@ -13,6 +13,7 @@ from athena.shells.cli.names import DIALECTS
 from athena.shells.cli.options import sources, tell_ignored
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from athena.shells.config import Config, Loaded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from athena.verify.vendors import VendorFigures, VendorResult
     from athena.verify.verdicts import Compared, VerifyReport
 
+_FAILURES_SHOWN = 10
 _STYLES = {"passed": "green", "failed": "bold red", "undecided": "yellow", "not seen": "dim"}
 
 
@@ -60,7 +62,9 @@ _STYLES = {"passed": "green", "failed": "bold red", "undecided": "yellow", "not 
 @click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON; - is standard output.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write it for CI.")
 @click.option("--markdown", "markdown_file", metavar="FILE", help="Write it as Markdown, with a badge.")
-@click.option("--html", "html_file", metavar="FILE", help="Write it as one HTML page with plots.")
+@click.option(
+    "--html", "html_file", metavar="FILE", help="Write it as one HTML page with plots, and failing exchanges in a second one."
+)
 @click.option("--write-profile", is_flag=True, help="Propose settings from the evidence and write them into athena.yml.")
 @click.option("--yes", is_flag=True, help="Begin, and write the profile, without asking.")
 @click.option("--no-record", is_flag=True, help="Do not keep failing exchanges for athena record.")
@@ -70,7 +74,7 @@ def verify(target: str | None, config_file: str | None, **options: Any) -> int:
     Puts cases to the upstream over the real wire and gives three verdicts: wire (does it keep to its API), engineering (do
     calls arrive whole, named and as JSON that fits) and behaviour (does the model decide well). Each answer is judged as the
     upstream sent it and as a client of Athena gets it. The run stops as soon as enough is known, or at --budget. Failing
-    exchanges are kept: athena record show ID.
+    exchanges are kept: athena record show ID shows one, and the page of --html links to each of them.
 
     Exit code 0: passed. 1: failed. 3: undecided, the budget was too small. 2: wrong usage. A reference is shown beside the
     run; it decides the exit code with --fail-if-worse.
@@ -372,24 +376,40 @@ class _Command:
         from athena.verify.pages import as_page
 
         options = self._options
+        links: dict[str, str] = {}
+        if options["html_file"]:
+            links = self._write_exchanges(report, Path(options["html_file"]))
         made: dict[str, Callable[[], str]] = {
             "json_file": lambda: reports.as_json(report, compared, figures),
             "junit_file": lambda: reports.as_junit(report),
             "markdown_file": lambda: reports.as_markdown(report, compared),
-            "html_file": lambda: as_page(report, compared),
+            "html_file": lambda: as_page(report, compared, links),
         }
         for name, make in made.items():
             if options[name] and options[name] != "-":
                 Path(options[name]).write_text(make(), encoding="utf-8")
+                click.echo(f"the report is in {options[name]}", err=True)
         if options["json_file"] == "-":
             click.echo(reports.as_json(report, compared, figures), nl=False)
         else:
-            _show(report, compared)
+            _show(report, compared, {name: self._beside_page(link) for name, link in links.items()})
             if figures is not None:
                 against = (
                     f", tool_call_f1 {figures.tool_call_f1:.4f} of {figures.compared} compared" if figures.compared else ""
                 )
                 click.echo(f"K2VV: schema_accuracy {figures.schema_accuracy:.4f}{against}")
+
+    def _write_exchanges(self, report: VerifyReport, page: Path) -> dict[str, str]:
+        """The failing exchanges, in a file beside the HTML page: its links to them."""
+        from athena.shells.verify.exchange_page import write_exchanges
+        from athena.verify.pages import MOST_FAILURES
+
+        file = page.with_suffix(".exchanges.html")
+        return write_exchanges(self._load({}).config, report.failures[:MOST_FAILURES], file)
+
+    def _beside_page(self, link: str) -> str:
+        """A link of the HTML page, as an address that a terminal can open."""
+        return Path(self._options["html_file"]).absolute().parent.as_uri() + "/" + link
 
     def _write_profile(self, report: VerifyReport) -> None:
         import difflib
@@ -524,7 +544,7 @@ def _new_table(*columns: str) -> Table:
     return table
 
 
-def _show(report: VerifyReport, compared: tuple[Compared, ...]) -> None:
+def _show(report: VerifyReport, compared: tuple[Compared, ...], links: Mapping[str, str]) -> None:
     from rich.markup import escape
 
     from athena.shells.cli.terminal import console
@@ -556,10 +576,34 @@ def _show(report: VerifyReport, compared: tuple[Compared, ...]) -> None:
         out.print(rows)
     for name, verdict in report.batteries.items():
         out.print(f"{name:<12} [{_STYLES[verdict.value]}]{verdict.value}[/]")
-    kept = [trial for trial in report.failures if trial.recording]
-    if kept:
-        out.print(f"\n{len(report.failures)} exchanges failed; the first: athena record show {kept[0].recording}")
+    _show_failures(out, report.failures, links)
     out.print(
         f"tokens: {report.input_tokens:,} in, {report.output_tokens:,} out"
         + (f"; cost: {report.cost:,.4f}" if report.cost else "")
     )
+
+
+def _show_failures(out: Console, failures: tuple[VerifyTrial, ...], links: Mapping[str, str]) -> None:
+    """The first failing exchanges with their ids; on a terminal an id is a link where there is a page."""
+    from rich.markup import escape
+    from rich.text import Text
+
+    from athena.verify.verdicts import wrong_with
+
+    kept = [trial for trial in failures if trial.recording]
+    if not failures:
+        return
+    how = f"athena record show {kept[0].recording} shows the first" if kept else "none of them was kept"
+    out.print(f"\n{len(failures)} exchanges failed; {how}")
+    if not kept:
+        return
+    table = _new_table("exchange", "case", "what was wrong")
+    table.columns[0].no_wrap = True
+    for trial in kept[:_FAILURES_SHOWN]:
+        link = links.get(trial.recording)
+        name = Text(trial.recording, f"link {link}" if link else "")
+        table.add_row(name, escape(f"{trial.case}, {trial.mode}"), escape(", ".join(wrong_with(trial, "raw"))))
+    out.print(table)
+    if len(kept) > _FAILURES_SHOWN:
+        rest = "in the HTML report" if links else "athena record list --model verified, or --html FILE"
+        out.print(f"and {len(kept) - _FAILURES_SHOWN} more: {rest}")

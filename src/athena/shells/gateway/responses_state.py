@@ -86,6 +86,8 @@ class ResponsePlan:
         """Is the end of the answer held back until `keep` is done?"""
         self.history: tuple[ResponseItem, ...] = ()
         """What was said before this request."""
+        self.is_sent_form = False
+        """Is the history as upstreams get it?"""
         self.added: tuple[ResponseItem, ...] = ()
         """What this request adds."""
         self._state = state
@@ -220,7 +222,7 @@ class ResponsesState:
             items = await self._previous(plan, asked.previous, admit)
         references = await self._references(plan, items)
         plan.history = tuple(items)
-        plan.whole(resolve(plan.body, asked, History(plan.history, references)))
+        plan.whole(resolve(plan.body, asked, History(plan.history, references, plan.is_sent_form)))
 
     async def _previous(self, plan: ResponsePlan, name: str, admit: Admit) -> list[ResponseItem]:
         if plan.recent is not None:
@@ -255,10 +257,13 @@ class ResponsesState:
             return None
         items = RememberedItems(plan.remembered, plan.recall)
         plan.recall = items.recall
+        plan.is_sent_form = True
         return items
 
     async def _references(self, plan: ResponsePlan, items: list[ResponseItem]) -> dict[str, ResponseItem]:
         wanted = dict.fromkeys(plan.asked.references)
+        if not wanted:
+            return {}
         if len(wanted) > _MOST_REFERENCES:
             raise InvalidRequest(f"input: more than {_MOST_REFERENCES} references to items", path="input")
         found = {str(item["id"]): item for item in items if item.get("id") in wanted}
@@ -290,7 +295,7 @@ class ResponsesState:
     def opened(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body with compactions of ours readable."""
         items = body.get("input")
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items) or not holds_compaction(items):
+        if not isinstance(items, list) or not holds_compaction(items):  # `resolve` has seen that they are objects
             return body
         return {**body, "input": opened_items(items, self._sealer.open)}
 

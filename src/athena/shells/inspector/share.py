@@ -1,7 +1,7 @@
-"""One exchange as one HTML file: the inspector's own view of it, without a gateway and without a network.
+"""Exchanges as one HTML file: the inspector's own view of them, without a gateway and without a network.
 
 The page's modules become one script by joining them in the order of their imports. That needs names that no two modules share,
-which is checked here. The recording stands in a block of data that no browser runs.
+which is checked here. Each recording stands in a block of data that no browser runs; `FILE#/x/ID` opens the one with that id.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from functools import cache
+from html import escape
 
 import msgspec
 
@@ -21,24 +23,34 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", r
 _NAME = re.compile(r"^(?:async )?(?:function\*?|class|const|let) ([A-Za-z_$][\w$]*)", re.MULTILINE)
 
 
-def shared_page(view: View, title: str = "") -> str:
-    """The file. `view` is written as it is given: what must not be shared has to be redacted before."""
+def shared_page(views: Iterable[View], title: str = "", labels: Mapping[str, str] | None = None) -> str:
+    """The file. Views are written as they are given: what must not be shared has to be redacted before.
+
+    `labels` name exchanges by their ids in the menu of a page that holds several; left out, they are named by id and model.
+    """
+    held = tuple(views)
     script, style = _script(), read_page_file("style.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    # Inside of a script element only "<" can end or change what it is.
-    data = msgspec.json.encode(view).decode().replace("<", "\\u003c")
+    name = title or f"{held[0].row.model if len(held) == 1 else f'{len(held)} exchanges'} - Athena recording"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n'
-        f"<title>{_escaped(title or f'{view.row.model} - Athena recording')}</title>\n"
+        f"<title>{_escaped(name)}</title>\n"
         f"<style>{style}</style>\n</head>\n<body>\n"
-        f'<script type="application/json" id="recording">{data}</script>\n'
-        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+        + "".join(_block(view, (labels or {}).get(view.row.id, f"{view.row.id} {view.row.model}")) for view in held)
+        + f'<script type="module">{script}</script>\n</body>\n</html>\n'
     )
+
+
+def _block(view: View, label: str) -> str:
+    """One exchange as data. Inside of a script element only "<" can end or change what it is."""
+    data = msgspec.json.encode(view).decode().replace("<", "\\u003c")
+    named = f'data-recording="{escape(view.row.id)}" data-label="{_escaped(label)}"'
+    return f'<script type="application/json" {named}>{data}</script>\n'
 
 
 @cache
@@ -62,6 +74,5 @@ def _hash(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text for the title, the one place where data is written as markup."""
-    plain = "".join(character for character in text[:200] if character.isprintable())
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Text for the title and for labels, the only places where data is written as markup."""
+    return escape("".join(character for character in text[:200] if character.isprintable()))

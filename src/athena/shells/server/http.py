@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import cast
 
 import httptools
@@ -36,6 +37,8 @@ from athena.shells.server.http_request import HttpRequest, status_line
 from athena.shells.server.socket import SocketConnection
 
 LOG = logging.getLogger("athena.server")
+_READ_FIRST_S = 0.05
+"""What has arrived is read within this time after a limit is over, before the client is given up."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -469,13 +472,17 @@ class HttpConnection(asyncio.Protocol):
         self._timer_at = deadline
         self._timer = self.loop.call_at(deadline, self._on_time)
 
-    def _on_time(self) -> None:
+    def _on_time(self, *, again: bool = False) -> None:
         self._timer = None
         limit = self._limit()
         if self._discarding or not limit:
             return
         if self.loop.time() < self._since + limit:
             self._watch()
+        elif not again:
+            # It may be the loop that is late, and the client's bytes wait to be read: they are, before this rings.
+            self._timer_at = self.loop.time() + _READ_FIRST_S
+            self._timer = self.loop.call_at(self._timer_at, partial(self._on_time, again=True))
         elif self._in_head:
             self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
         elif self._transport is not None:

@@ -33,6 +33,7 @@ from athena.shells.server.listen import Slot
 from athena.shells.server.memory import FreedMemory, freeze_objects, give_back
 from athena.shells.server.plan import Plan, Started, with_demo
 from athena.shells.server.ready import import_everything, warm_up
+from athena.shells.server.terminal import StartTerminal
 from athena.shells.server.tls import ListenerTls
 
 LOG = logging.getLogger("athena.server")
@@ -77,6 +78,7 @@ class ServerProcess:
         """Serve until a signal; the exit code."""
         sys.setswitchinterval(_SWITCH_S)
         loop = asyncio.get_running_loop()
+        self._terminal = StartTerminal()
         self._stopping, self._hasty, self._reload_wanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._catch_signals(loop)
         self.gateway = Gateway(
@@ -155,7 +157,14 @@ class ServerProcess:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
             loop.add_signal_handler(signal.SIGQUIT, self._on_haste)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+
+    def _on_hangup(self) -> None:
+        """Reload; or stop, where the window in which it ran was closed: unseen, it would keep its port."""
+        if self._parent is None and self._terminal.is_closed():
+            self._on_stop()
+        else:
+            self._reload_wanted.set()
 
     def _on_stop(self) -> None:
         if self._stopping.is_set():

@@ -19,6 +19,7 @@ import msgspec
 
 from athena.shells import logs
 from athena.shells.server.listen import Slot
+from athena.shells.server.terminal import StartTerminal
 
 LOG = logging.getLogger("athena.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -43,6 +44,7 @@ class Supervisor:
     def __init__(self, slots: list[Slot], run_worker: Callable[[int, Slot], int]) -> None:
         self._workers = [_Worker(number, slot) for number, slot in enumerate(slots)]
         self._run_worker = run_worker
+        self._terminal = StartTerminal()
         self._stop_signals = 0
         self._code = 0
 
@@ -79,6 +81,8 @@ class Supervisor:
                     for sock in worker.slot:
                         sock.close()
             self._tell(signal.SIGTERM if self._stop_signals == 1 else signal.SIGQUIT)
+        elif number == signal.SIGHUP and self._terminal.is_closed():
+            self._on_signal(signal.SIGTERM)
         elif number == signal.SIGHUP:
             self._tell(signal.SIGHUP)
 

@@ -1,15 +1,18 @@
 """A PostgreSQL database, shared by the gateways of several machines.
 
 Connections are made on first use and kept. A transaction whose connection broke (the server was restarted, a proxy let go) is
-run once more on a new one: every transaction of the store may be run twice.
+run once more on a new one: every transaction of the store may be run twice. Single statements that come while one of them is on
+its way go together with the next: one way to the server and one commit for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from athena.errors import ConfigError
@@ -30,6 +33,8 @@ _COMMAND_S = 30.0
 _MIGRATION_LOCK = 0x617468656E61
 """The number under which gateways that start together agree on who migrates."""
 _TRIES = 2
+_GROUP = 64
+"""Statements that go together."""
 
 _Result = TypeVar("_Result")
 
@@ -43,7 +48,16 @@ class _Connection(Protocol):
 
     async def execute(self, sql: str, *values: object) -> str: ...
 
+    async def executemany(self, sql: str, values: Iterable[Sequence[object]]) -> None: ...
+
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+
+
+class _Waiting(NamedTuple):
+    """A statement, and who waits for it."""
+
+    query: Query
+    done: asyncio.Future[None]
 
 
 class PostgresDatabase:
@@ -55,6 +69,10 @@ class PostgresDatabase:
         self._url = url
         self._pool: Any = None
         self._opening = asyncio.Lock()
+        self._puts: asyncio.Task[None] | None = None
+        """Writes the statements that wait."""
+        self._is_putting = False
+        self._waiting: deque[_Waiting] = deque()
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._run(steps)
@@ -63,10 +81,46 @@ class PostgresDatabase:
         return await self._run(steps)
 
     async def put(self, query: Query) -> None:
-        async def once(connection: _Connection) -> None:
-            await connection.fetch(query.sql, *query.values)
+        if self._is_putting:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Waiting(query, done))
+            try:
+                await done
+            finally:
+                del done  # it holds the exception, which holds this frame
+            return
+        self._is_putting = True
+        try:
+            await self._tried(partial(_fetched, query=query))
+        finally:
+            if self._waiting:
+                self._puts = asyncio.create_task(self._put_waiting())
+            else:
+                self._is_putting = False
 
-        await self._tried(once)
+    async def _put_waiting(self) -> None:
+        try:
+            while self._waiting:
+                group = [self._waiting.popleft()]
+                while self._waiting and len(group) < _GROUP and self._waiting[0].query.sql == group[0].query.sql:
+                    group.append(self._waiting.popleft())
+                await self._put_together(group)
+        finally:
+            self._is_putting = False
+            self._puts = None
+
+    async def _put_together(self, group: list[_Waiting]) -> None:
+        try:
+            failures = await self._tried(partial(_put_all, queries=[each.query for each in group]))
+        except BaseException as failure:  # whoever waits hears of it, also where this task is ended
+            told = failure if isinstance(failure, StoreDown) else self._down(failure)
+            for each in group:
+                _settle(each.done, told)
+            if not isinstance(failure, StoreDown):
+                raise
+            return
+        for each, error in zip(group, failures, strict=True):
+            _settle(each.done, self._down(error) if error is not None else None)
 
     async def _run(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         async def once(connection: _Connection) -> _Result:
@@ -98,7 +152,12 @@ class PostgresDatabase:
             async with self._opening:
                 if self._pool is None:
                     pool = await asyncpg.create_pool(
-                        self._url, min_size=0, max_size=_MOST_CONNECTIONS, timeout=_CONNECT_S, command_timeout=_COMMAND_S
+                        self._url,
+                        min_size=0,
+                        max_size=_MOST_CONNECTIONS,
+                        timeout=_CONNECT_S,
+                        command_timeout=_COMMAND_S,
+                        reset=_as_it_is,
                     )
                     try:
                         async with pool.acquire(timeout=_CONNECT_S) as connection:
@@ -146,12 +205,51 @@ class PostgresDatabase:
             raise self._down(error) from None
 
     async def close(self) -> None:
+        if self._puts is not None:
+            await asyncio.wait([self._puts])
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
                 await asyncio.wait_for(pool.close(), _CONNECT_S)
             except TimeoutError:
                 pool.terminate()
+
+
+async def _fetched(connection: _Connection, query: Query) -> None:
+    await connection.fetch(query.sql, *query.values)
+
+
+async def _put_all(connection: _Connection, queries: list[Query]) -> list[BaseException | None]:
+    """Run one statement with the values of each. Where they cannot be written together, each is alone, and what came of it is
+    returned."""
+    try:
+        await connection.executemany(queries[0].sql, [query.values for query in queries])
+    except asyncpg.PostgresError:
+        failures: list[BaseException | None] = []
+        for query in queries:
+            try:
+                await _fetched(connection, query)
+                failures.append(None)
+            except asyncpg.PostgresConnectionError:
+                raise
+            except asyncpg.PostgresError as error:
+                failures.append(error)
+        return failures
+    return [None] * len(queries)
+
+
+def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.done():
+        return  # nobody waits any more
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
+async def _as_it_is(connection: _Connection) -> None:
+    """A connection goes back to the others without a query that would undo settings and locks of its session: nothing here
+    makes any that outlive their own lines, and the pool itself ends a transaction that was left open."""
 
 
 async def _run_steps(connection: _Connection, steps: SqlSteps[_Result]) -> _Result:

@@ -301,6 +301,8 @@ class _Worker:
     def _alone(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
         try:
             return work.run(connection), None
+        except sqlite3.IntegrityError as error:
+            return None, error  # SQLite has undone the statement, and nothing else
         except sqlite3.DatabaseError:
             raise
         except BaseException as error:

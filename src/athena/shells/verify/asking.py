@@ -107,7 +107,7 @@ class Verifier:
 
         async def worker() -> None:
             while (question := planner.next()) is not None:
-                trial = await self.ask(*question)
+                trial = await self.ask(*question, differs=planner.tally.differs)
                 planner.done(trial)
                 told(trial)
 
@@ -115,16 +115,23 @@ class Verifier:
             for _ in range(max(1, concurrency)):
                 group.create_task(worker())
 
-    async def ask(self, case: VerifyCase, mode: AnswerMode) -> VerifyTrial:
-        """One case, once; asked again only where the upstream says that it has no time."""
+    async def ask(
+        self, case: VerifyCase, mode: AnswerMode, *, differs: Callable[[VerifyTrial], tuple[str, ...]] = lambda trial: ()
+    ) -> VerifyTrial:
+        """One case, once; asked again only where the upstream says that it has no time.
+
+        `differs` names the metrics that an answer fails beside earlier ones; such an exchange is kept as well.
+        """
         for again in range(_AGAIN + 1):
-            trial, wait = await self._ask_once(case, mode, again)
+            trial, wait = await self._ask_once(case, mode, again, differs)
             if wait is None or again == _AGAIN:
                 return trial
             await asyncio.sleep(min(wait, _LONGEST_WAIT_S))
         raise AssertionError("the loop returns")
 
-    async def _ask_once(self, case: VerifyCase, mode: AnswerMode, again: int) -> tuple[VerifyTrial, float | None]:
+    async def _ask_once(
+        self, case: VerifyCase, mode: AnswerMode, again: int, differs: Callable[[VerifyTrial], tuple[str, ...]]
+    ) -> tuple[VerifyTrial, float | None]:
         request_id = f"verify-{self._run}-{next(self._numbers)}"
         body = {"model": _MODEL, **case.body, "stream": mode == "stream"}
         if mode == "stream":
@@ -138,6 +145,7 @@ class Verifier:
         through = _through_side(tap, client.status)
         raw = raw_side(tap, tap.attempts[0], mode, ended_with=through.outcome.error_code)
         trial = _trial(case, mode, tap, raw, through, again)
+        trial = msgspec.structs.replace(trial, differs=differs(trial))
         wait = None
         if raw.outcome.error_kind in _WAIT_KINDS and case.expects != "refusal":
             told = _told_wait(tap)

@@ -7,10 +7,10 @@ const KEPT = "athena-inspector-token";
 const API = "/inspect/api";
 const HAND_OVER_MS = 400;
 
-/** The recording that a shared page carries; null on the gateway's page. */
-export function embeddedView() {
-  const block = document.getElementById("recording");
-  return block === null ? null : JSON.parse(block.textContent);
+/** The recordings that a shared page carries, each with its id, its label and a way to read it; none on the gateway's page. */
+export function embeddedViews() {
+  const blocks = [...document.querySelectorAll("script[data-recording]")];
+  return blocks.map((block) => ({ id: block.dataset.recording, label: block.dataset.label, read: () => JSON.parse(block.textContent) }));
 }
 
 export class Refused extends Error {

@@ -1,6 +1,6 @@
 // The page: address, keys, live updates, and which view stands in the middle.
 
-import { Refused, embeddedView, findToken, follow, getView, useToken } from "./data.js";
+import { Refused, embeddedViews, findToken, follow, getView, useToken } from "./data.js";
 import { fill, h } from "./dom.js";
 import { ExchangePage, TABS } from "./exchange.js";
 import { HealthPage } from "./health.js";
@@ -400,16 +400,31 @@ function signIn(why) {
   input.focus();
 }
 
-function showShared(view) {
-  const page = new ExchangePage(view, { ...parseRoute(location.hash), shared: true, onRoute: (tab, step) => history.replaceState(null, "", formatRoute({ name: "exchange", id: view.row.id, tab, step })) });
+/** A page that is a file: the exchange that its address names, else its first; a menu where it holds several. */
+function showShared(held) {
+  const wanted = () => held.find((one) => one.id === parseRoute(location.hash).id) || held[0];
+  const main = h("main");
+  const menu = h("select.choice", { "aria-label": "exchange", onchange: () => { location.hash = formatRoute({ name: "exchange", id: menu.value, tab: "lanes", step: null }); } }, held.map((one) => h("option", { value: one.id }, one.label)));
+  let page = null;
+  let shown = null;
+  const open = () => {
+    page?.lanes?.close();
+    shown = wanted();
+    menu.value = shown.id;
+    const { id } = shown;
+    page = new ExchangePage(shown.read(), { ...parseRoute(location.hash), shared: true, onRoute: (tab, step) => history.replaceState(null, "", formatRoute({ name: "exchange", id, tab, step })) });
+    fill(main, page.element);
+    page.start();
+  };
   const theme = h("button.chip", { type: "button", onclick: () => fill(theme, applyTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3])) }, "auto");
   document.body.dataset.view = "shared";
-  fill(document.body, h("header.top", h("span.brand", h("b", "athena"), h("span", "recording")), h("span.grow"), h("div.header-tools", theme, h("button.chip", { type: "button", onclick: showHelp }, "?"))), h("div.frame.single", h("main", page.element)));
+  fill(document.body, h("header.top", h("span.brand", h("b", "athena"), h("span", "recording")), held.length > 1 ? menu : null, h("span.grow"), h("div.header-tools", theme, h("button.chip", { type: "button", onclick: showHelp }, "?"))), h("div.frame.single", main));
   applyTheme("auto");
-  page.start();
+  open();
   addEventListener("hashchange", () => {
     const next = parseRoute(location.hash);
-    if (next.tab !== page.tab) page.open(next.tab, next.step);
+    if (wanted() !== shown) open();
+    else if (next.tab !== page.tab) page.open(next.tab, next.step);
     else if (next.step !== null) page.lanes?.select(next.step, true);
   });
   addEventListener("keydown", (event) => {
@@ -423,8 +438,8 @@ function showShared(view) {
 }
 
 async function begin() {
-  const shared = embeddedView();
-  if (shared !== null) {
+  const shared = embeddedViews();
+  if (shared.length) {
     showShared(shared);
     return;
   }

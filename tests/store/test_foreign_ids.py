@@ -1,31 +1,34 @@
 """Attempts of one owner at what others made, drawn at random: none of them succeeds.
 
-300 in the gate, 100,000 in `./dev fuzz`, over every endpoint of stored objects and every way to refer to one in a request.
+300 in the gate on each database, 100,000 in `./dev fuzz` and with `ATHENA_SOAK`, over every endpoint of stored responses,
+conversations, batches and files, and every way to refer to one in a request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from athena.bulk.multipart import Upload
 from athena.dialects import get_dialect
-from athena.errors import ClientError
+from athena.errors import ClientError, InvalidRequest
 from athena.serving.endpoints import Endpoint, gateway_endpoint
-from athena.shells.config import StoreSettings
+from athena.shells.config import BatchSettings, StoreSettings
+from athena.shells.gateway.batch_api import BatchApi, Lines
 from athena.shells.gateway.responses_state import ResponsesState
 from athena.shells.gateway.stored_api import StoredApi
 from athena.shells.sealing import Sealer
-from athena.shells.store import Store
-from athena.shells.store.sqlite import SqliteDatabase
+from athena.shells.store import Database, Store
+from athena.shells.store.batches import BatchStore
 from athena.shells.store.store import StoreLimits
 from athena.wire.fragments import Recall
 
-ATTEMPTS = 100_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" else 300
+ATTEMPTS = 100_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" or os.environ.get("ATHENA_SOAK") else 300
 OWNERS = ("", "ann", "bob", "Ann", "ann ", "an")
 PATHS = (
     ("GET", "/v1/responses/{0}"),
@@ -40,6 +43,19 @@ PATHS = (
     ("GET", "/v1/conversations/{0}/items/{1}"),
     ("DELETE", "/v1/conversations/{0}/items/{1}"),
 )
+BATCH_PATHS = (
+    ("GET", "/v1/messages/batches/{0}"),
+    ("DELETE", "/v1/messages/batches/{0}"),
+    ("GET", "/v1/messages/batches/{0}/results"),
+    ("POST", "/v1/messages/batches/{0}/cancel"),
+    ("POST", "/v1/batches"),
+    ("GET", "/v1/batches/{0}"),
+    ("POST", "/v1/batches/{0}/cancel"),
+    ("GET", "/v1/files/{0}"),
+    ("DELETE", "/v1/files/{0}"),
+    ("GET", "/v1/files/{0}/content"),
+)
+QUESTION = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "word"}]}
 
 
 def decode(body: dict[str, Any], recall: Recall | None = None) -> Any:
@@ -53,6 +69,10 @@ class World:
         self.state = ResponsesState(store, StoreSettings(), Sealer(b"key"))
         self.api = StoredApi(self.state)
         self.names: dict[str, list[str]] = {owner: [] for owner in OWNERS}
+        self.kept_batches = BatchStore(store)
+        self.batches = BatchApi(self.kept_batches, BatchSettings(), 1 << 40)
+        self.batch_names: dict[str, list[str]] = {owner: [] for owner in OWNERS}
+        """The batch and the file of each, and the file that the results of the batch are in once it has ended."""
 
     async def fill(self, owner: str) -> None:
         previous = None
@@ -76,14 +96,33 @@ class World:
         assert items is not None
         (item,) = (await self.api.answer(items, "GET", "", {}, owner))["data"]
         self.names[owner] += [talk["id"], item["id"]]
+        await self._fill_batches(owner)
+
+    async def _fill_batches(self, owner: str) -> None:
+        line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": QUESTION}).encode()
+        file = await self.ask_batches("POST", "/v1/files", Upload({"purpose": "batch"}, "f.jsonl", line), owner)
+        ours = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        batch = await self.ask_batches("POST", "/v1/batches", ours, owner)
+        theirs = {"requests": [{"custom_id": "a", "params": QUESTION}]}
+        messages = await self.ask_batches("POST", "/v1/messages/batches", theirs, owner)
+        ended = await self.ask_batches("POST", "/v1/messages/batches", theirs, owner)
+        await self.ask_batches("POST", f"/v1/messages/batches/{ended['id']}/cancel", {}, owner)
+        results = f"file-{batch['id'].partition('_')[2]}o"
+        self.batch_names[owner] += [batch["id"], messages["id"], ended["id"], file["id"], results]
+
+    async def ask_batches(self, method: str, path: str, body: Any, owner: str) -> Any:
+        endpoint = gateway_endpoint(method, path, "", {"anthropic-version": "2023-06-01"} if "messages" in path else {})
+        assert isinstance(endpoint, Endpoint), path
+        answer = await self.batches.answer(endpoint, method, "", body, owner, {}, "http://127.0.0.1")
+        return [piece async for piece in answer.pieces] if isinstance(answer, Lines) else answer
 
 
 @pytest.mark.fuzz
-def test_attempts_at_what_others_made(tmp_path: Path) -> None:
+def test_attempts_at_what_others_made(database: Database) -> None:
     chance = random.Random(os.environ.get("ATHENA_SEED", "17"))
 
     async def main() -> int:
-        store = Store(SqliteDatabase(tmp_path / "state" / "store.sqlite3"), StoreLimits(max_age_s=1e9, max_bytes=1 << 40))
+        store = Store(database, StoreLimits(max_age_s=1e9, max_bytes=1 << 40))
         try:
             world = World(store)
             for owner in OWNERS:
@@ -97,6 +136,12 @@ def test_attempts_at_what_others_made(tmp_path: Path) -> None:
                 found = await store.chain(owner, world.names[owner][9])
                 assert found is not None
                 assert len(found) == 8
+                batch, messages, *_ = world.batch_names[owner]
+                listed = await world.ask_batches("GET", "/v1/batches", {}, owner)
+                assert [(each["id"], each["status"]) for each in listed["data"]] == [(batch, "in_progress")]
+                listed = await world.ask_batches("GET", "/v1/messages/batches", {}, owner)
+                assert (messages, "in_progress") in [(each["id"], each["processing_status"]) for each in listed["data"]]
+                assert len((await world.ask_batches("GET", "/v1/files", {}, owner))["data"]) == 1
             return refused
         finally:
             await store.close()
@@ -105,6 +150,8 @@ def test_attempts_at_what_others_made(tmp_path: Path) -> None:
 
 
 async def _refused(world: World, chance: random.Random, attacker: str, victim: str) -> bool:
+    if chance.random() < 0.3:
+        return await _refused_batch(world, chance, attacker, victim)
     name, other = chance.choice(world.names[victim]), chance.choice(world.names[victim])
     if chance.random() < 0.2:
         # The place of another one's object in an id of one's own kind.
@@ -124,4 +171,15 @@ async def _refused(world: World, chance: random.Random, attacker: str, victim: s
             await world.state.load(world.state.plan(asked, attacker, decode))
     except ClientError as refusal:
         return refusal.status in (400, 404)
+    return False
+
+
+async def _refused_batch(world: World, chance: random.Random, attacker: str, victim: str) -> bool:
+    method, path = chance.choice(BATCH_PATHS)
+    name = chance.choice(world.batch_names[victim] + world.names[victim][:1])
+    body = {"input_file_id": name, "endpoint": "/v1/chat/completions", "completion_window": "24h"} if "{" not in path else {}
+    try:
+        await world.ask_batches(method, path.format(name), body, attacker)
+    except ClientError as refusal:
+        return isinstance(refusal, InvalidRequest) or refusal.status == 404
     return False
