@@ -183,7 +183,7 @@ class Table:
 
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
-        _ = self.any, self.final
+        _ = self.any, self.final, self.lexer.begin
 
     def given_up(self, marker: str) -> int:
         """How much of a marker that means nothing is text for sure: behind that another may begin (`>>>>` is `>` and `>>>`).
@@ -256,7 +256,7 @@ class ToolTable(Table):
     def compile(self) -> None:
         """Compile the regular expressions now instead of at the first search."""
         self._shared.compile()
-        _ = self._words.final
+        _ = self._words.final, self._words.begin
 
     def any(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The first marker, or the end of the text that may become one."""
