@@ -341,7 +341,8 @@ def test_credentials_never_enter() -> None:
 @pytest.mark.parametrize("place", ["x-session-id", "x-agent-id", "user-agent", "x-other", "failure", "nowhere"])
 def test_a_secret_is_masked_in_every_part(secret: str, place: str) -> None:
     world = Recorded()
-    serving = world.begin("openai_chat", "openai_chat/m", stream=False, **({place: f"of {secret}"} if "-" in place else {}))
+    headers: dict[str, Any] = {place: f"of {secret}"} if "-" in place else {}
+    serving = world.begin("openai_chat", "openai_chat/m", stream=False, **headers)
     assert isinstance(next_send(serving), Send)
     serving.sending(world.house.now)
     said = f"refused {secret}" if place == "failure" else "the connection broke"
