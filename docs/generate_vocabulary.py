@@ -46,6 +46,9 @@ def texts(path: Path) -> Iterator[str]:
                 yield node.value.decode("utf-8", "replace")
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and "formats" not in path.parts:
             yield node.target.id
+            # Structs of Gemini's API write their fields so.
+            first, *others = node.target.id.split("_")
+            yield first + "".join(map(str.capitalize, others))
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from athena.dialects import get_dialect
 from athena.errors import UpstreamClosed
 from athena.model.parts import Opaque, Thinking
+from athena.model.request import Kept
 from athena.opaque import Memory, OpaqueStore
 from athena.recording import file, lines
 from athena.recording.cases import case_of, read_case, run_case
@@ -31,7 +32,7 @@ from athena.recording.replay import Changes, replay
 from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_query
 from athena.recording.show import replayed_view, row_of, view_of
 from athena.recording.tap import RecordingTap, Room
-from athena.serving.actions import Send
+from athena.serving.actions import Keep, Send
 from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving, ServingState
@@ -40,6 +41,7 @@ from athena.serving.tap import Tap
 from athena.shells.agent_run import ANY_KEY
 from athena.shells.config import RecordSettings
 from athena.shells.recorder.recorder import Recorder
+from athena.state.errors import StoreDown
 from support.cases import case_bytes, dialect_cases
 from support.examples import examples
 from support.serving_values import House, next_send
@@ -109,7 +111,15 @@ class Recorded:
         return recording
 
     def begin(
-        self, client: str, model: str, *, stream: bool = True, text: str = "Weather?", query: str = QUERY, **headers: str
+        self,
+        client: str,
+        model: str,
+        *,
+        stream: bool = True,
+        text: str = "Weather?",
+        query: str = QUERY,
+        kept: Kept | None = None,
+        **headers: str,
     ) -> Serving:
         dialect = get_dialect(client)
         body = question(client, model, text, stream=stream)
@@ -119,6 +129,7 @@ class Recorded:
         request = dialect.decode_request(
             body, model=model if client == "gemini" else None, stream=stream if client == "gemini" else None, version=None
         )
+        request = msgspec.structs.replace(request, kept=kept)
         return Serving(
             self.house.shared,
             request,
@@ -330,7 +341,8 @@ def test_credentials_never_enter() -> None:
 @pytest.mark.parametrize("place", ["x-session-id", "x-agent-id", "user-agent", "x-other", "failure", "nowhere"])
 def test_a_secret_is_masked_in_every_part(secret: str, place: str) -> None:
     world = Recorded()
-    serving = world.begin("openai_chat", "openai_chat/m", stream=False, **({place: f"of {secret}"} if "-" in place else {}))
+    headers: dict[str, Any] = {place: f"of {secret}"} if "-" in place else {}
+    serving = world.begin("openai_chat", "openai_chat/m", stream=False, **headers)
     assert isinstance(next_send(serving), Send)
     serving.sending(world.house.now)
     said = f"refused {secret}" if place == "failure" else "the connection broke"
@@ -488,6 +500,23 @@ def test_every_answer_of_every_dialect_stays_itself_when_redacted() -> None:
             if not still_reproduces(clean):
                 unlike.append((upstream, name, client, clean.header.notes))
     assert not unlike, f"{len(unlike)} of {total}: {unlike[:3]}"
+
+
+@pytest.mark.parametrize("odd", [b"\\ud83d", b"\xff\xfe"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_answer_with_half_a_character_stays_itself_when_redacted(dialect: str, odd: bytes) -> None:
+    """At home, where the answer's own fields reach the client."""
+    world, tried = Recorded(), 0
+    for name, stream, whole in answers(dialect):
+        for streamed, data in ((True, stream), (False, whole)):
+            broken = data.replace(b"Paris", b"Pa" + odd + b"ris").replace(b"Hello", b"Hel" + odd + b"lo")
+            if broken == data:
+                continue
+            tried += 1
+            recording = world.serve(dialect, f"{dialect}/m", (200, cut(broken, tried)), stream=streamed)
+            clean = redacted(recording, KEY)
+            assert still_reproduces(clean), (name, clean.header.notes)
+    assert tried
 
 
 def test_a_key_that_is_none_is_not_masked() -> None:
@@ -707,6 +736,17 @@ def served_to_the_end(world: Recorded) -> list[lines.Recording]:
             serving.data(PLAIN, moment)
     serving.stop("shutdown", 1010.0)
     serving.close(1010.5)
+    recordings.append(world.keeper.taps[-1].made(()))
+    kept = Kept(id="resp_" + "0" * 40, waits=True)
+    serving = world.begin("openai_responses", "openai_chat/m", stream=False, kept=kept)
+    next_send(serving)
+    serving.sending(1000.5)
+    serving.head(200, {"content-type": "application/json"}, 1000.75)
+    serving.data(whole, 1001.0)
+    serving.end(None, 1001.0)
+    assert isinstance(serving.next(1001.0), Keep)
+    serving.kept(1002.0, failure=StoreDown("it is away"))
+    serving.close(1002.5)
     return [*recordings, world.keeper.taps[-1].made(())]
 
 

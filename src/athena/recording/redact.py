@@ -32,6 +32,7 @@ from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed
 from athena.recording.retold import replay_or_retell
 from athena.recording.state import digest_of, unsealed
+from athena.wire.surrogates import without_lone_surrogates
 
 _STRUCTURAL = frozenset(
     [
@@ -111,6 +112,8 @@ _WORD = re.compile(
 _TOKEN = re.compile(rb'["{}\[\]:,]')
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
+_WITH_LETTERS = frozenset({b"top_p", b"top_k", b"topP", b"topK"})
+"""Names of the APIs that one letter tells apart; elsewhere a letter is a word like others."""
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
 _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
 _LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
@@ -506,7 +509,7 @@ class _Redaction:
                 name = path[-1] if path else ""
                 in_error = "error" in path or (single and name == "message" and len(path) <= 2)
                 if is_key or in_error or _is_structural(path):
-                    keeps = name in _NAMES and not is_key and _KEEPS_NAME.fullmatch(inner)
+                    keeps = inner in _WITH_LETTERS if is_key else name in _NAMES and _KEEPS_NAME.fullmatch(inner)
                     clean[first:last] = inner if keeps else self._words.text(inner, structural=True)
                 else:
                     is_piece = not single and name not in _WHOLE and not str(name).lower().endswith("id")
@@ -556,9 +559,14 @@ def _keep(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...]) -> N
 
 
 def _decoded(data: bytes) -> Any:
+    """The value, which is read as answers are: half of a character, or bytes that are none, do not make it another thing."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        whole = without_lone_surrogates(data.decode("utf-8", "replace").encode())
+    try:
+        return msgspec.json.decode(whole)
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
