@@ -82,9 +82,10 @@ def test_native_calls_arrive_in_both_turns(
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_calls_in_raw_text_arrive_in_both_turns(
-    name: str, family: Callable[[str], Family], place: Place, scores: Scores
+    name: str, family: Callable[[str], Family], place: Place, judged: list[dict[str, Any]], scores: Scores
 ) -> None:
-    wrong = []
+    reasons = {row["outcome"]: row["reason"] for row in judged if row["test"] == "raw" and row["template"] == name}
+    unused, wrong = set(reasons), []
     made = family(name)
     with made.served() as server:
         body = {"messages": [USER], "tools": CHAT_TOOLS, "tool_choice": "required", "verbose": True}
@@ -102,9 +103,13 @@ def test_calls_in_raw_text_arrive_in_both_turns(
             place.raw.behind = raw.port
             for cell in CELLS:
                 for turn, outcome, remark in turns("raw", cell, name, place, lambda asked: own_parse(server, asked)):
+                    if outcome in reasons:
+                        unused.discard(outcome)
+                        outcome, remark = "judged", reasons[outcome]
                     scores.count(f"raw, turn {turn}", outcome, remark and f"{name}, {cell}: {remark}")
                     wrong += [(cell, turn)] * outcome.isupper()
     assert not wrong
+    assert not unused, "judged, and not so any more"
 
 
 _ROOT = re.compile(r"^root ::= (.*)$", re.MULTILINE)
