@@ -33,7 +33,7 @@ def decode_request(
 ) -> Request:
     """The request; raises InvalidRequest with the path of what is wrong."""
     raw = dict(body)
-    fields = EitherCase(raw)
+    fields = EitherCase(raw, recall=recall)
     turns = decode_contents(fields)
     settings = decode_settings(fields)
     named = fields.text("model")
@@ -65,7 +65,7 @@ def decode_settings(fields: EitherCase) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {
         "system": decode_instruction(fields),
-        "tools": _tools(fields),
+        "tools": fields.whole_field("tools", _tools),
         "metadata": fields.mapping("labels"),
         "store": fields.flag("store"),
     }

@@ -123,17 +123,17 @@ async def read_request(
     if empty is not None and not body.strip():
         return empty, Weight(0, 0, 0), False
     on_body(body)
-    large = len(body) > LARGE_BODY
     opened: Opened | None
     if fragments is None or not fragments.limit or len(body) < _WORTH_CUTTING:
         opened = None
-    elif large:
+    elif len(body) > _FEW_BYTES:
         opened = await asyncio.to_thread(_opened, body, fragments, space())
     else:
         opened = _opened(body, fragments, space())
+    # Only what is new has to be read: an agent's request of any size is mostly known.
     new = body if opened is None else b"".join(opened.unknown)
-    marks = None if large else _marks(new)
-    large = large or is_heavy(new, marks) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
+    marks = None if len(new) > LARGE_BODY else _marks(new)
+    large = len(body) > _FEW_BYTES or is_heavy(new, marks) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
     if not large:
         weight, values = _measured(body, new, limits.request_keys, opened, marks)
         memory.weighed(weight)
