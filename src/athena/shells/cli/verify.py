@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,12 +88,23 @@ def verify(target: str | None, config_file: str | None, **options: Any) -> int:
       athena verify --report ~/.athena/verify/last.jsonl --junit verify.xml
       athena verify local/qwen3 --write-profile
     """
+    with _without_lines():
+        return _Command(target, config_file, options).run()
+
+
+@contextmanager
+def _without_lines() -> Iterator[None]:
+    """Lines about single requests belong to a gateway; what is wrong with them is what the report says."""
     import logging
 
-    # Lines about single requests belong to a gateway; what is wrong with them is what the report says.
-    logging.getLogger("athena").addHandler(logging.NullHandler())
-    logging.getLogger("athena").propagate = False
-    return _Command(target, config_file, options).run()
+    log, silent = logging.getLogger("athena"), logging.NullHandler()
+    propagated, log.propagate = log.propagate, False
+    log.addHandler(silent)
+    try:
+        yield
+    finally:
+        log.removeHandler(silent)
+        log.propagate = propagated
 
 
 class _Planned(NamedTuple):
