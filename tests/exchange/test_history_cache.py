@@ -117,6 +117,31 @@ def at_most(shape: Shape, value: Any) -> None:
     assert shape.objects >= exact.objects
 
 
+_VALUES = some.recursive(
+    some.none() | some.integers(0, 3), lambda inner: some.lists(inner, max_size=12) | some.dictionaries(some.text("ab"), inner)
+)
+
+
+@given(value=_VALUES)
+def test_a_shape_is_what_counting_says(value: Any) -> None:
+    def counted(node: Any) -> tuple[int, int, int, int]:
+        inner = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else None
+        if inner is None:
+            return 0, 0, 0, 0
+        below = [counted(one) for one in inner]
+        keys = len(node) if isinstance(node, dict) else 0
+        return (
+            keys + sum(one[0] for one in below),
+            len(inner) + sum(one[1] for one in below),
+            1 + max((one[2] for one in below), default=0),
+            isinstance(node, dict) + sum(one[3] for one in below),
+        )
+
+    assert shape_of(value) == Shape(*counted(value))
+    wide = [value] * 20
+    assert shape_of(wide) == Shape(*counted(wide))
+
+
 def check(path: str, data: bytes, route: Route, options: Options, fragments: Fragments, space: str) -> None:
     """The same bytes and losses as without a memory, at first sight or not, and once more."""
     expected = sent(path, data, route, options, None)

@@ -33,6 +33,8 @@ _DEPTH = 64
 """A body with a part that is nested deeper is decoded as a whole."""
 _SHORT = 2048
 _FEW_BRACKETS = 32
+_FEW_NODES = 8
+"""Nodes of a level that are looked at one by one sooner than together."""
 _NO_MARKS = bytes(byte for byte in range(256) if byte not in b",:[{")
 _PART = 1400
 _VALUE = 130
@@ -72,6 +74,18 @@ def shape_of(value: Any) -> Shape | None:
         depth += 1
         if depth > _DEPTH:
             return None
+        if len(level) <= _FEW_NODES:
+            below: list[Any] = []
+            for node in level:
+                if type(node) is dict:
+                    keys += len(node)
+                    objects += 1
+                    below.extend(containers(node.values()))
+                else:
+                    items += len(node)
+                    below.extend(containers(node))
+            level = below
+            continue
         # A whole level at once, without a step of Python's for each node.
         mappings: list[Any] = list(compress(level, map(_is_mapping, map(type, level))))
         children: list[Any] = list(chain.from_iterable(map(dict.values, mappings)))
