@@ -96,6 +96,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The longest wait passed on: SDKs obey it without a bound of their own."""
 
 
+def encode_context(request: Request, options: Options, losses: AnswerLosses, *, same_dialect: bool) -> EncodeContext:
+    """What the client's encoder is told about the answer to this request."""
+    return EncodeContext(
+        request=request,
+        seed=options.seed,
+        created=options.created,
+        envelope=options.envelope,
+        same_dialect=same_dialect,
+        input_tokens=options.input_tokens,
+        stream_error_stop=options.stream_error_stop,
+        reasoning_fields=options.reasoning_fields,
+        array=options.array,
+        losses=losses,
+    )
+
+
 class AnswerPath:
     """Upstream bytes to client bytes: decoder, text formats, restoring, encoder. No head, no status: just the body."""
 
@@ -174,18 +190,7 @@ class AnswerPath:
             mend=None if clean or (level := repair_level(route)) == "off" else _Menders(declared, level),
         )
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
-        self._encode_context = EncodeContext(
-            request=request,
-            seed=options.seed,
-            created=options.created,
-            envelope=options.envelope,
-            same_dialect=same,
-            input_tokens=options.input_tokens,
-            stream_error_stop=options.stream_error_stop,
-            reasoning_fields=options.reasoning_fields,
-            array=options.array,
-            losses=self._losses,
-        )
+        self._encode_context = encode_context(request, options, self._losses, same_dialect=same)
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
         self._compaction = CompactionStage(request.kept, options.seal) if request.kept and request.kept.compacts else None
         waits = request.kept is not None and request.kept.waits

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import msgspec
 
-from athena.answer_path import Options, Route, repair_level
+from athena.answer_path import Options, Route, encode_context, repair_level
 from athena.calls.choice import ChoiceGuard
 from athena.calls.ids import fitting_id
-from athena.dialects.base import UNREADABLE, Dialect, EncodeContext
+from athena.dialects.base import UNREADABLE, AnswerLosses, Dialect
 from athena.formats.machine.repair import WRAPPER_KEYS
 from athena.formats.machine.stage import may_hold_call
 from athena.model.events import Event, TextDelta, ToolCallComplete
@@ -53,16 +53,7 @@ def plain_answer(
             return None
     if len(events) > 3 and not _calls_stay(events, request, route, options, prepared, client):
         return None
-    context = EncodeContext(
-        request=request,
-        seed=options.seed,
-        created=options.created,
-        envelope=options.envelope,
-        same_dialect=same,
-        input_tokens=options.input_tokens,
-        stream_error_stop=options.stream_error_stop,
-        reasoning_fields=options.reasoning_fields,
-    )
+    context = encode_context(request, options, AnswerLosses(), same_dialect=same)
     output = client.whole_encoder(context).feed(events)
     return None if context.losses.found else (events, output)
 
