@@ -114,10 +114,11 @@ SHELLS: dict[str, set[str]] = {
         "shells.gateway",
         "shells.upstream", "shells.verify",
     },
-    "transport": {
+    "shells.transport": {
         "calls", "dialects", "errors", "exchange", "model", "opaque", "serving", "wire", "shells.config",
         "shells.envelope_key", "shells.logs",
     },
+    "transport": {"shells.transport"},
     "testing": {"recording", "shells.recorder"},
     "asgi": {"errors", "shells.config", "shells.gateway", "shells.logs"},
     "__main__": {"shells.cli"},
@@ -203,7 +204,7 @@ def test_a_wrong_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     cases = {
         "formats/kimi_k2.py": ("from athena.dialects import get_dialect", "athena.dialects.get_dialect"),
         "serving/clock.py": ("import time", "time"),
-        "transport/clients.py": ("from athena.shells.gateway.app import Gateway", "athena.shells.gateway.app.Gateway"),
+        "shells/transport/clients.py": ("from athena.shells.gateway.app import Gateway", "athena.shells.gateway.app.Gateway"),
         "shells/upstream/pool.py": ("from athena.shells.config import Config", "athena.shells.config.Config"),
     }
     for name, (line, wrong) in cases.items():

@@ -164,7 +164,7 @@ def readings(path: Path, kinds: dict[Section, None], *, by_text: bool = False) -
 def unread(source: Path) -> list[str]:
     """The keys that nothing below this folder reads."""
     config = source / "shells" / "config"
-    paths = [path for room in ("serving", "shells", "transport") for path in (source / room).rglob("*.py")]
+    paths = [path for room in ("serving", "shells") for path in (source / room).rglob("*.py")]
     acting = [path for path in paths if path.parent != config or path.stem not in NO_READERS]
     kinds, short_kinds = sections(model.Config), sections(model.FlatKeys)
     # `flat.py` turns the short form into the full one, by tables, of which one is the neighbour's.
@@ -184,7 +184,7 @@ def test_every_setting_is_read() -> None:
 
 def test_a_setting_without_a_reader_is_found(tmp_path: Path) -> None:
     """The test above can fail: where one reader is taken away, its setting is named."""
-    for room in ("serving", "shells", "transport"):
+    for room in ("serving", "shells"):
         for path in (SOURCE / room).rglob("*.py"):
             copy = tmp_path / path.relative_to(SOURCE)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -21,9 +21,9 @@ from athena.serving.actions import Build, Keep, Pause, Send, Tell
 from athena.serving.network import Origin
 from athena.serving.serving import Serving, ServingState
 from athena.shells.config import Config
-from athena.transport.bodies import async_body, broken_connection, sync_body
-from athena.transport.engine import Engine
-from athena.transport.settings import TransportSettings
+from athena.shells.transport.bodies import async_body, broken_connection, sync_body
+from athena.shells.transport.engine import Engine
+from athena.shells.transport.settings import TransportSettings
 
 _PASSED_ON = ("request-id", "x-request-id")
 """Headers of the upstream's answer that the SDK gets."""

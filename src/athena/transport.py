@@ -18,6 +18,6 @@ ends, not in between. An answer is never different for it, only later if the ups
 
 from __future__ import annotations
 
-from athena.transport.clients import AsyncTransport, Transport
+from athena.shells.transport.clients import AsyncTransport, Transport
 
 __all__ = ["AsyncTransport", "Transport"]
