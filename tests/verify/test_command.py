@@ -44,7 +44,7 @@ PLANTED = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_planted_class_is_found_over_the_wire(dialect: str) -> None:
     """One upstream with all faults at once. In a deep run often enough for the intervals to be counted."""
-    runs = 20 if IS_DEEP else 1
+    runs = 200 if IS_DEEP else 1
     inside = total = 0
     seen = dict.fromkeys(Finding, 0)
     for seed in range(runs):
