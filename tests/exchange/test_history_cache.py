@@ -99,6 +99,7 @@ def sent(path: str, data: bytes, route: Route, options: Options, remembered: tup
             assert list(read[0]) == list(value)
             at_most(read[2], value)
             value, recall, _ = read
+            recall = None if recall.is_empty else recall
         request = dialect.decode_request(value, model=endpoint.model, recall=recall)
         exchange = Exchange(request, route, options, recall)
     except AthenaError as error:
@@ -143,10 +144,10 @@ def test_a_shape_is_what_counting_says(value: Any) -> None:
 
 
 def check(path: str, data: bytes, route: Route, options: Options, fragments: Fragments, space: str) -> None:
-    """The same bytes and losses as without a memory, at first sight or not, and once more."""
+    """The same bytes and losses as without a memory: when it is noted, when its parts are kept, and when they are known."""
     expected = sent(path, data, route, options, None)
-    assert sent(path, data, route, options, (fragments, space)) == expected
-    assert sent(path, data, route, options, (fragments, space)) == expected
+    for _ in range(3):
+        assert sent(path, data, route, options, (fragments, space)) == expected
 
 
 def untouched(fragments: Fragments) -> None:
@@ -309,7 +310,7 @@ BODIES = some.fixed_dictionaries(
 def test_any_body_is_read_as_it_is(value: dict[str, Any]) -> None:
     fragments = Fragments(1 << 20)
     data = msgspec.json.encode(value)
-    for _ in range(2):
+    for _ in range(3):
         opened = open_body(data, fragments, None)
         assert opened is not None
         read = opened.read()
@@ -330,7 +331,7 @@ def test_what_is_no_usual_request_is_read_as_a_whole(data: bytes) -> None:
     assert opened is None or opened.read() is None
 
 
-def _known(fragments: Fragments, data: bytes, space: str) -> tuple[int, int]:
+def _known(fragments: Fragments, data: bytes, space: str | None) -> tuple[int, int]:
     opened = open_body(data, fragments, space)
     assert opened is not None
     read = opened.read()
@@ -343,14 +344,45 @@ def test_callers_do_not_find_what_others_sent() -> None:
     data = msgspec.json.encode(body("anthropic_messages", session(1)))
     known, new = _known(fragments, data, "one")
     assert (known, new > 5) == (0, True)
-    assert _known(fragments, data, "two") == (0, new)
+    assert _known(fragments, data, "one") == (0, new)
     assert _known(fragments, data, "one") == (new, 0)
+    kept = len(fragments)
+    assert _known(fragments, data, "two") == (0, new)
+    assert len(fragments) == kept
+    assert _known(fragments, data, "two") == (0, new)
+    assert _known(fragments, data, "two") == (new, 0)
+
+
+def test_what_comes_once_is_only_noted() -> None:
+    fragments = Fragments(1 << 20)
+    asked = body("anthropic_messages", session(1))
+    for number in range(5):
+        asked["messages"][0] = {"role": "user", "content": f"Conversation {number}"}
+        asked["system"] = f"The instructions of conversation number {number}. You are a tester."
+        known, _ = _known(fragments, msgspec.json.encode(asked), "one")
+        # The tools are the same in all of them.
+        assert known == (number > 1)
+    assert len(fragments) == 1
+
+
+def test_a_conversation_is_known_by_its_beginning() -> None:
+    fragments = Fragments(1 << 20)
+    asked = body("anthropic_messages", session(1))
+    first, *others = asked["messages"]
+    beginning = {**asked, "messages": [first]}
+    _known(fragments, msgspec.json.encode(beginning), "one")
+    assert len(fragments) == 0
+    _known(fragments, msgspec.json.encode({**asked, "messages": [first, *others[:2]]}), "one")
+    known, _ = _known(fragments, msgspec.json.encode(asked), "one")
+    assert known >= 3
 
 
 def test_a_memory_without_room_remembers_nothing() -> None:
     fragments = Fragments(1 << 20)
     data = msgspec.json.encode(body("anthropic_messages", session(1)))
-    _known(fragments, data, "one")
+    for _ in range(3):
+        _known(fragments, data, "one")
+    assert fragments.used
     fragments.set_limit(0)
     assert (len(fragments), fragments.used) == (0, 0)
     assert _known(fragments, data, "one")[0] == 0
@@ -360,6 +392,7 @@ def test_a_part_that_comes_twice_is_two_objects() -> None:
     fragments = Fragments(1 << 20)
     message = {"role": "user", "content": [{"type": "text", "text": "again", "cache_control": {"type": "ephemeral"}}]}
     data = msgspec.json.encode({"messages": [message, message]})
+    _known(fragments, data, None)
     for _ in range(2):
         opened = open_body(data, fragments, None)
         assert opened is not None
@@ -381,7 +414,8 @@ def test_whatever_comes_memory_stays_within_its_bound() -> None:
     for number in range(DISTINCT):
         data = template.replace(b"You are a tester.", b"You are tester number %d." % number)
         data = data.replace(b'"text":"', b'"text":"%d ' % number).replace(b'"content":"', b'"content":"%d ' % number)
-        got = sent(PATHS["anthropic_messages"], data, ROUTES[3], OPTIONS[0], (fragments, str(number % 7)))
+        for _ in range(2):
+            got = sent(PATHS["anthropic_messages"], data, ROUTES[3], OPTIONS[0], (fragments, str(number % 7)))
         assert isinstance(got, tuple)
         assert isinstance(got[0], bytes)
         assert fragments.used <= fragments.limit
@@ -404,7 +438,8 @@ def test_many_conversations_stay_within_the_bound() -> None:
         data = msgspec.json.encode(
             {"messages": [{"role": "user", "content": f"{number} " * 50}, {"role": "user", "content": "x"}]}
         )
-        _known(fragments, data, "one")
+        for _ in range(2):
+            _known(fragments, data, "one")
         assert fragments.used <= fragments.limit
     assert len(fragments) > 10
 

@@ -166,11 +166,12 @@ def test_a_history_is_known_again_to_its_own_caller(kept: int, tmp_path: Path) -
 
             on = kept > 0
             assert known("one", HISTORY) == 0
+            assert known("one", HISTORY) == 0  # what came once was only noted
             assert known("one", HISTORY) == 4 * on
             assert known("two", HISTORY) == 0
             assert known("one", [*HISTORY, {"role": "user", "content": "Go on."}]) == 4 * on
             assert (read_number(gateway.port, "athena_history_cache_bytes") > 0) is on
         sent = [visit.body for visit in upstream.visits]
-        assert sent[0] == sent[1] == sent[2]
-        assert len(sent[3]["messages"]) == len(sent[0]["messages"])
-        assert sent[3]["messages"][:2] == sent[0]["messages"][:2]
+        assert sent[0] == sent[1] == sent[2] == sent[3]
+        assert len(sent[4]["messages"]) == len(sent[0]["messages"])
+        assert sent[4]["messages"][:2] == sent[0]["messages"][:2]

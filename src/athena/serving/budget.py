@@ -78,6 +78,11 @@ class Lease:
         self.size = size
         return True
 
+    def fits(self, size: int) -> bool:
+        """Would `resize` give that much? Asking changes nothing and refuses nobody."""
+        budget = self._budget
+        return budget.used + size - self.size <= (budget.limit if self._answer else budget.for_requests)
+
     def hold(self, size: int) -> None:
         """Have `size` bytes in all, whatever the limit says: they are there already."""
         budget = self._budget

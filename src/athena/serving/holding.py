@@ -67,6 +67,10 @@ class RequestMemory:
         self._weight = weight
         self._need(weight.work)
 
+    def has_room(self, weight: Weight) -> bool:
+        """Would it fit, whatever it turns out to weigh up to this? Nothing is asked for yet."""
+        return self._lease.fits(_REQUEST + weight.work)
+
     def building(self) -> None:
         """A request to an upstream is going to be made, perhaps once more."""
         if self._lease.size < _REQUEST + self._weight.work:

@@ -8,6 +8,9 @@ Whatever is remembered is a function of the part's bytes and of what its key nam
 that is the same object as a remembered one says the same, and a step that changes something makes a new object, of which
 nothing is remembered. No answer depends on what is remembered: whatever is not known, or not usual, goes the long way.
 
+What comes once costs nothing to remember: only a note is kept that it came. A conversation, a list of tools or instructions
+that were noted before are kept as parts from then on.
+
 Parts of different callers do not meet: the caller is a part of the key, so that the time a request takes says nothing about
 what others have sent. All parts together stay within a bound of bytes.
 """
@@ -29,6 +32,8 @@ _WHOLE = frozenset({"tools", "system", "instructions", "systemInstruction", "sys
 """Fields that are one part each."""
 _LEAST = 48
 """Bytes below which a part is decoded sooner than it is found."""
+_NOTES = 8192
+"""How many notes there are of what came once, twice over."""
 _DEPTH = 64
 """A body with a part that is nested deeper is decoded as a whole."""
 _SHORT = 2048
@@ -61,18 +66,18 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     objects: int
 
 
-def containers(values: Collection[Any]) -> Iterator[Any]:
+def _containers(values: Collection[Any]) -> Iterator[Any]:
     """Those of them that hold others, found without a step of Python's for each."""
     return compress(values, map(_is_container, map(type, values)))
 
 
-def shape_of(value: Any) -> Shape | None:
-    """Level by level, so that depth costs no stack; None for a value that is nested too deep."""
+def shape_of(value: Any, most: int = _DEPTH) -> Shape | None:
+    """Level by level, so that depth costs no stack; None for a value that is nested deeper than `most`."""
     keys, items, depth, objects = 0, 0, 0, 0
     level = [value] if type(value) is dict or type(value) is list else []
     while level:
         depth += 1
-        if depth > _DEPTH:
+        if depth > most:
             return None
         if len(level) <= _FEW_NODES:
             below: list[Any] = []
@@ -80,10 +85,10 @@ def shape_of(value: Any) -> Shape | None:
                 if type(node) is dict:
                     keys += len(node)
                     objects += 1
-                    below.extend(containers(node.values()))
+                    below.extend(_containers(node.values()))
                 else:
                     items += len(node)
-                    below.extend(containers(node))
+                    below.extend(_containers(node))
             level = below
             continue
         # A whole level at once, without a step of Python's for each node.
@@ -94,7 +99,7 @@ def shape_of(value: Any) -> Shape | None:
         if len(mappings) < len(level):
             children.extend(chain.from_iterable(node for node in level if type(node) is list))
             items += len(children) - sum(map(len, mappings))
-        level = list(containers(children))
+        level = list(_containers(children))
     return Shape(keys, keys + items, depth, objects)
 
 
@@ -153,6 +158,8 @@ class Fragments:
         self._old: dict[tuple[Hashable, bytes], Fragment] = {}
         self._size = 0
         self._old_size = 0
+        self._notes: dict[int, None] = {}
+        self._old_notes: dict[int, None] = {}
         self.set_limit(limit)
 
     def set_limit(self, limit: int) -> None:
@@ -161,6 +168,7 @@ class Fragments:
         self._half = limit // 16 * 7
         if not limit:
             self._young, self._old, self._size, self._old_size = {}, {}, 0, 0
+            self._notes, self._old_notes = {}, {}
 
     @property
     def used(self) -> int:
@@ -169,6 +177,17 @@ class Fragments:
 
     def __len__(self) -> int:
         return len(self._young.keys() | self._old.keys())
+
+    def came_before(self, *keys: Hashable) -> bool:
+        """Was any of these noted before? Where none was, the last of them is."""
+        hashes = list(map(hash, keys))
+        notes = self._notes
+        if any(one in notes or one in self._old_notes for one in hashes):
+            return True
+        if len(notes) >= _NOTES:
+            self._old_notes, self._notes = notes, {}
+        self._notes[hashes[-1]] = None
+        return False
 
     def find(self, key: tuple[Hashable, bytes]) -> Fragment | None:
         """The part with these bytes."""
@@ -209,45 +228,59 @@ class Fragments:
 class Opened:
     """A body cut into its parts, of which some are known. Nothing of it is decoded yet."""
 
-    __slots__ = ("_conversation", "_fragments", "_items", "_top", "_wholes", "unknown")
+    __slots__ = ("_conversation", "_fragments", "_items", "_top", "_wholes", "known", "new")
 
     def __init__(
         self,
         fragments: Fragments,
         top: dict[str, msgspec.Raw],
         conversation: str,
-        items: list[tuple[tuple[Hashable, bytes], Fragment | None]],
+        items: list[tuple[tuple[Hashable, bytes], Fragment | None]] | None,
         wholes: dict[str, tuple[tuple[Hashable, bytes], Fragment | None]],
+        unkept: int,
     ) -> None:
+        """`items` are the parts of the conversation; None for one that came for the first time. `unkept` parts are not looked
+        up."""
         self._fragments = fragments
         self._top = top
         self._conversation = conversation
         self._items = items
         self._wholes = wholes
-        self.unknown: list[bytes] = [key[1] for key, found in (*items, *wholes.values()) if found is None]
-        """The bytes that are not known yet."""
+        self.known = sum(found is not None for _, found in self._looked_up())
+        self.new = unkept + len(items or ()) + len(wholes) - self.known
+        """How many parts are known, and how many are new."""
+
+    def _looked_up(self) -> Iterator[tuple[tuple[Hashable, bytes], Fragment | None]]:
+        return chain(self._items or (), self._wholes.values())
+
+    def unknown(self) -> list[bytes]:
+        """The bytes of the parts that are not known yet."""
+        parts = [key[1] for key, found in self._looked_up() if found is None]
+        if self._items is None:
+            parts.append(bytes(self._top[self._conversation]))
+        parts += [bytes(self._top[name]) for name in _WHOLE & self._top.keys() if name not in self._wholes]
+        return parts
 
     @property
     def known_values(self) -> int:
         """Values in the parts that are known."""
-        return sum(found.shape.values for _, found in (*self._items, *self._wholes.values()) if found is not None)
+        return sum(found.shape.values for _, found in self._looked_up() if found is not None)
 
     @property
     def known_objects(self) -> int:
         """Objects in the parts that are known."""
-        return sum(found.shape.objects for _, found in (*self._items, *self._wholes.values()) if found is not None)
+        return sum(found.shape.objects for _, found in self._looked_up() if found is not None)
 
     def read(self) -> tuple[dict[str, Any], Recall, Shape] | None:
         """The body's value, with what is remembered of it; None where it has to be read as a whole, to be read or refused."""
         fragments = self._fragments
-        new = len(self.unknown)
-        recall = Recall(fragments, len(self._items) + len(self._wholes) - new, new)
+        recall = Recall(fragments, self.known, self.new)
         value: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         keys = values = depth = objects = 0
         try:
             for name, raw in self._top.items():
-                if name == self._conversation:
+                if name == self._conversation and self._items is not None:
                     listed: list[Any] = []
                     for key, found in self._items:
                         part = found if found is not None else _new(fragments, key)
@@ -258,7 +291,8 @@ class Opened:
                         keys += shape.keys
                         values += shape.values
                         objects += shape.objects
-                        depth = max(depth, 2 + shape.depth)
+                        if shape.depth + 2 > depth:
+                            depth = shape.depth + 2
                     value[name] = listed
                     values += len(listed)
                 elif name in self._wholes:
@@ -304,22 +338,40 @@ def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | No
     try:
         top = _top(body)
         conversation = next((name for name in _CONVERSATIONS if name in top), None)
-        if conversation is None or bytes(top[conversation])[:1] != b"[":
+        if conversation is None:
             return None
-        items = []
+        parts = _list(top[conversation])
         find = fragments.find
-        for item in _list(top[conversation]):
-            key = (space, bytes(item))
-            items.append((key, find(key)))
+        items: list[tuple[tuple[Hashable, bytes], Fragment | None]] | None = None
+        unkept = 0
+        if _has_begun(parts, fragments, space):
+            items = []
+            for item in parts:
+                key = (space, bytes(item))
+                items.append((key, find(key)))
+        else:
+            unkept = len(parts)
         wholes = {}
         for name in _WHOLE & top.keys():
             raw = bytes(top[name])
             if len(raw) >= _LEAST:
                 key = (space, raw)
-                wholes[name] = (key, find(key))
+                whole = find(key)
+                if whole is not None or fragments.came_before(key):
+                    wholes[name] = (key, whole)
+                else:
+                    unkept += 1
     except _UNREADABLE:
         return None
-    return Opened(fragments, top, conversation, items, wholes)
+    return Opened(fragments, top, conversation, items, wholes, unkept)
+
+
+def _has_begun(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) -> bool:
+    """Is this a conversation that came before? Its first two messages tell; its first request may have had but one."""
+    first = tuple(map(bytes, parts[:2]))
+    if not first:
+        return False
+    return fragments.came_before((space, first[:1]), (space, first))
 
 
 class Recall:
@@ -337,6 +389,11 @@ class Recall:
         """How many parts of the request were known, and how many are new."""
         self._nodes: dict[int, Fragment] = {}
         self._pieces: dict[int, tuple[Fragment, Written, int]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Does no object stand for a part?"""
+        return not self._nodes
 
     def meant(self, fragment: Fragment, meaning: object) -> None:
         """A decoder made this of the part's value: from now on it stands for the part."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from athena.serving.weight import Weight, weigh, with_measured_text
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
-from athena.wire.fragments import Fragments, Opened, Recall, containers, open_body
+from athena.wire.fragments import Fragments, Opened, Recall, open_body, shape_of
 
 LARGE_BODY = 256 * 1024
 _SHORT = 16 * 1024
@@ -70,7 +70,7 @@ _ESCAPED_REFERENCE = re.compile(rb"\\u00(?:24|72|65|66)")
 """A letter of `$ref` spelled as an escape, which only serves to hide it."""
 
 
-def is_heavy(body: bytes, marks: bytes | None = None) -> bool:
+def is_heavy(body: bytes) -> bool:
     """May a request take long to read and to translate, so that it is done in a thread while other streams go on?
 
     Its size says so, or how many objects it holds, or references in the schemas of its tools, which some upstreams need
@@ -78,9 +78,21 @@ def is_heavy(body: bytes, marks: bytes | None = None) -> bool:
     """
     if len(body) > LARGE_BODY:
         return True
-    if (_marks(body) if marks is None else marks).count(b"{") > _MANY_OBJECTS or _has_many_references(body):
+    if _has_many_objects(body) or _has_many_references(body):
         return True
     return b"\\u00" in body and _ESCAPED_REFERENCE.search(body) is not None
+
+
+def _has_many_objects(body: bytes) -> bool:
+    """Goes from bracket to bracket, of which few texts have many."""
+    if len(body) < 2 * _MANY_OBJECTS:
+        return False
+    at = -1
+    for _ in range(_MANY_OBJECTS + 1):
+        at = body.find(b"{", at + 1)
+        if at < 0:
+            return False
+    return True
 
 
 def _has_many_references(body: bytes) -> bool:
@@ -131,18 +143,23 @@ async def read_request(
     else:
         opened = _opened(body, fragments, space())
     # Only what is new has to be read: an agent's request of any size is mostly known.
-    new = body if opened is None else b"".join(opened.unknown)
-    marks = None if len(new) > LARGE_BODY else _marks(new)
-    large = len(body) > _FEW_BYTES or is_heavy(new, marks) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
+    new = body if opened is None or not opened.known else b"".join(opened.unknown())
+    large = len(body) > _FEW_BYTES or is_heavy(new) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
     if not large:
-        weight, values = _measured(body, new, limits.request_keys, opened, marks)
+        worst = _at_worst(body, new, opened)
+        if memory.has_room(worst):
+            # Nobody else asks for memory until it is decoded; then it is known how much it takes.
+            done = _decoded(body, limits, decode, worst, None, False, opened)
+            memory.weighed(done[1])
+            return (*done, False)
+        weight, values = _measured(body, new, limits.request_keys, opened)
         memory.weighed(weight)
-        return (*_decoded(body, limits, decode, weight, values, False, opened, marks if opened is None else None), False)
-    measured = partial(_measured, body, new, limits.request_keys, opened, marks)
+        return (*_decoded(body, limits, decode, weight, values, False, opened), False)
+    measured = partial(_measured, body, new, limits.request_keys, opened)
     weight, values = await asyncio.to_thread(measured)
     memory.weighed(weight)
     work = partial(_decoded, body, limits, decode, weight, values, large, opened)
-    del body, new, marks, measured, opened
+    del body, new, measured, opened
     done = await asyncio.to_thread(work)
     client.take_body()  # it may have left meanwhile
     return (*done, True)
@@ -160,27 +177,32 @@ def _opened(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None
     return open_body(body, fragments, space)
 
 
-def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None, marks: bytes | None) -> tuple[Weight, int]:
+def _at_worst(body: bytes, new: bytes, opened: Opened | None) -> Weight:
+    """What the body can weigh at the most: no value takes less than two bytes."""
+    values = (0 if opened is None else opened.known_values + _AROUND) + len(new) // 2 + 1
+    return weigh(len(body), ascii_only=body.isascii(), values=values)
+
+
+def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None) -> tuple[Weight, int]:
     """What the body weighs. Values in the parts that are known need not be counted again."""
     if opened is None:
-        return measure(body, keys, marks)
-    values = opened.known_values + _bound_of_values(new, len(new) or 1, marks) + _AROUND
+        return measure(body, keys)
+    values = opened.known_values + _bound_of_values(new, len(new) or 1) + _AROUND
     if len(body) > _FEW_BYTES and values > _VALUES_PER_KEY * keys:
         return measure(body, keys)
     return weigh(len(body), ascii_only=body.isascii(), values=values), values
 
 
-def measure(body: bytes, keys: int, marks: bytes | None = None) -> tuple[Weight, int]:
-    """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many. `marks` are
-    its marks where they are known."""
-    values = _bound_of_values(body, keys, marks)
+def measure(body: bytes, keys: int) -> tuple[Weight, int]:
+    """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many."""
+    values = _bound_of_values(body, keys)
     return weigh(len(body), ascii_only=body.isascii(), values=values), values
 
 
-def _bound_of_values(body: bytes, keys: int, marks: bytes | None) -> int:
+def _bound_of_values(body: bytes, keys: int) -> int:
     """How many values there can be: exactly, or where it hardly matters with the marks that stand in strings."""
     most = _VALUES_PER_KEY * keys if len(body) > _FEW_BYTES else len(body)
-    found = _rough_values(body) if marks is None else len(marks) - marks.count(b":")
+    found = _rough_values(body)
     if found <= _FEW_MARKS or found <= min(most, len(body) // _BYTES_PER_MARK):
         return found
     return _count_values(body, most)
@@ -200,20 +222,19 @@ def _decoded(
     limits: LimitSettings,
     decode: Decode[Decoded],
     weight: Weight,
-    values: int,
+    values: int | None,
     large: bool,
     opened: Opened | None,
-    marks: bytes | None = None,
 ) -> tuple[Decoded, Weight]:
-    """`marks` are those of the whole body, where they are known."""
+    """`values` are those that the weight was made of, where they are better known than by the body's length."""
     known = opened.read() if opened is not None else None
     recall: Recall | None = None
     if known is not None and known[2].keys <= limits.request_keys and known[2].depth <= limits.request_depth:
         value, recall, shape = known
-        counted: int | None = shape.values
+        counted = shape.values
     else:
-        value, counted = _shaped(body, limits.request_depth, limits.request_keys, marks)
-    if counted is not None and counted < values:
+        value, counted = _shaped(body, limits.request_depth, limits.request_keys)
+    if values is None or counted < values:
         values = counted
         weight = weigh(len(body), ascii_only=body.isascii(), values=values)
     if large and not body.isascii():
@@ -348,15 +369,21 @@ def shaped(body: bytes, depth: int, keys: int) -> dict[str, Any]:
     return _shaped(body, depth, keys)[0]
 
 
-def _shaped(body: bytes, depth: int, keys: int, marks: bytes | None = None) -> tuple[dict[str, Any], int | None]:
-    """The same, and how many values it holds; None where they did not have to be counted."""
+def _shaped(body: bytes, depth: int, keys: int) -> tuple[dict[str, Any], int]:
+    """The same, and how many values it holds at the most."""
     value = decode_json_object(body)
     # Brackets and colons bound what is inside: a short text is counted sooner than its values are walked.
     if len(body) <= _SHORT:
-        marks = _marks(body) if marks is None else marks
-        if marks.count(b"{") + marks.count(b"[") <= depth and marks.count(b":") <= keys:
-            return value, None
-    return value, _check_shape(value, depth, keys)
+        marks = _marks(body)
+        colons = marks.count(b":")
+        if marks.count(b"{") + marks.count(b"[") <= depth and colons <= keys:
+            return value, len(marks) - colons
+    shape = shape_of(value, depth)
+    if shape is None:
+        raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")
+    if shape.keys > keys:
+        raise InvalidRequest(f"the body has more than {keys} keys", code="too_many_keys")
+    return value, shape.values
 
 
 def _count_values(body: bytes, most: int) -> int:
@@ -385,25 +412,3 @@ def _count_values(body: bytes, most: int) -> int:
             raise InvalidRequest(f"the body has more than {most} values", code="too_many_values")
         in_string ^= len(pieces) % 2 == 0
     return found
-
-
-def _check_shape(value: Any, depth: int, keys: int) -> int:
-    """Level by level, so that depth costs no stack. Returns how many values there are."""
-    level: list[Any] = [value]
-    found_keys, found_items = 0, 0
-    for _ in range(depth):
-        below: list[Any] = []
-        for node in level:
-            children: Collection[Any] = node
-            if type(node) is dict:
-                found_keys += len(node)
-                children = node.values()
-            else:
-                found_items += len(node)
-            below.extend(containers(children))
-        if found_keys > keys:
-            raise InvalidRequest(f"the body has more than {keys} keys", code="too_many_keys")
-        if not below:
-            return found_keys + found_items
-        level = below
-    raise InvalidRequest(f"the body is nested deeper than {depth} levels", code="too_deep")

@@ -71,6 +71,7 @@ class RequestReader:
             if recall is not None:
                 self._metrics.known_parts.inc(recall.known)
                 self._metrics.new_parts.inc(recall.new)
+                recall = None if recall.is_empty else recall
             return ReadRequest(request, unserved.body, None, recall)
         space = (dialect.name, self._caller(received.key))
         plans = partial(
@@ -126,7 +127,8 @@ def _decode(
     limits: LimitSettings,
     version: str | None,
 ) -> tuple[Request, Recall | None]:
-    request = dialect.decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version, recall=recall)
+    used = None if recall is None or recall.is_empty else recall
+    request = dialect.decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version, recall=used)
     check_names(request)
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
