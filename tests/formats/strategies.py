@@ -39,8 +39,13 @@ BITS = (
 fragments = st.lists(st.sampled_from(MARKERS + BITS), max_size=24).map("".join)
 """Texts that are nearly, partly or wholly markup."""
 
-prose = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[]{}`>|✿(｜"), max_size=200)
-"""Texts without a character that begins a marker."""
+_SIGNS = "<[]{}`>|✿(｜"
+_MARKING_WORDS = tuple({marker.strip() for marker in MARKERS if not set(marker) & set(_SIGNS)} - {""})
+"""Markers that are words, such as `Thought:` in ReAct."""
+prose = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_SIGNS), max_size=200).filter(
+    lambda text: not any(word in text for word in _MARKING_WORDS)
+)
+"""Texts without a character or a word that begins a marker."""
 
 _words = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),

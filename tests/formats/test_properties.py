@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import athena
@@ -124,6 +124,8 @@ def _with_markup(call: ToolCall, markup: str) -> ToolCall:
 @pytest.mark.parametrize("format_id", format_names())
 @examples(6)
 @given(sample=tools_and_calls())
+@example(sample=((Tool(name="A"),), (ToolCall(id="", name="A", arguments='{"A": "<start_function_call>"}'),)))
+@example(sample=((Tool(name="A"),), (ToolCall(id="", name="A", arguments='{"A": ["x</tool_call> y"]}'),)))
 def test_a_cut_call_never_completes(format_id: str, sample: tuple[tuple[Tool, ...], tuple[ToolCall, ...]]) -> None:
     known = get_format(format_id)
     tools, calls = sample

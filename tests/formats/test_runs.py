@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import cycle, product
 
 import pytest
 
 from athena.formats import format_names, get_format
-from athena.formats.machine import call_reading
+from athena.formats.machine import call_reading, code_spans, engine
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.scanner import end_of_run
+from athena.formats.machine.speech import Speech
 from athena.model.events import Event
 from athena.model.parts import ToolCall
 from formats.case_files import TOOLS, folded
@@ -72,6 +73,49 @@ def test_a_run_comes_to_what_its_copies_come_to(format_id: str, monkeypatch: pyt
                 assert folded(found) == folded(events), (lead, unit, tail, size)
                 if size == len(text):
                     assert faults == malformed, (lead, unit, tail)
+
+
+_FENCES = ("```", "````", "~~~", "`", "``", "```\nx\n````", "~~~\n```")
+_BEHIND_FENCES = ("\n", "py\n", "\n\n", "\n{", '\n{"', "json\n[", " x", "x\n", "\n x\n")
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("format_id", ["auto", "hermes", "json_generic", "pythonic", "react", "xlam"])
+def test_a_run_of_code_comes_to_what_its_copies_come_to(format_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With limits so short that every answer to the question whether code ends occurs."""
+    for module in (code_spans, engine):
+        monkeypatch.setattr(module, "FENCE_AHEAD", 64)
+    monkeypatch.setattr(code_spans, "_QUOTE_AHEAD", 24)
+    monkeypatch.setattr(code_spans, "_LINES_AHEAD", 32)
+    monkeypatch.setattr(call_reading, "_DECIDES", 48)
+    monkeypatch.setattr(call_reading, "_DECIDES_FENCES", 64 + 24 + 48)
+    markers = ["", *_markers(format_id)]
+    units = [
+        fence + behind + marker + end
+        for marker, fence, behind, end in product(markers, _FENCES, _BEHIND_FENCES, ("", "\n", " x\n"))
+    ]
+    cases = list(product(units, ("", "Words\n", "Words `", "````\n"), ("", "\n```\nx", "~~~")))
+    call = get_format("hermes" if format_id == "auto" else format_id).render_calls([_CALL])
+    skipped = 0
+    plain = Speech.say_copies
+
+    def say_copies(self: Speech, piece: str) -> None:
+        nonlocal skipped
+        skipped += 1
+        plain(self, piece)
+
+    monkeypatch.setattr(Speech, "say_copies", say_copies)
+    lasts = cycle(("", f"\n{call}", f"\n{call}\n```\n"))
+    for unit, lead, tail in cases if IS_DEEP else cases[::101]:
+        text = lead + unit * (400 // len(unit) + 4) + tail + next(lasts)
+        with monkeypatch.context() as without:
+            without.setattr(call_reading, "end_of_run", lambda text, at, unit: at)
+            events, malformed = _read(format_id, text, len(text))
+        found, faults = _read(format_id, text, len(text))
+        assert folded(found) == folded(events), text
+        assert faults == malformed, text
+        assert folded(_read(format_id, text, 11)[0]) == folded(events), text
+    assert skipped > 20
 
 
 def test_runs_are_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

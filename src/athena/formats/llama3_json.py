@@ -53,7 +53,7 @@ FORMAT = Format(
     openers=(
         Opener(TAG, read_python_tag),
         Opener("{", read_bare_calls, where="line", auto=False, plain=True, never=NO_OBJECT),
-        *(Opener(begin, read_bare_calls, where="line", auto=False, plain=True) for begin in _NAMED),
+        *(Opener(begin, read_bare_calls, where="line", auto=False, plain=True, never=NO_STRING) for begin in _NAMED),
         *(Opener(begin, read_inline_call, where="word", auto=False, plain=True, rank=1, never=NO_STRING) for begin in _NAMED),
         Opener(FUNCTION_TAG, read_function_tags, auto=False, plain=True, never=NO_TAG_NAME),
     ),

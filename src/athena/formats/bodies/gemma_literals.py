@@ -220,7 +220,7 @@ class GemmaCalls:
             levels.append(_Level(head))
         elif head == self._syntax.quote[0] and (yield from scan.found(self._syntax.quote)):
             live = kind.is_text or not self._syntax.typed or len(levels) > 1
-            yield from self._quoted(scan, calls, level, key, None if live else kind)
+            yield from self._quoted(scan, calls, levels, key, None if live else kind)
         elif head in "'\"" and (yield from self._dangling(scan, calls, level, key, head)):
             return
         elif head in "'\"":
@@ -231,8 +231,11 @@ class GemmaCalls:
         else:
             yield from self._unquoted(scan, calls, level, key, kind)
 
-    def _quoted(self, scan: Scanner, calls: CallWriter, level: _Level, key: str | None, kind: ValueType | None) -> Steps[None]:
+    def _quoted(
+        self, scan: Scanner, calls: CallWriter, levels: list[_Level], key: str | None, kind: ValueType | None
+    ) -> Steps[None]:
         """A string as it arrives, or text that waits for its end to be typed."""
+        level = levels[-1]
         pieces: list[str] = []
         sink = calls.write_text if kind is None else calls.keeper(pieces)
         if kind is None:
@@ -242,7 +245,7 @@ class GemmaCalls:
             if not marker:
                 raise Cut
             if marker != self._syntax.quote:
-                if (yield from self._is_unclosed(scan, level, len(marker))):
+                if (yield from self._is_unclosed(scan, levels, marker)):
                     calls.repaired()
                     break
                 sink(scan.take(len(marker)))
@@ -257,16 +260,20 @@ class GemmaCalls:
         else:
             self._typed(calls, level, key, "".join(pieces), kind)
 
-    def _is_unclosed(self, scan: Scanner, level: _Level, offset: int) -> Steps[bool]:
-        """Does the call end here although its string was not closed? Not where the string's own end comes later."""
-        at = offset
+    def _is_unclosed(self, scan: Scanner, levels: list[_Level], end: str) -> Steps[bool]:
+        """Does the call end here, with this marker, although its string was not closed? Not where the string's own end comes
+        later. Where the text ends instead, it may have been cut inside the string, which holds the marker then.
+        """
+        at = len(end)
+        if end.endswith(self._syntax.begins) and (yield from scan.follows(at, (CALL,), end=False)) is None:
+            return False
         while True:
             at, marker = yield from scan.ahead(at, self._quote_or_call, _AHEAD)
             if not marker:
-                return marker is not None and not scan.was_cut
+                return marker is not None and not scan.was_cut and (scan.ended_well or _closes_all(levels, end))
             at += len(marker)
             if marker == self._syntax.quote:
-                if (yield from self._value_ends(scan, level, at)):
+                if (yield from self._value_ends(scan, levels[-1], at)):
                     return False
             elif (yield from scan.follows(at, (CALL,), end=False)) is not None:
                 return True
@@ -343,6 +350,11 @@ class GemmaCalls:
         end = rest.find(quote, len(quote))
         after = rest[end + len(quote) :].lstrip() if end >= 0 else ""
         return after[0] in ":=" if after else None
+
+
+def _closes_all(levels: list[_Level], end: str) -> bool:
+    """Do the brackets of all levels stand before this end of a call?"""
+    return end.startswith("".join(_CLOSERS[level.bracket] for level in reversed(levels)))
 
 
 class _Level:

@@ -5,15 +5,16 @@ the text ends inside a reader's markup, it was a call that is never completed, o
 
 Models that go astray write the same few words, with a marker among them, thousands of times. What readers decide on some
 copies of them and nothing else, they decide on every copy with as many behind it (`Scanner` answers a question only once the
-answer can no longer change), so a run is decided once and not copy by copy.
+answer can no longer change), so a run is decided once and not copy by copy. That takes a copy behind which the kind of place is
+the one before it: in code or not, at the beginning of a line or not (`CodeSpans.place`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from enum import Enum, auto
 
+from athena.formats.machine.code_spans import FARTHEST, CodeSpans, Place
 from athena.formats.machine.recognizer import Candidate
 from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run
 from athena.formats.machine.speech import Speech
@@ -23,11 +24,12 @@ _READ_AGAIN = 4096
 """Longer declined text is not searched for other markers: the work stays linear."""
 _DECIDES = 1024
 """Characters of a run that readers are given to decide it; none looks further for what follows a marker."""
+_DECIDES_FENCES = FARTHEST + _DECIDES
+"""The same where it takes the end of a code fence to decide it."""
 _LONGEST_UNIT = 512
 """Characters of what is repeated in a run, from a marker to the same marker again."""
 _PLACES = 4
 """The last places of a marker at one of which a repetition may have begun."""
-_LINE_END = re.compile(r"\n")
 
 
 class _Fate(Enum):
@@ -68,11 +70,11 @@ class CallReading:
         """What the scanner held when the marker was found, where in it the marker stood, and which markers counted then."""
         self._start = 0
         self._table = speech.table
-        self._asked = ("", 0)
-        """A text, and up to where in it a run goes on that readers were asked about: what is left of it is too short to decide
-        it, or takes more than copies."""
+        self._asked = ("", 0, 0)
+        """A text, and from where to where in it a run goes on that readers were asked about: what is left of it is too short to
+        decide it, or takes more than copies."""
         self._silent = ""
-        self._places: dict[str, list[int]] = {}
+        self._places: dict[str, list[tuple[int, Place]]] = {}
         """A text, and where in it markers stood that nobody took, since a reader last kept anything for good."""
         self._longest = 0
         """The most that a candidate took before it declined."""
@@ -168,7 +170,7 @@ class CallReading:
             scanner.at = len(scanner.text)
         elif self._longest > _READ_AGAIN and not self._marker.startswith("`"):
             self._say_next(self._longest)
-        elif self._marker and not self._say_run():
+        elif self._marker:
             self.give_up(self._marker)
 
     # -- one marker again and again ------------------------------------------------------------------------------------------
@@ -182,64 +184,67 @@ class CallReading:
         silent = self._writer.shown == self._calls_before and self._writer.counts.faults == self._faults_before
         everybody = len(self._all) == len(speech.table.meanings[marker].candidates)
         if same and silent and everybody and all(one.is_excluded(scanner.text, scanner.at) for one in self._starters):
-            length = self._run(marker)
-            if length and self._fate_of(marker, _copies(marker), 0, self._all) is _Fate.NOTHING:
+            copies = _copies(marker, _DECIDES)
+            length = self._run(marker, len(copies))
+            if length and self._fate_of(marker, copies, 0, self._all) is _Fate.NOTHING:
                 scanner.at += length
 
-    def _say_run(self) -> bool:
-        """Nobody takes the marker. Say the copies of it that nobody takes either; False: say the first as any other."""
-        return self._scanner.text is self._text and self._say_text_run(self._marker)
+    def give_up(self, marker: str) -> None:
+        """No format takes this marker: it is text, and so are the copies of it that nobody takes either."""
+        if not self._say_run(marker):
+            self._say_marker(marker)
 
-    def give_up_run(self, marker: str) -> None:
-        """No format may take the marker here, behind words. Say the copies of it that are text too."""
-        if not self._say_text_run(marker):
-            self.give_up(marker)
-
-    def _say_text_run(self, marker: str) -> bool:
+    def _say_run(self, marker: str) -> bool:
         """Say the run that begins with this marker, which is text, as far as all of it is; False: there is none."""
         unit = self._unit(marker)
-        length = self._run(unit) if unit and self._is_like_behind(unit) else 0
-        faults = self._faults_in_text(_copies(unit), len(unit)) if length else None
+        if not unit or not self._speech.is_in_words:
+            return False
+        copies = _copies(unit, _DECIDES)
+        length = self._run(unit, len(copies))
+        faults = self._faults_in_text(copies, len(unit)) if length else None
+        if length and faults is None and ("`" in unit or "~" in unit):
+            copies = _copies(unit, _DECIDES_FENCES)
+            length = self._run(unit, len(copies))
+            faults = self._faults_in_text(copies, len(unit)) if length else None
         if faults is None:
             return False
         # What readers find wrong with one copy they find wrong with each; they have with the first marker.
         first, every = faults
         self._writer.counts.malformed += every * (length // len(unit)) - first
-        self._say_next(length)
+        start = self._scanner.at
+        self._scanner.at += length
+        self._speech.say_copies(self._scanner.text[start : start + length])
         return True
 
     def _unit(self, marker: str) -> str:
-        """What stands here twice: from the marker back to where it stood before, and once more from it on. "": nothing does.
+        """What stands here twice: from the marker back to where it stood before, at the same kind of place, and once more from
+        it on. "": nothing does.
 
         In the first copy nobody took a marker, so readers that are asked about further copies show nothing either.
         """
-        text, at = self._scanner.text, self._scanner.at
+        text, at, kind = self._scanner.text, self._scanner.at, self._speech.spans.place
         if text is not self._silent:
             self._silent = text
             self._places.clear()
         places = self._places.setdefault(marker, [])
         unit = ""
-        for place in reversed(places):
+        for place, before in reversed(places):
             if at - place > _LONGEST_UNIT:
                 break
-            if text.startswith(text[place:at], at):
+            if before == kind and text.startswith(text[place:at], at):
                 unit = text[place:at]
                 break
-        places.append(at)
+        places.append((at, kind))
         del places[:-_PLACES]
         return unit
-
-    def _is_like_behind(self, unit: str) -> bool:
-        """Is this place, as far as it matters to markers, like that behind any other copy of the unit?"""
-        spans = self._speech.spans
-        return self._speech.visible and spans.last == unit[-1] and spans.blank_line == _ends_line(unit)
 
     def _faults_in_text(self, copies: str, size: int) -> tuple[int, int] | None:
         """How many faults readers find behind the first marker of a copy, and how many in all of it. None: it is not just text.
 
         `size`: of one copy. The second is asked about; the first tells what stands before it.
         """
-        table, counts = self._speech.table, self._writer.counts
+        table, counts, spans = self._speech.table, self._writer.counts, self._speech.spans.from_here()
+        kind = spans.place
         before, first = counts.malformed, -1
         at, end = size, 2 * size
         while at < end:
@@ -247,56 +252,53 @@ class CallReading:
             marker = table.name(found) if found is not None and found.lastindex is not None else ""
             if found is None or not marker:
                 break
+            spans.advance(copies[at : found.start()])
             at = found.start()
             if at < end:
-                if not self._is_text(marker, copies, at, size):
+                if not self._is_text(marker, copies, at, spans):
                     break
                 first = counts.malformed - before if first < 0 else first
-                at += table.given_up(marker)
+                ticks = _ticks(marker)
+                if ticks:
+                    spans.ticks(ticks)
+                    at += len(ticks)
+                else:
+                    length = table.given_up(marker)
+                    spans.advance(copies[at : at + length])
+                    at += length
         every, counts.malformed = counts.malformed - before, before
-        return (first, every) if at == end else None
+        return (first, every) if at == end and spans.place == kind else None
 
-    def _is_text(self, marker: str, copies: str, at: int, size: int) -> bool:
+    def _is_text(self, marker: str, copies: str, at: int, spans: CodeSpans) -> bool:
         """Does nobody take the marker that stands there in the copies, and does it mean nothing else?"""
         meaning = self._speech.table.meanings.get(marker)
         if meaning is None:
+            return True
+        behind = at + len(marker)
+        quoted = spans.quotes(copies, behind, final=False) if spans.in_code and meaning.candidates else False
+        if quoted is None or meaning.is_delimiter:
             return False
-        blank, last = _ends_line(copies[at - size : at]), copies[at - 1]
+        if quoted:
+            return True
+        blank, last = spans.blank_line, spans.last
         right = [one for one in meaning.candidates if one.stands_right(blank_line=blank, last=last, visible=True)]
-        asked = tuple(one for one in right if not one.is_excluded(copies, at + len(marker)))
+        asked = tuple(one for one in right if not one.is_excluded(copies, behind))
         if not asked:
-            return not meaning.is_delimiter
+            return True
         self._writer.begin_markup()
         return self._fate_of(marker, copies, at, asked) is _Fate.TEXT
 
-    def say_fences(self, ticks: str) -> bool:
-        """Say equal lines that open and close fences by turns: two of them change nothing. False: there are too few."""
-        scanner, table = self._scanner, self._speech.table
-        text, at = scanner.text, scanner.at
-        end = _LINE_END.search(text, at, at + _DECIDES)
-        line = text[at : end.end()] if end is not None else ""
-        if not line or not text.startswith(line, at + len(line)):
-            return False
-        copies = line * (_DECIDES // len(line) + 1)
-        length = end_of_run(text, at, line) - at - len(copies)
-        length -= length % (2 * len(line))
-        found = table.any(copies, len(ticks)) if length > 0 else None
-        if found is None or found.start() != len(line) or table.name(found) != ticks:
-            return False
-        self._say_next(length)
-        return True
-
-    def _run(self, unit: str) -> int:
-        """The length of the run of the unit that begins here, but for as many of its last copies as decide it; 0: none, or
+    def _run(self, unit: str, kept: int) -> int:
+        """The length of the run of the unit that begins here, but for `kept` characters of it, which decide it; 0: none, or
         readers were asked about it before."""
         scanner = self._scanner
-        if not scanner.text.startswith(unit, scanner.at + len(unit)) or "`" in unit:
+        if not scanner.text.startswith(unit, scanner.at + len(unit)):
             return 0
-        if scanner.text is self._asked[0] and scanner.at < self._asked[1]:
-            return 0
-        end = end_of_run(scanner.text, scanner.at, unit)
-        self._asked = scanner.text, end
-        return max(0, end - scanner.at - len(_copies(unit)))
+        text, begin, end = self._asked
+        if scanner.text is not text or scanner.at >= end:
+            begin, end = scanner.at, end_of_run(scanner.text, scanner.at, unit)
+            self._asked = scanner.text, begin, end
+        return max(0, end - scanner.at - kept) if begin == scanner.at else 0
 
     def _fate_of(self, marker: str, copies: str, at: int, candidates: tuple[Candidate, ...]) -> _Fate | None:
         """What the candidates make of the marker there in the copies; None: they would have to see what follows.
@@ -330,12 +332,12 @@ class CallReading:
         scanner.text, scanner.at, scanner.final = before
         return fate
 
-    def give_up(self, marker: str) -> None:
-        """No format takes this marker: it is text, and what follows it is searched again."""
-        if marker.startswith("`"):
-            run = marker[: len(marker) - len(marker.lstrip("`"))]
-            self._scanner.at += len(run)
-            self._speech.say_ticks(run)
+    def _say_marker(self, marker: str) -> None:
+        """Say a marker that is text; what follows it is searched again."""
+        ticks = _ticks(marker)
+        if ticks:
+            self._scanner.at += len(ticks)
+            self._speech.say_ticks(ticks)
         else:
             self._say_next(self._speech.table.given_up(marker))
 
@@ -368,12 +370,12 @@ class CallReading:
             self._speech.say(raw)
 
 
-def _copies(unit: str) -> str:
+def _copies(unit: str, decides: int) -> str:
     """As many copies as decide a run."""
-    return unit * (_DECIDES // len(unit) + 2)
+    return unit * (decides // len(unit) + 2)
 
 
-def _ends_line(text: str) -> bool:
-    """Do nothing but blanks follow the last line break?"""
-    behind = text.rpartition("\n")
-    return bool(behind[1]) and not behind[2].strip()
+def _ticks(marker: str) -> str:
+    """The backticks or tildes that a marker begins with."""
+    first = marker[0]
+    return marker[: len(marker) - len(marker.lstrip(first))] if first in "`~" else ""

@@ -10,7 +10,9 @@ text ends, or so much has come that the fence counts as closed; which of them is
 from __future__ import annotations
 
 import re
+from copy import copy
 from functools import lru_cache
+from typing import TypeAlias
 
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
@@ -18,8 +20,14 @@ _LINES_AHEAD = 2048
 """The same where the marker stands right behind the backtick, so that the code may have several lines."""
 FENCE_AHEAD = 8192
 """How far to look for the end of the fence a marker stands in."""
+FARTHEST = FENCE_AHEAD + _QUOTE_AHEAD
+"""How far ahead the end of code is looked for at most."""
 _LINE_END = re.compile(r"\n")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
+
+
+Place: TypeAlias = tuple[str, bool | None, int, bool, str]
+"""All that the meaning of what follows depends on: equal texts behind equal places come to the same place."""
 
 
 class CodeSpans:
@@ -37,13 +45,15 @@ class CodeSpans:
         self._inline = 0
         self.said = 0
         """How many characters were said since a line began anew behind a call."""
-        self._unclosed = 0
-        """Up to which of them no fence is known to end."""
+        self._unclosed: dict[str, int] = {}
+        """By the fence: up to which of them no such fence is known to end."""
         self.begin_line()
 
     def begin_line(self) -> None:
         """What comes next counts as the beginning of a line."""
-        self.said = self._unclosed = 0
+        self.said = 0
+        if self._unclosed:
+            self._unclosed = {}
         self.blank_line = True
         """Is there nothing but blanks on this line so far?"""
         self.last = ""
@@ -57,6 +67,17 @@ class CodeSpans:
     def in_inline(self) -> int:
         """How many backticks opened the inline code we are in; 0: none."""
         return self._inline
+
+    @property
+    def place(self) -> Place:
+        """What kind of place this is."""
+        return self._fence, self._closes if self._fence else None, self._inline, self.blank_line, self.last
+
+    def from_here(self) -> CodeSpans:
+        """Follows a text that was not said, as if it followed what was."""
+        other = copy(self)
+        other._unclosed = {}
+        return other
 
     def advance(self, text: str) -> None:
         """Text without backticks that mean anything was said."""
@@ -122,12 +143,12 @@ class CodeSpans:
 
     def _fence_closes(self, text: str, behind: int, *, final: bool, was_cut: bool) -> bool | None:
         """Does a line with nothing but the end of the fence follow?"""
-        start = max(behind, behind + self._unclosed - self.said - _QUOTE_AHEAD)
+        start = max(behind, behind + self._unclosed.get(self._fence, 0) - self.said - _QUOTE_AHEAD)
         end = behind + FENCE_AHEAD + _QUOTE_AHEAD
         found = _fence_end(self._fence[0], len(self._fence)).search(text, start, end)
         if found is not None and (found.group(1) or final):
             return True
-        self._unclosed = self.said + min(len(text), end) - behind
+        self._unclosed[self._fence] = self.said + min(len(text), end) - behind
         if len(text) - behind > FENCE_AHEAD + _QUOTE_AHEAD or (final and was_cut):
             return True
         return False if final else None

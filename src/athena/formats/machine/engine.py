@@ -290,11 +290,7 @@ class TextParser:
         scanner = self._scanner
         if len(run) < TICKS_AT_ONCE and scanner.at + len(run) == len(scanner.text) and not scanner.final:
             return False
-        spans = self._spans
-        if len(run) >= 3 and spans.blank_line and not spans.in_code and self._reading.say_fences(run):
-            return True
-        scanner.at += len(run)
-        self._speech.say_ticks(run)
+        self._reading.give_up(run)
         return True
 
     # -- where a call may begin ----------------------------------------------------------------------------------------------
@@ -327,10 +323,8 @@ class TextParser:
         elif meaning.is_delimiter:
             scanner.at += len(marker)
             self._speech.say_delimiter(marker, meaning)
-        elif self._spans.in_code:
-            self._reading.give_up(marker)
         else:
-            self._reading.give_up_run(marker)
+            self._reading.give_up(marker)
         return True
 
     def _try_starters(self) -> bool:

@@ -68,7 +68,7 @@ class Speech:
         Reasoning that stands in visible text between delimiters comes out in another channel than it came in, so it never does.
         """
         as_it_came = self._shown_as_thinking == (self._channel == "reasoning")
-        return as_it_came and self.visible and not (self._mode or self._trim_newline or self._tail)
+        return as_it_came and self.is_in_words
 
     # -- words ---------------------------------------------------------------------------------------------------------------
 
@@ -81,6 +81,16 @@ class Speech:
         self.spans.advance(piece)
         if not self.visible and not piece.isspace():
             self.visible = True
+        self._output.say(piece, self._shown_as_thinking)
+
+    @property
+    def is_in_words(self) -> bool:
+        """Were words said, and does nothing before this place wait for what follows?"""
+        return self.visible and not (self._mode or self._trim_newline or self._tail)
+
+    def say_copies(self, piece: str) -> None:
+        """Text comes out behind which this kind of place comes again (`CodeSpans.place`)."""
+        self.spans.said += len(piece)
         self._output.say(piece, self._shown_as_thinking)
 
     def say_ticks(self, run: str) -> None:
