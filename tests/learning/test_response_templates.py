@@ -193,3 +193,27 @@ def test_the_declaration_of_a_checkpoint_wins_over_its_template(tmp_path: Path) 
     learnt = learn_format(tmp_path, name="acme")
     assert learnt.call.begin == "<|fn|>"
     assert "response_template" in learnt.about
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opens"),
+    [
+        ("<|bot|><think>\n", True),
+        ("<|bot|>", False),
+        ("<|bot|><think></think>", False),
+        ("{% if enable_thinking %}<think>{% endif %}", False),
+        ("{{ messages.nothing.there }}", False),
+    ],
+)
+def test_the_prompt_of_a_declaring_checkpoint_may_open_the_reasoning(tmp_path: Path, prompt: str, opens: bool) -> None:
+    source = (
+        "{% for message in messages %}{{ message.content }}{% endfor %}{% if add_generation_prompt %}" + prompt + "{% endif %}"
+    )
+    (tmp_path / "chat_template.jinja").write_text(source)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"response_template": DECLARED["a head"][0]}))
+    learnt = learn_format(tmp_path, name="acme")
+    assert learnt.starts_in_thinking is opens
+    found = athena.parse(
+        'I look.</think>Hi <|fn|>weather<|args|>{"city": "Rome", "days": 2}<|nf|>', format=learnt, tools=WEATHER
+    )
+    assert (found.thinking, found.text) == (("I look.", "Hi ") if opens else ("", "I look.Hi "))

@@ -67,10 +67,10 @@ def find_frame(render: Render, way: Way, calls: Sequence[ProbeCall]) -> Frame:
     if not tags(answer_end):
         answer_begin = answer_end = ""
     turn_end = after.removeprefix(answer_end)
-    return Frame(header, (answer_begin.strip(), answer_end.strip()), thinking, turn_end, _opens_thinking(render, way, thinking))
+    return Frame(header, (answer_begin.strip(), answer_end.strip()), thinking, turn_end, opens_thinking(render, way, thinking))
 
 
-def _opens_thinking(render: Render, way: Way, thinking: tuple[str, str]) -> bool:
+def opens_thinking(render: Render, way: Way, thinking: tuple[str, str]) -> bool:
     """Does the prompt end with the delimiter that opens reasoning, where nothing says whether to think?"""
     variables = way.conversation(assistant=False, generate=True)
     del variables["enable_thinking"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from enum import Enum, auto
 
-from athena.formats.machine.code_spans import FARTHEST, CodeSpans, Place
+from athena.formats.machine.code_spans import FARTHEST, CodeSpans, TextPlace
 from athena.formats.machine.recognizer import Candidate
 from athena.formats.machine.scanner import Cut, Declined, Scanner, end_of_run
 from athena.formats.machine.speech import Speech
@@ -74,7 +74,7 @@ class CallReading:
         """A text, and from where to where in it a run goes on that readers were asked about: what is left of it is too short to
         decide it, or takes more than copies."""
         self._silent = ""
-        self._places: dict[str, list[tuple[int, Place]]] = {}
+        self._places: dict[str, list[tuple[int, TextPlace]]] = {}
         """A text, and where in it markers stood that nobody took, since a reader last kept anything for good."""
         self._longest = 0
         """The most that a candidate took before it declined."""

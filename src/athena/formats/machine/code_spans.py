@@ -26,7 +26,7 @@ _LINE_END = re.compile(r"\n")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 
 
-Place: TypeAlias = tuple[str, bool | None, int, bool, str]
+TextPlace: TypeAlias = tuple[str, bool | None, int, bool, str]
 """All that the meaning of what follows depends on: equal texts behind equal places come to the same place."""
 
 
@@ -69,7 +69,7 @@ class CodeSpans:
         return self._inline
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextPlace:
         """What kind of place this is."""
         return self._fence, self._closes if self._fence else None, self._inline, self.blank_line, self.last
 

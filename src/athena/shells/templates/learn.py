@@ -13,7 +13,9 @@ import msgspec
 from athena import __version__
 from athena.errors import CannotLearn, UsageError
 from athena.formats.declared.description import LARGEST_FILE, FormatDescription, read_description
+from athena.learning.frame import opens_thinking
 from athena.learning.infer import infer
+from athena.learning.probes import Way
 from athena.learning.response_templates import declared_response
 from athena.learning.verify import Verified, verify
 from athena.shells.templates.rendering import RenderingLimits, TemplateProcess
@@ -88,11 +90,23 @@ def _learnt(source: TemplateSource, format_id: str, limits: RenderingLimits) -> 
     if source.declared is not None:
         found = declared_response(source.declared, format_id)
         about = f"Declared by the checkpoint under {source.declared_key}; read by athena {__version__}."
-        return msgspec.structs.replace(found, about=about)
+        return msgspec.structs.replace(found, about=about, starts_in_thinking=_opens_thinking(source, found, limits))
     with TemplateProcess(source.template, source.tokens, limits) as process:
         learnt = infer(process.render, format_id)
         verified = verify(process.render, learnt)
     return msgspec.structs.replace(learnt.description, about=_about(source, verified))
+
+
+def _opens_thinking(source: TemplateSource, declared: FormatDescription, limits: RenderingLimits) -> bool:
+    """Does the prompt of the checkpoint's template open the reasoning? Its declaration says nothing about prompts."""
+    if not source.template:
+        return False
+    try:
+        with TemplateProcess(source.template, source.tokens, limits) as process:
+            return any(opens_thinking(process.render, Way(), pair) for pair in declared.thinking)
+    except (CannotLearn, UsageError):
+        # It cannot be rendered, or there is nothing to render it with: the declaration stands without it.
+        return False
 
 
 def load_format(file: str | os.PathLike[str]) -> FormatDescription:
