@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from athena.serving.record import RequestRecord, as_fields
 from athena.shells.config import Config, Loaded, Log, Secret
 from athena.shells.own_files import UnsafePlace, open_own
 from athena.shells.stream_mask import StreamMask
@@ -48,6 +49,8 @@ _QUERY_KEY = re.compile(r"([?&](?:key|api_key|token)=)[^&\s\"']+")
 
 _SHORT_TEXT = 200
 _TEXTS_SEEN = 512
+_OWN_ID = re.compile("req_[0-9a-f]{24}")
+"""An id of a request as the gateway makes it; none of the patterns of secrets above can match one."""
 
 
 class Redactor:
@@ -68,6 +71,12 @@ class Redactor:
                     self._seen.clear()
                 self._seen[text] = shown
         return shown
+
+    def request_id(self, text: str) -> str:
+        """The id of a request as a line shows it. It comes once: nothing is remembered of it."""
+        if _OWN_ID.fullmatch(text) is None:
+            return self._masked(text)
+        return text if self._known is None else self._known.sub(_MASK, text)
 
     def _masked(self, text: str) -> str:
         if self._known is not None:
@@ -113,6 +122,7 @@ _REQUEST_SHOWN = frozenset(
 """Fields with a place of their own in the request line; the others follow as name=value."""
 _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 """Fields that only the JSON form shows."""
+_NOT_LISTED = _REQUEST_SHOWN | _QUIET
 _NARROWEST = 60
 """Columns below which a terminal's line is not cut any further."""
 
@@ -163,15 +173,11 @@ class JsonLines(logging.Formatter):
         return value
 
 
+_SECRET_NAMES = frozenset(("api_key", "authorization", "x_api_key", "x_goog_api_key", "password", "cookie"))
+
+
 def _is_secret_name(name: Any) -> bool:
-    return str(name).lower().replace("-", "_") in (
-        "api_key",
-        "authorization",
-        "x_api_key",
-        "x_goog_api_key",
-        "password",
-        "cookie",
-    )
+    return str(name).lower().replace("-", "_") in _SECRET_NAMES
 
 
 class TextLines(logging.Formatter):
@@ -180,6 +186,10 @@ class TextLines(logging.Formatter):
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
         self._redact = redact
+        self._shown: dict[str, str] = {}
+        """Short texts as they are shown: those of one request's line are those of the next one's."""
+        self._second = (-1, "")
+        """The last second that was written, and its text."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields(record)
@@ -192,7 +202,10 @@ class TextLines(logging.Formatter):
         return f"{self._moment(record.created)} {self._label(level)} {text}"
 
     def _moment(self, created: float) -> str:
-        return _local_time(created)
+        second = int(created)
+        if second != self._second[0]:
+            self._second = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return f"{self._second[1]}.{int(created % 1 * 1000):03d}"
 
     def _label(self, level: str) -> str:
         return f"{level:<7}"
@@ -206,18 +219,31 @@ class TextLines(logging.Formatter):
         target = _target(fields)
         route = f"{source} -> {target}" if target else source
         head = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<6} {self._safe(route):<60}  {_times(fields):<20}"
-        rest = {name: value for name, value in fields.items() if name not in _REQUEST_SHOWN and name not in _QUIET}
-        return " ".join((head, "", self._safe(fields["request_id"]), *self._pairs(rest)))
+        rest = self._pairs(fields, left_out=_NOT_LISTED)
+        return " ".join((head, "", _plain(self._redact.request_id(fields["request_id"])), *rest))
 
-    def _pairs(self, fields: Mapping[str, Any]) -> Iterator[str]:
+    def _pairs(self, fields: Mapping[str, Any], left_out: frozenset[str] = frozenset()) -> list[str]:
         """Fields as `name=value`; a value is redacted by itself, since the name before it would make any id look like a key."""
+        pairs = []
         for name, value in fields.items():
-            shown = str(value) if type(value) is int else self._safe(str(value))
-            text = _MASK if _is_secret_name(name) and value else shown
-            yield f"{name}={text!r}" if not text or " " in text else f"{name}={text}"
+            if name in left_out:
+                continue
+            if type(value) is int and name not in _SECRET_NAMES:
+                pairs.append(f"{name}={value}")
+                continue
+            text = _MASK if _is_secret_name(name) and value else self._safe(str(value))
+            pairs.append(f"{name}={text!r}" if not text or " " in text else f"{name}={text}")
+        return pairs
 
     def _safe(self, text: str) -> str:
-        return _plain(self._redact(text))
+        shown = self._shown.get(text)
+        if shown is None:
+            shown = _plain(self._redact(text))
+            if len(text) <= _SHORT_TEXT:
+                if len(self._shown) >= _TEXTS_SEEN:
+                    self._shown.clear()
+                self._shown[text] = shown
+        return shown
 
 
 class TerminalLines(TextLines):
@@ -240,7 +266,7 @@ class TerminalLines(TextLines):
         return f"\x1b[{_COLOURS.get(level, '0')}m{label}\x1b[0m" if self._colours else label
 
     def _request(self, fields: Mapping[str, Any]) -> str:
-        request_id = self._safe(fields["request_id"])
+        request_id = _plain(self._redact.request_id(fields["request_id"]))
         left = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<5} "
         right = f"  {_times(fields)}  "
         room = max(_NARROWEST, self._columns()) - _TERMINAL_MARGIN - len(left) - len(right) - len(request_id)
@@ -493,7 +519,7 @@ class LinesHandler(logging.Handler):
         super().__init__()
         self._sink = sink
         self._dropped = 0
-        self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE_LINES)
+        self._queue: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._drain, name="athena-log", daemon=True)
@@ -509,16 +535,15 @@ class LinesHandler(logging.Handler):
         if self._thread is None:
             self._write([record])
             return
-        try:
-            self._queue.put_nowait(record)
-        except queue.Full:
+        if self._queue.qsize() < _QUEUE_LINES:
+            self._queue.put(record)
+        else:
             self._dropped += 1
 
     def close(self) -> None:
         """Write what is waiting, for at most two seconds."""
         if self._thread is not None:
-            with contextlib.suppress(queue.Full):
-                self._queue.put(None, timeout=1)
+            self._queue.put(None)
             self._thread.join(2)
             self._thread = None
         self._sink.close()
@@ -559,8 +584,38 @@ class LinesHandler(logging.Handler):
             return f"{_local_time(record.created)} error   a log line of {record.name} cannot be shown: {type(error).__name__}"
 
 
-_HANDLER: list[LinesHandler] = []
+_HANDLER: list[logging.Handler] = []
 """The one handler of this process."""
+_ROOT, _OWN, _LINES = logging.getLogger(), logging.getLogger("athena"), logging.getLogger("athena.request")
+
+
+class _RequestLine(logging.LogRecord):
+    """The line about one request with no more than our own forms show. Its fields are found when it is written."""
+
+    name, msg, args, exc_info = "athena.request", "request", None, None
+
+    def __init__(self, level: int, record: RequestRecord) -> None:
+        self.levelname = logging.getLevelName(level)
+        self.created = time.time()
+        self._record = record
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return as_fields(self._record)
+
+
+def write_line(record: RequestRecord) -> None:
+    """The line about a request, at info when the answer went well, else at warning."""
+    level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
+    if not _LINES.isEnabledFor(level):
+        return
+    if _HANDLER and _ROOT.handlers == _HANDLER and not _OWN.handlers and not _LINES.handlers:
+        _HANDLER[0].emit(_RequestLine(level, record))
+        return
+    # Somebody else listens, too. Made by hand: `log` looks for the line of code that called it, which nobody is shown.
+    line = logging.LogRecord(_LINES.name, level, "", 0, "request", None, None)
+    line.fields = as_fields(record)
+    _LINES.handle(line)
 _SECRETS: list[str] = []
 """The secrets of the configuration by which this process logs."""
 

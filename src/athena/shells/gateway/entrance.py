@@ -32,8 +32,8 @@ from athena.shells.gateway.inspection import Inspection
 from athena.shells.gateway.metrics import Metrics
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.replies import reply
-from athena.shells.gateway.taps import write_line
 from athena.shells.gateway.unserved import Unserved
+from athena.shells.logs import write_line
 from athena.websocket.handshake import accepted
 
 LOG = logging.getLogger("athena")

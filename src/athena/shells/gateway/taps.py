@@ -7,28 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from athena.exchange import UpstreamCall
 from athena.model.request import Request
-from athena.serving.record import RequestRecord, as_fields
+from athena.serving.record import RequestRecord
 from athena.serving.tap import EndTap, Tap
 from athena.serving.targets import Target
 from athena.shells.gateway.metrics import Metrics
 from athena.shells.gateway.numbers import Distribution, Series
-from athena.shells.logs import BODY_LOG, log_body
+from athena.shells.logs import BODY_LOG, log_body, write_line
 from athena.shells.stream_mask import StreamMask
 
 LOG = logging.getLogger("athena")
-LINE_LOG = logging.getLogger("athena.request")
 _TRANSFORMATIONS_SHOWN = 200
 """Changes of one request that are written one by one: a client decides how many there are."""
-
-
-def write_line(record: RequestRecord) -> None:
-    """The line about a request, at info when the answer went well, else at warning."""
-    level = logging.INFO if record.outcome in ("ok", "client_closed") else logging.WARNING
-    if LINE_LOG.isEnabledFor(level):
-        # Made by hand: `log` looks for the line of code that called it, which nobody is shown.
-        line = logging.LogRecord(LINE_LOG.name, level, "", 0, "request", None, None)
-        line.fields = as_fields(record)
-        LINE_LOG.handle(line)
 
 
 class RequestLines(EndTap):
