@@ -57,7 +57,12 @@ def _turns(turns: Sequence[Turn]) -> int:
 
 def _around(request: Request, known: dict[int, tuple[Tool, int]]) -> int:
     """Everything but the turns; `known` are tools that were measured before."""
-    total = sum(map(_part, request.system))
+    total = 0
+    for part in request.system:
+        if type(part) is Text and part.text.isascii():
+            total += (len(part.text) + 3) // 4  # what `_part` says of it
+        else:
+            total += _part(part)
     for tool in request.tools:
         found = known.get(id(tool))
         total += found[1] if found is not None and found[0] is tool else _tool(tool, known)
@@ -175,8 +180,10 @@ class TokenCounter:
         conversation = _conversation(request, model)
         known = self._conversations.get(conversation)
         turns = known.turns if known is not None else 0
-        before, new = _around(request, self._tools) + _turns(request.turns[:turns]), request.turns[turns:]
-        measured = before + _turns(new)
+        before, new = _around(request, self._tools), request.turns[turns:]
+        if turns:
+            before += _turns(request.turns[:turns])
+        measured = before + _turns(new) if new else before
         if measured < _LEAST or actual < _LEAST:
             return
         ratio = min(4.0, max(0.25, actual / measured))
@@ -207,9 +214,9 @@ def _conversation(request: Request, model: str) -> int:
 
     The first block of instructions is left out: agents put lines into it that change with every request.
     """
-    system = tuple(part.text for part in request.system[-1:] if isinstance(part, Text))
-    first = tuple(part.text for turn in request.turns[:1] for part in turn.parts if isinstance(part, Text))
-    return hash((model, len(request.tools), system, first))
+    system = [part.text for part in request.system[-1:] if type(part) is Text]
+    first = [part.text for part in request.turns[0].parts if type(part) is Text] if request.turns else []
+    return hash((model, len(request.tools), tuple(system), tuple(first)))
 
 
 _USUAL_COSTS = (0.23, 0.5, 0.6, 0.1, 0.35, 8.0, 1.0)

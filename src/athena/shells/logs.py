@@ -616,6 +616,8 @@ def write_line(record: RequestRecord) -> None:
     line = logging.LogRecord(_LINES.name, level, "", 0, "request", None, None)
     line.fields = as_fields(record)
     _LINES.handle(line)
+
+
 _SECRETS: list[str] = []
 """The secrets of the configuration by which this process logs."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from athena.errors import AthenaError
 from athena.serving.holding import RequestMemory
@@ -45,7 +46,7 @@ class OpenAnswers:
             reason = "is shutting down" if self.is_draining else "is serving as many requests as it may"
             raise AthenaError(f"the gateway {reason}", kind="overloaded", code="overloaded", retry_after=1)
 
-    async def serve(
+    def serve(
         self,
         read: ReadRequest,
         configured: Configured,
@@ -56,9 +57,9 @@ class OpenAnswers:
         key: str | None,
         array: bool = False,
         headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Answer a request to this client. `headers` are the client's where they are not to be had from it any more; `array`:
-        its stream is written as a list in JSON."""
+    ) -> Coroutine[Any, Any, None]:
+        """Answer a request to this client; to be awaited at once, by the task that serves it. `headers` are the client's where
+        they are not to be had from it any more; `array`: its stream is written as a list in JSON."""
         given = client.headers if headers is None else headers
         request, resources = read.request, self._resources
         record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
@@ -83,7 +84,7 @@ class OpenAnswers:
             recall=read.recall,
         )
         more = list(configured.web_access.answer_headers(record.origin))
-        await self.run(Driver(serving, client, resources.client, resources.lanes, more, read.plan, loop=loop))
+        return self.run(Driver(serving, client, resources.client, resources.lanes, more, read.plan, loop=loop))
 
     async def run(self, driver: Driver | PassThrough) -> None:
         """Let a driver serve its request to the end."""

@@ -9,7 +9,7 @@ No framework: a request is one coroutine, which `entrance` hands to the endpoint
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from athena.dialects import get_dialect
@@ -146,12 +146,12 @@ class Gateway:
 
     # -- requests ------------------------------------------------------------------------------------------------------------
 
-    async def serve(
+    def serve(
         self, client: Client, refusal: AthenaError | None = None, *, endpoint: Endpoint | None = None, owner: str | None = None
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect. `endpoint` is
         what it asks for where its path does not say so; `owner` is the name of the key whose request it is, shown before."""
-        await self._entrance.serve(client, self.configured, refusal, endpoint=endpoint, owner=owner)
+        return self._entrance.serve(client, self.configured, refusal, endpoint=endpoint, owner=owner)
 
     async def _serve_batched(self, client: Client, owner: str) -> None:
         await self.serve(client, owner=owner)

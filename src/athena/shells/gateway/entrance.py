@@ -102,7 +102,14 @@ class Entrance:
                 allowed = " or ".join(endpoint.methods)
                 message = f"{client.method} is not allowed here; use {allowed}"
                 raise ClientError(message, code="method_not_allowed", status=405)
-            await self._enter(ReceivedRequest(client, endpoint, dialect, record, configured, unserved), owner)
+            received = ReceivedRequest(client, endpoint, dialect, record, configured, unserved)
+            handler = self._open_handlers.get(endpoint.action)
+            if handler is None:
+                key = received.key = unserved.key = credential(client.headers, client.query)
+                config = configured.config
+                record.key = admit_key(config, key, endpoint) if owner is None else admit_owner(config, owner)
+                handler = self._handlers[endpoint.action]
+            await handler(received)
         except ClientGone:
             record.outcome = "client_closed"
             write_line(record)
@@ -116,16 +123,6 @@ class Entrance:
             LOG.exception("request %s failed inside the gateway", record.request_id)
             shown = unserved if _is_recorded(endpoint, path) else None
             self._refuse(dialect, _INTERNAL, configured, record, client, shown)
-
-    async def _enter(self, received: ReceivedRequest, owner: str | None) -> None:
-        endpoint, client = received.endpoint, received.client
-        handler = self._open_handlers.get(endpoint.action)
-        if handler is None:
-            config = received.configured.config
-            key = received.key = received.unserved.key = credential(client.headers, client.query)
-            received.record.key = admit_key(config, key, endpoint) if owner is None else admit_owner(config, owner)
-            handler = self._handlers[endpoint.action]
-        await handler(received)
 
     def _open_socket(self, endpoint: Endpoint | None, configured: Configured, record: RequestRecord, client: Client) -> None:
         """Let the client change to WebSocket. Raises where it may not: it then goes on with plain requests."""

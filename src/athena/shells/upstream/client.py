@@ -60,7 +60,9 @@ class UpstreamClient:
         deadline = loop.time() + timeouts.total
         connection = pool.take_idle() or await self._acquire(pool, timeouts, deadline, fresh=False)
         try:
-            return await self._exchange(loop, connection, head, body, timeouts, deadline)
+            response = UpstreamResponse(loop, connection, self._settings, timeouts, deadline)
+            await response.begin(head, body)
+            return response
         except UpstreamClosed as failure:
             if failure.response_started or self._closed or not (connection.uses > 1 or self._settings.resend_when_fresh):
                 raise
@@ -72,7 +74,9 @@ class UpstreamClient:
             failure.request_sent = request_sent
             raise
         pool.count_resend()
-        return await self._exchange(loop, connection, head, body, timeouts, deadline)
+        response = UpstreamResponse(loop, connection, self._settings, timeouts, deadline)
+        await response.begin(head, body)
+        return response
 
     async def _acquire(self, pool: Pool, timeouts: Timeouts, deadline: float, *, fresh: bool) -> Connection:
         remaining = deadline - asyncio.get_running_loop().time()
@@ -81,23 +85,6 @@ class UpstreamClient:
                 return await pool.acquire(fresh=fresh, wait_seconds=timeouts.pool, connect_seconds=timeouts.connect)
         except TimeoutError as cause:
             raise UpstreamTimeout(f"{pool.origin} took too long (total limit)", code="total_timeout") from cause
-
-    async def _exchange(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connection: Connection,
-        head: bytes,
-        body: bytes,
-        timeouts: Timeouts,
-        deadline: float,
-    ) -> UpstreamResponse:
-        response = UpstreamResponse(loop, connection, self._settings, timeouts, deadline)
-        try:
-            await response.begin(head, body)
-        except BaseException:
-            response.close()
-            raise
-        return response
 
     def stats(self) -> dict[Origin, PoolStats]:
         """Connections and counts by origin; of upstreams with limits of their own, the one asked last."""

@@ -125,7 +125,7 @@ class UpstreamResponse:
         `pause` and `resume` for back-pressure. An exception they raise closes the response and goes to the loop's exception
         handler.
         """
-        if self._on_data is not None or self._waiter is not None:
+        if self._on_data is not None or (self._waiter is not None and not self._waiter.done()):
             raise UsageError("deliver_to() beside another reader")
         self._on_data, self._on_end = on_data, on_end
         self._stop_clock()
@@ -184,16 +184,20 @@ class UpstreamResponse:
     # -- for the client ----------------------------------------------------------------------------------------------------
 
     async def begin(self, head: bytes, body: bytes) -> None:
-        """Send the request and wait for the head of the answer."""
-        if not self._connection.begin(self, head, body):
-            self._finish()
-            raise UpstreamClosed("the connection was closed before the request went out")
-        self._watch()
-        while not self.status:
-            # A failure behind the head is the reader's to learn, in its place, however fast it came.
-            if self._failure is not None:
-                raise copy(self._failure)
-            await self._wait()
+        """Send the request and wait for the head of the answer. A response that never had one is closed."""
+        try:
+            if not self._connection.begin(self, head, body):
+                self._finish()
+                raise UpstreamClosed("the connection was closed before the request went out")
+            self._watch()
+            while not self.status:
+                # A failure behind the head is the reader's to learn, in its place, however fast it came.
+                if self._failure is not None:
+                    raise copy(self._failure)
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
 
     # -- from the connection -----------------------------------------------------------------------------------------------
 
@@ -376,15 +380,12 @@ class UpstreamResponse:
     def _is_over(self) -> bool:
         return self._failure is not None or self._framing.complete
 
-    async def _wait(self) -> None:
-        if self._waiter is not None:
+    def _wait(self) -> asyncio.Future[None]:
+        """Done when something came, or nothing more will."""
+        if self._waiter is not None and not self._waiter.done():
             raise UsageError("two readers of one response")
-        self._waiter = waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            if self._waiter is waiter:
-                self._waiter = None
+        self._waiter = self._loop.create_future()
+        return self._waiter
 
     def _pause(self) -> None:
         if not self._paused and not self._is_over():
