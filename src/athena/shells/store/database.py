@@ -45,10 +45,14 @@ class Database(Protocol):
         """Run it. When this returns, its changes are kept, whatever happens to this process."""
 
     async def put(self, query: Query) -> None:
-        """The same for a transaction of one statement whose rows nobody wants, at a lower cost."""
+        """The same for a transaction of one statement whose rows nobody wants, at a lower cost. What reads may not see it yet:
+        see `settle`."""
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         """Run it; it changes nothing."""
+
+    async def settle(self) -> None:
+        """Let reads see whatever was put before this call, by whichever process."""
 
     async def exists(self) -> bool:
         """Is there something to read? Asking makes nothing."""

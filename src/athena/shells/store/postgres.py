@@ -80,6 +80,9 @@ class PostgresDatabase:
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._run(steps)
 
+    async def settle(self) -> None:
+        """Reads see everything at once."""
+
     async def put(self, query: Query) -> None:
         if self._is_putting:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

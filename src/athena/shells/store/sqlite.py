@@ -1,8 +1,9 @@
 """A database file of SQLite: one thread writes, another one reads.
 
-Transactions that come while one is being written are written together with the next: one commit for all of them. A commit has
-left the process when it is acknowledged, so a killed process loses none; the file is synced at checkpoints, so a machine that
-loses its power may lose the last moments, never the file.
+Transactions that come while one is being written are written together with the next: one commit for all of them. Single
+statements are acknowledged when they stand in a journal, and follow a moment later (`journal`). Either has left the process
+when it is acknowledged, so a killed process loses none; the file is synced at checkpoints, so a machine that loses its power
+may lose the last moments, never the file.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from athena.errors import AthenaError
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
 from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.shells.store.journal import Journal, JournalFull, RunQuery, remove, take_over_others
 from athena.state.errors import StoreDown
 
 _GROUP = 64
 """Transactions that one commit holds."""
+_GATHER_S = 0.05
+"""How long statements gather in the journal before the database gets them."""
 _PLACES = re.compile(r"\$(\d+)")
 
 _Result = TypeVar("_Result")
@@ -41,6 +45,8 @@ class _WorkKind(Enum):
     """Several statements that are kept or undone together."""
     OUTSIDE = "outside"
     """It ends and begins transactions itself."""
+    GATHERED = "gathered"
+    """Nothing of its own: what the journal holds is to be taken over, in a moment."""
 
 
 class _Work(NamedTuple):
@@ -58,8 +64,9 @@ class _Job(NamedTuple):
     """
 
     work: _Work
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[Any] | None = None
+    """None: nobody waits."""
 
 
 class SqliteDatabase:
@@ -72,13 +79,23 @@ class SqliteDatabase:
         self._lock_s = lock_s
         self._statements: dict[str, tuple[str, list[int] | None]] = {}
         self._making = threading.Lock()
-        self._writer = _Worker("athena-store-writer", self._open, grouped=True)
+        self._journal = Journal(path)
+        self._writer = _Writer("athena-store-writer", self._open_to_write, self._journal, self._execute)
         self._reader = _Worker("athena-store-reader", self._open_to_read)
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._ask(self._writer, lambda connection: self._run(connection, steps()))
 
     async def put(self, query: Query) -> None:
+        try:
+            if self._journal.append(query):
+                self._writer.put(_GATHERED)
+            return
+        except JournalFull:
+            pass
+        except OSError as error:
+            raise StoreDown(f"the store cannot be used ({self.name}): {error}") from None
+
         def run(connection: sqlite3.Connection) -> None:
             self._execute(connection, query)
 
@@ -86,6 +103,23 @@ class SqliteDatabase:
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._ask(self._reader, lambda connection: self._run(connection, steps()))
+
+    async def settle(self) -> None:
+        try:
+            others = self._journal.others()
+        except OSError as error:
+            raise StoreDown(f"the store cannot be used ({self.name}): {error}") from None
+        if others or not self._journal.is_empty:
+            await self._ask(self._writer, _outside(lambda connection: self._take_over(connection, others)), _WorkKind.OUTSIDE)
+
+    def _take_over(self, connection: sqlite3.Connection, paths: list[Path]) -> None:
+        """What other processes have acknowledged, and this file does not have yet."""
+        if not paths:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        dead = take_over_others(connection, paths, self._execute)
+        connection.execute("COMMIT")
+        remove(connection, dead)
 
     async def exists(self) -> bool:
         return self.path.exists()
@@ -138,6 +172,16 @@ class SqliteDatabase:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             _migrate(connection, self.path)
+            self._take_over(connection, self._journal.others(empty_too=True))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_to_write(self) -> sqlite3.Connection:
+        connection = self._open()
+        try:
+            self._journal.open()
         except BaseException:
             connection.close()
             raise
@@ -227,12 +271,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 class _Worker:
-    """A thread with a connection of its own."""
+    """A thread with a connection of its own, which does one thing after the other."""
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], *, grouped: bool = False) -> None:
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
         self._name = name
         self._connect = connect
-        self._grouped = grouped
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -262,49 +305,30 @@ class _Worker:
             if group:
                 self._answer(group, self._done([job.work for job in group]))
             del group  # nothing of it stays while the thread waits for more
+        self._end()
+
+    def _end(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _group(self) -> tuple[list[_Job], bool]:
-        first = self._jobs.get()
-        if first is None:
-            return [], True
-        group = [first]
-        while self._grouped and len(group) < _GROUP:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                break
-            if job is None:
-                return group, True
-            group.append(job)
-        return group, False
+        """What is done together, and whether nothing follows."""
+        job = self._jobs.get()
+        return ([], True) if job is None else ([job], False)
 
     def _done(self, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
         """What came of each, all or none of the changes of each kept. A connection that fails is opened anew the next time."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            connection = self._connection
-            if not self._grouped:
-                return [self._alone(connection, work) for work in group]
-            if len(group) == 1 and group[0].kind is _WorkKind.STATEMENT:
-                return [self._alone(connection, group[0])]  # SQLite makes a transaction of it by itself
-            connection.execute("BEGIN IMMEDIATE")
-            if len(group) == 1 and group[0].kind is _WorkKind.TRANSACTION:
-                done = [self._alone(connection, group[0])]
-                connection.execute("COMMIT" if done[0][1] is None else "ROLLBACK")
-            else:
-                done = [
-                    self._saved(connection, work) if work.kind is _WorkKind.TRANSACTION else self._alone(connection, work)
-                    for work in group
-                ]
-                connection.execute("COMMIT")
+            return self._worked(self._connection, group)
         except (sqlite3.Error, OSError, AthenaError) as error:
             self._drop()
             return [(None, error)] * len(group)
-        return done
+
+    def _worked(self, connection: sqlite3.Connection, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
+        return [self._alone(connection, work) for work in group]
 
     def _alone(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
         try:
@@ -315,6 +339,81 @@ class _Worker:
             raise
         except BaseException as error:
             return None, error
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    @staticmethod
+    def _answer(group: list[_Job], done: list[tuple[Any, BaseException | None]]) -> None:
+        settled: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+        for job, (result, error) in zip(group, done, strict=True):
+            if job.loop is not None and job.future is not None:
+                settled.setdefault(job.loop, []).append((job.future, result, error))
+        done.clear()  # an exception in it holds the frame that made it, and that frame holds the list
+        for loop, results in settled.items():
+            # The loop may have ended meanwhile: then nobody waits.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, results)
+
+
+class _Writer(_Worker):
+    """The thread that writes: one commit for everything that waits, what stands in the journal first."""
+
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], journal: Journal, run: RunQuery) -> None:
+        super().__init__(name, connect)
+        self._journal = journal
+        self._run_query = run
+
+    def _group(self) -> tuple[list[_Job], bool]:
+        first = self._jobs.get()
+        group: list[_Job] = []
+        if first is _GATHERED:
+            group.append(first)
+            try:
+                first = self._jobs.get(timeout=_GATHER_S)
+            except queue.Empty:
+                return group, False
+        if first is None:
+            return group, True
+        group.append(first)
+        while len(group) < _GROUP:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return group, True
+            group.append(job)
+        return group, False
+
+    def _done(self, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
+        done = super()._done(group)
+        self._journal.is_trusted = self._connection is not None
+        return done
+
+    def _worked(self, connection: sqlite3.Connection, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
+        journal = self._journal
+        if len(group) == 1 and journal.is_empty:
+            if group[0].kind is _WorkKind.STATEMENT:
+                return [self._alone(connection, group[0])]  # SQLite makes a transaction of it by itself
+            if group[0].kind is _WorkKind.TRANSACTION:
+                connection.execute("BEGIN IMMEDIATE")
+                done = [self._alone(connection, group[0])]
+                connection.execute("COMMIT" if done[0][1] is None else "ROLLBACK")
+                journal.taken_over(0, forget=True)
+                return done
+        connection.execute("BEGIN IMMEDIATE")
+        last = journal.take_over(connection, self._run_query)
+        done = [
+            self._saved(connection, work) if work.kind is _WorkKind.TRANSACTION else self._alone(connection, work)
+            for work in group
+        ]
+        connection.execute("COMMIT")
+        journal.taken_over(last, forget=any(work.kind in (_WorkKind.TRANSACTION, _WorkKind.OUTSIDE) for work in group))
+        return done
 
     def _saved(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
         """One transaction among others of the same commit: where it fails, only its own changes go."""
@@ -330,22 +429,18 @@ class _Worker:
         connection.execute("RELEASE one")
         return result, None
 
-    def _drop(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
+    def _end(self) -> None:
+        if not self._journal.is_empty:
+            self._done([_GATHERED.work])
+        self._journal.close(self._connection)
+        super()._end()
 
-    @staticmethod
-    def _answer(group: list[_Job], done: list[tuple[Any, BaseException | None]]) -> None:
-        settled: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
-        for job, (result, error) in zip(group, done, strict=True):
-            settled.setdefault(job.loop, []).append((job.future, result, error))
-        done.clear()  # an exception in it holds the frame that made it, and that frame holds the list
-        for loop, results in settled.items():
-            # The loop may have ended meanwhile: then nobody waits.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, results)
+
+def _nothing(connection: sqlite3.Connection) -> None:
+    pass
+
+
+_GATHERED = _Job(_Work(_nothing, _WorkKind.GATHERED))
 
 
 def _settle(results: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:

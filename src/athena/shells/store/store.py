@@ -91,9 +91,30 @@ class Store:
             self._trimming = asyncio.create_task(self._trim_quietly())
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
-        """The same for one that changes nothing."""
+        """The same for one that changes nothing. It sees everything that was kept before."""
         try:
+            await self.database.settle()
             return await self.database.read(steps)
+        except StoreDown as error:
+            self._failed(error)
+            raise
+
+    async def _found(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
+        """The same for one that looks for something that never changes once it is there: only where it is not found may it
+        have been kept a moment ago."""
+        try:
+            found = await self.database.read(steps)
+            if found is None:
+                await self.database.settle()
+                found = await self.database.read(steps)
+        except StoreDown as error:
+            self._failed(error)
+            raise
+        return found
+
+    async def _settle(self) -> None:
+        try:
+            await self.database.settle()
         except StoreDown as error:
             self._failed(error)
             raise
@@ -149,7 +170,7 @@ class Store:
 
     async def response(self, owner: str, name: str) -> StoredResponse | None:
         """The response; one whose maker died is `failed`."""
-        found = await self.read(partial(queries.get_response, owner, name))
+        found = await self._found(partial(queries.get_response, owner, name))
         if found is None:
             return None
         response, lease = found
@@ -173,7 +194,7 @@ class Store:
 
         Raises the error of a response that is not found where the beginning is gone: the model would miss it.
         """
-        found = await self.read(partial(queries.get_chain, owner, name))
+        found = await self._found(partial(queries.get_chain, owner, name))
         if found is None:
             return None
         if not found.is_whole:
@@ -198,10 +219,12 @@ class Store:
 
     async def cancel_response(self, owner: str, name: str) -> None:
         """Tell whoever makes it, in whichever process, to stop."""
+        await self._settle()
         await self.write(partial(queries.cancel_response, owner, name))
 
     async def delete_response(self, owner: str, name: str) -> bool:
         """Forget it. What later responses are built on stays until they go. False: it is not there."""
+        await self._settle()  # whoever continues it is to be seen
         return await self.write(partial(queries.delete_response, owner, name))
 
     async def add_events(self, name: str, events: list[StoredEvent]) -> None:

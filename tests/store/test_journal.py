@@ -1,0 +1,200 @@
+"""The journal before SQLite: what was acknowledged is there once, whoever dies or reads; what was deleted stays away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from athena.shells.store import Store
+from athena.shells.store import sqlite as sqlite_module
+from athena.shells.store.queries import count
+from athena.shells.store.sqlite import SqliteDatabase
+from athena.shells.store.store import StoreLimits
+from athena.state.errors import StoreDown
+from athena.state.values import StoredResponse
+from support.patience import FOR_EVER
+
+LIMITS = StoreLimits(max_age_s=1e12, max_bytes=1 << 40)
+
+
+def response(name: str, parent: str | None = None, text: str = "x") -> StoredResponse:
+    return StoredResponse(id=name, owner="ann", created=1.0, parent=parent, input=f'["{text}"]'.encode())
+
+
+@pytest.fixture(autouse=True)
+def _nothing_follows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database gets nothing before somebody asks for it."""
+    monkeypatch.setattr(sqlite_module, "_GATHER_S", FOR_EVER)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "store.sqlite3"
+
+
+def journals(path: Path) -> list[Path]:
+    return sorted(path.parent.glob("*-journal-of-*"))
+
+
+def in_tables(path: Path) -> set[str]:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        return {row[0] for row in file.execute("SELECT id FROM responses")}
+
+
+def with_stores(path: Path, work: Callable[[Store, Store], Awaitable[None]]) -> None:
+    """Two gateways on one file. The first one has opened it: only then is anything kept in its journal."""
+
+    async def main() -> None:
+        stores = [Store(SqliteDatabase(path), LIMITS) for _ in range(2)]
+        try:
+            await stores[0].put_response(response("first"))
+            await work(*stores)
+        finally:
+            for store in stores:
+                await store.close()
+
+    asyncio.run(main())
+
+
+def test_who_reads_sees_what_the_tables_do_not_have_yet(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        await one.put_response(response("b", "a"))
+        assert in_tables(path) == {"first"}
+        assert await other.chain("ann", "b") == [b'["x"]', b"[]", b'["x"]', b"[]"], "another process takes the journal over"
+        assert in_tables(path) == {"first", "a", "b"}
+        await one.put_response(response("c", "b"))
+        assert await one.response("ann", "c") is not None
+        assert await other.response("bob", "c") is None
+        await one.put_response(response("d"))
+        assert (await other.read(count))["responses"] == 5
+
+    with_stores(path, work)
+    assert journals(path) == []
+
+
+def test_what_another_process_deleted_does_not_come_back(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        await one.put_response(response("b"))
+        assert await other.delete_response("ann", "a")
+        await one.put_response(response("c"))
+        assert await one.response("ann", "a") is None
+        assert await one.response("ann", "c") is not None
+
+    with_stores(path, work)
+    assert in_tables(path) == {"first", "b", "c"}
+
+
+def test_what_a_kept_response_is_built_on_stays(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        await one.put_response(response("b", "a"))
+        assert await other.delete_response("ann", "a")
+        assert await one.chain("ann", "b") == [b'["x"]', b"[]", b'["x"]', b"[]"]
+
+    with_stores(path, work)
+
+
+def test_what_is_deleted_does_not_stay_in_the_journal(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a", text="a secret"))
+        assert b"a secret" in journals(path)[0].read_bytes()
+        assert await one.delete_response("ann", "a")
+        assert journals(path)[0].read_bytes() == b""
+
+    with_stores(path, work)
+
+
+def test_a_killed_process_leaves_its_journal_to_the_next(path: Path, tmp_path: Path) -> None:
+    """The files as they are at the kill, the last entry cut anywhere: whole entries are there, and nothing else."""
+    dead = tmp_path / "dead"
+
+    async def work(one: Store, other: Store) -> None:
+        for name in "abc":
+            await one.put_response(response(name))
+        shutil.copytree(path.parent, dead)
+
+    with_stores(path, work)
+    (journal,) = journals(dead / path.name)
+    whole = journal.read_bytes()
+    size = len(whole) // 3
+
+    async def opened() -> int:
+        store = Store(SqliteDatabase(dead / path.name), LIMITS)
+        try:
+            if await store.response("ann", "a") is not None:
+                await store.delete_response("ann", "a")
+            return (await store.read(count))["responses"]
+        finally:
+            await store.close()
+
+    database = {file.name: file.read_bytes() for file in dead.iterdir() if file != journal}
+    for cut in (0, 5, size - 1, size, size + 7, size + 8, 2 * size, 3 * size - 1, 3 * size):
+        shutil.rmtree(dead)
+        dead.mkdir(mode=0o700)
+        for name, content in (*database.items(), (journal.name, whole[:cut])):
+            (dead / name).write_bytes(content)
+            (dead / name).chmod(0o600)
+        kept = cut // size
+        assert asyncio.run(opened()) == 1 + kept - (kept > 0), cut
+        assert journals(dead / path.name) == [], "nobody needs it any more"
+
+
+def test_a_journal_that_is_taken_over_twice(path: Path, tmp_path: Path) -> None:
+    """A process that dies after its journal was taken over, and before it was emptied, does not bring back what was deleted."""
+    dead = tmp_path / "dead"
+
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        await one.put_response(response("b"))
+        assert await other.delete_response("ann", "a")
+        shutil.copytree(path.parent, dead)
+
+    with_stores(path, work)
+    assert any(journal.stat().st_size for journal in journals(dead / path.name))
+
+    async def again() -> None:
+        store = Store(SqliteDatabase(dead / path.name), LIMITS)
+        try:
+            assert await store.response("ann", "a") is None
+            assert await store.response("ann", "b") is not None
+        finally:
+            await store.close()
+
+    asyncio.run(again())
+    assert journals(dead / path.name) == []
+
+
+def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        real = os.write
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", lambda file, data: real(file, data[: len(data) // 2]))
+            with pytest.raises(StoreDown, match="disk full"):
+                await one.put_response(response("b"))
+        await one.put_response(response("c"))
+        assert await other.response("ann", "c") is not None, "half an entry does not stand before it"
+        assert await other.response("ann", "b") is None
+
+    with_stores(path, work)
+
+
+def test_large_ones_go_to_the_tables_at_once(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a", text="x" * 300_000))
+        assert in_tables(path) == {"first", "a"}
+        for number in range(60):
+            await one.put_response(response(f"b{number}", text="x" * 100_000))
+        assert "b0" in in_tables(path), "not all of them wait"
+
+    with_stores(path, work)
+    assert len(in_tables(path)) == 62
