@@ -32,7 +32,7 @@ from athena.state.asked import AskedToKeep, read_asked
 from athena.state.compaction import holds_compaction, opened_items, retained_messages, summary_request
 from athena.state.errors import StoreDown, conversation_locked, conversation_not_found, item_not_found, previous_not_found
 from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
-from athena.state.remembered import PartMemory, RememberedItems
+from athena.state.remembered import KnownResponse, PartMemory, RememberedItems
 from athena.state.resolve import Resolved, input_items, joined_chain, resolve
 from athena.state.stored import listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem
@@ -229,13 +229,20 @@ class ResponsesState:
             remembered = plan.recent(name)
             if remembered is not None:
                 return remembered
-        # An id that no gateway of ours made is in no store of ours.
-        parts = await self.store.chain(plan.owner, name) if is_ours(name) else None
+        if not is_ours(name):
+            raise previous_not_found(name)  # an id that no gateway of ours made is in no store of ours
+        items = self._remembered_items(plan)
+        if items is not None:
+            beside = await self.store.chain_beside(plan.owner, name, items.known)
+            if beside is None:
+                raise previous_not_found(name)
+            admit(sum(part.size if isinstance(part, KnownResponse) else len(part[0]) + len(part[1]) for _, part in beside))
+            return items.chain(beside)
+        parts = await self.store.chain(plan.owner, name)
         if parts is None:
             raise previous_not_found(name)
         admit(sum(map(len, parts)))
-        items = self._remembered_items(plan)
-        return joined_chain(parts) if items is None else items.chain(parts)
+        return joined_chain(parts)
 
     async def _conversation(self, plan: ResponsePlan, admit: Admit) -> list[ResponseItem]:
         name = plan.asked.conversation

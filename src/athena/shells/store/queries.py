@@ -5,10 +5,13 @@ Every look-up names the owner beside the id: what belongs to another owner is no
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from athena.shells.store.database import Query, SqlRow, SqlSteps
 from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+
+_Known = TypeVar("_Known")
 
 LONGEST_CHAIN = 10_000
 """Responses that one continuation may go back."""
@@ -134,6 +137,51 @@ def get_chain(owner: str, name: str, *, finished: bool = True) -> SqlSteps[Chain
     if not rows:
         return None
     return Chain([(row[0], row[1], row[2]) for row in rows], rows[0][3] is None)
+
+
+_FEW = 8
+"""Responses whose contents are asked for one by one."""
+
+
+class ChainBeside(NamedTuple, Generic[_Known]):
+    """The responses that a continuation is built on, of which some were known before."""
+
+    parts: list[tuple[str, tuple[bytes, bytes] | _Known]]
+    """The id of each, the oldest first, and its input and output, or what was known of it."""
+    is_whole: bool
+
+
+def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None]) -> SqlSteps[ChainBeside[_Known] | None]:
+    """The same of a finished response, without the contents of what is `known` already; that it is there, and whose it is, is
+    looked up all the same."""
+    rows = yield Query(
+        "WITH RECURSIVE chain (id, parent, depth) AS ("
+        "SELECT id, parent, 0 FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0 AND upstream = '' "
+        "AND status NOT IN ('queued', 'in_progress') "
+        "UNION ALL SELECT r.id, r.parent, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
+        f"WHERE r.owner = $2 AND chain.depth < {LONGEST_CHAIN}) "
+        "SELECT id, parent FROM chain ORDER BY depth DESC",
+        (name, owner),
+    )
+    if not rows:
+        return None
+    found = {each: known(each) for each, _ in rows}
+    missing = [each for each, value in found.items() if value is None]
+    contents: dict[str, tuple[bytes, bytes]] = {}
+    if len(missing) <= _FEW:
+        for each in missing:
+            content = yield Query("SELECT input, output FROM responses WHERE id = $1 AND owner = $2", (each, owner))
+            if content:
+                contents[each] = (content[0][0], content[0][1])
+    if len(contents) < len(missing):  # there are many, or somebody deletes them at this moment
+        chain = yield from get_chain(owner, name)
+        if chain is None:
+            return None
+        return ChainBeside([(each, (given, output)) for each, given, output in chain.parts], chain.is_whole)
+    parts: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
+    for each, value in found.items():
+        parts.append((each, contents[each] if value is None else value))
+    return ChainBeside(parts, rows[0][1] is None)
 
 
 def delete_response(owner: str, name: str) -> SqlSteps[bool]:

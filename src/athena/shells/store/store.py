@@ -24,6 +24,7 @@ _TRIMMED = 200
 _SAY_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
+_Known = TypeVar("_Known")
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +201,21 @@ class Store:
         if not found.is_whole:
             raise previous_not_found(name)
         return [self.opened(content, each) for each, given, output in found.parts for content in (given, output)]
+
+    async def chain_beside(
+        self, owner: str, name: str, known: Callable[[str], _Known | None]
+    ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
+        """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
+        another thread."""
+        found = await self._found(partial(queries.get_chain_beside, owner, name, known))
+        if found is None:
+            return None
+        if not found.is_whole:
+            raise previous_not_found(name)
+        return [
+            (each, (self.opened(part[0], each), self.opened(part[1], each)) if type(part) is tuple else part)
+            for each, part in found.parts
+        ]
 
     async def turns(self, owner: str, name: str) -> list[tuple[str, bytes, bytes]] | None:
         """The id, input and output of each response that one is built on, in order, itself the last; also of one that is not
