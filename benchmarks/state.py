@@ -45,6 +45,7 @@ REQUESTS = 6
 """Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
 AT_ONCE = 16
 TURNS = 100
+TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}
 WORDS = "some words of a turn " * 20
 
 
@@ -234,6 +235,14 @@ def main() -> None:
                 "200 items, sent whole and not kept, and continued",
                 {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": False},
                 {"input": [last], "previous_response_id": first, "store": True},
+            )
+            # An agent's turn: what the model says is short beside what was said before.
+            call = {"role": "user", "content": "use the tool one"}
+            whole = {"input": [*said, {"role": "assistant", "content": "x"}, call], "tools": [TOOL]}
+            bench.compare(
+                "200 items and a call for an answer, sent whole and not kept, and continued",
+                {**whole, "store": False},
+                {"input": [call], "previous_response_id": first, "store": True, "tools": [TOOL]},
             )
             bench.close()
             responses = Bench(gateway.process.pid, gateway.url, "responses/m")

@@ -198,3 +198,16 @@ def test_large_ones_go_to_the_tables_at_once(path: Path) -> None:
 
     with_stores(path, work)
     assert len(in_tables(path)) == 62
+
+
+def test_many_at_once_and_one_of_them_twice(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        for number in range(37):
+            await one.put_response(response(f"a{number % 30}", text=f"the first {number < 30}"))
+        for number in range(30):
+            found = await other.response("ann", f"a{number}")
+            assert found is not None
+            assert found.input == b'["the first True"]', "one that is there stays as it is"
+
+    with_stores(path, work)
+    assert in_tables(path) == {"first", *(f"a{number}" for number in range(30))}

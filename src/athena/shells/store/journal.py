@@ -43,8 +43,8 @@ _Entry = tuple[int, str, tuple[Any, ...]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Entry).decode
 
-RunQuery = Callable[[sqlite3.Connection, Query], object]
-"""Runs a statement on a connection."""
+RunQueries = Callable[[sqlite3.Connection, list[Query]], None]
+"""Runs statements on a connection, in their order."""
 
 
 class JournalFull(Exception):
@@ -126,7 +126,7 @@ class Journal:
             self.name, self._path, self._file = name, path, file
             self._number = self._size = 0
 
-    def take_over(self, connection: sqlite3.Connection, run: RunQuery) -> int:
+    def take_over(self, connection: sqlite3.Connection, run: RunQueries) -> int:
         """Inside of a transaction: run what is pending. Returns the number of the last statement, for `taken_over`."""
         with self._lock:
             self._is_announced = False
@@ -134,9 +134,7 @@ class Journal:
         if not pending:
             return 0
         applied = _applied(connection, self.name)
-        for number, query, _ in pending:
-            if number > applied:
-                run(connection, query)
+        run(connection, [query for number, query, _ in pending if number > applied])
         last = pending[-1][0]
         _note_applied(connection, self.name, max(last, applied))
         return last
@@ -181,7 +179,7 @@ class Journal:
         return found
 
 
-def take_over_others(connection: sqlite3.Connection, paths: list[Path], run: RunQuery) -> list[Path]:
+def take_over_others(connection: sqlite3.Connection, paths: list[Path], run: RunQueries) -> list[Path]:
     """Inside of a transaction: run what the database does not have of these journals. Returns those whose processes are dead:
     they are to be removed with `remove` once the transaction is committed."""
     dead = []
@@ -194,13 +192,11 @@ def take_over_others(connection: sqlite3.Connection, paths: list[Path], run: Run
             # A dead process writes nothing more: whether it is dead is asked first.
             is_dead = _is_free(file)
             name = path.name.rpartition(_MARK)[2]
-            applied = last = _applied(connection, name)
-            for number, query in _entries(file):
-                if number > applied:
-                    run(connection, query)
-                    last = number
-            if last > applied:
-                _note_applied(connection, name, last)
+            applied = _applied(connection, name)
+            new = [(number, query) for number, query in _entries(file) if number > applied]
+            if new:
+                run(connection, [query for _, query in new])
+                _note_applied(connection, name, new[-1][0])
             if is_dead:
                 dead.append(path)
         finally:

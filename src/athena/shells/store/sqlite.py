@@ -24,14 +24,17 @@ from athena.errors import AthenaError
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
 from athena.shells.store.database import Query, SqlRow, SqlSteps
-from athena.shells.store.journal import Journal, JournalFull, RunQuery, remove, take_over_others
+from athena.shells.store.journal import Journal, JournalFull, RunQueries, remove, take_over_others
 from athena.state.errors import StoreDown
 
 _GROUP = 64
 """Transactions that one commit holds."""
 _GATHER_S = 0.05
 """How long statements gather in the journal before the database gets them."""
+_MOST_ROWS = 16
+"""Rows that one statement puts."""
 _PLACES = re.compile(r"\$(\d+)")
+_ROW = re.compile(r"VALUES (\((?:\?, ){0,100}\?\))(?= ON CONFLICT)")
 
 _Result = TypeVar("_Result")
 
@@ -80,7 +83,7 @@ class SqliteDatabase:
         self._statements: dict[str, tuple[str, list[int] | None]] = {}
         self._making = threading.Lock()
         self._journal = Journal(path)
-        self._writer = _Writer("athena-store-writer", self._open_to_write, self._journal, self._execute)
+        self._writer = _Writer("athena-store-writer", self._open_to_write, self._journal, self._execute_all)
         self._reader = _Worker("athena-store-reader", self._open_to_read)
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
@@ -117,7 +120,7 @@ class SqliteDatabase:
         if not paths:
             return
         connection.execute("BEGIN IMMEDIATE")
-        dead = take_over_others(connection, paths, self._execute)
+        dead = take_over_others(connection, paths, self._execute_all)
         connection.execute("COMMIT")
         remove(connection, dead)
 
@@ -155,11 +158,40 @@ class SqliteDatabase:
 
     def _execute(self, connection: sqlite3.Connection, query: Query) -> sqlite3.Cursor:
         """The statement with SQLite's own places for values; always the same text, by which its prepared form is found."""
-        spelled = self._statements.get(query.sql)
-        if spelled is None:
-            spelled = self._statements[query.sql] = _spelled(query.sql)
-        sql, order = spelled
+        sql, order = self._spelling(query.sql)
         return connection.execute(sql, query.values if order is None else [query.values[place] for place in order])
+
+    def _execute_all(self, connection: sqlite3.Connection, queries: list[Query]) -> None:
+        """Statements in their order. Rows for the same table go as one statement: after each the thread lets others run, and is
+        woken again, which costs more than the row."""
+        at = 0
+        while at < len(queries):
+            first = queries[at]
+            same = 1
+            while same < _MOST_ROWS and at + same < len(queries) and queries[at + same].sql == first.sql:
+                same += 1
+            rows = 1 << (same.bit_length() - 1)  # few statements, which all stay prepared
+            many = self._many_rows(first.sql, rows) if rows > 1 else None
+            if many is None:
+                self._execute(connection, first)
+                at += 1
+            else:
+                connection.execute(many, [value for query in queries[at : at + rows] for value in query.values])
+                at += rows
+
+    def _many_rows(self, sql: str, rows: int) -> str | None:
+        """The statement for so many rows; None for one that puts no row."""
+        sql, order = self._spelling(sql)
+        row = _ROW.search(sql)
+        if order is not None or row is None:
+            return None
+        return f"{sql[: row.start(1)]}{', '.join([row[1]] * rows)}{sql[row.end(1) :]}"
+
+    def _spelling(self, sql: str) -> tuple[str, list[int] | None]:
+        spelled = self._statements.get(sql)
+        if spelled is None:
+            spelled = self._statements[sql] = _spelled(sql)
+        return spelled
 
     # -- connections, each in the thread that uses it -------------------------------------------------------------------------
 
@@ -362,7 +394,7 @@ class _Worker:
 class _Writer(_Worker):
     """The thread that writes: one commit for everything that waits, what stands in the journal first."""
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], journal: Journal, run: RunQuery) -> None:
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], journal: Journal, run: RunQueries) -> None:
         super().__init__(name, connect)
         self._journal = journal
         self._run_query = run
