@@ -29,7 +29,8 @@ from athena.exchange import Exchange, Route
 from athena.prepare import prepare
 from athena.profiles import default_profiles
 from athena.shells.gateway.incoming import is_heavy, measure, shaped
-from athena.wire.fragments import Fragments, open_body
+from athena.wire.fragments import Fragments
+from athena.wire.opening import open_body
 from benchmarks.agent_bodies import Body, agent_body, growing, in_dialect
 from benchmarks.gateway import bodies, processes
 from benchmarks.gateway.bench import Bench, Running

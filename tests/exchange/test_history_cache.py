@@ -24,7 +24,8 @@ from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.profiles import default_profiles
 from athena.prompted.options import PromptedOptions
 from athena.serving.endpoints import gateway_endpoint
-from athena.wire.fragments import Fragments, Recall, Shape, open_body, shape_of
+from athena.wire.fragments import Fragments, Recall, Shape, shape_of
+from athena.wire.opening import open_body
 from support.examples import IS_DEEP, SEED
 from support.sessions import Step, body, session
 
@@ -317,6 +318,94 @@ def test_any_body_is_read_as_it_is(value: dict[str, Any]) -> None:
         assert read is not None
         assert read[0] == value
         at_most(read[2], value)
+
+
+def _kept(data: bytes) -> Fragments:
+    """A memory that knows this body."""
+    fragments = Fragments(1 << 20)
+    for _ in range(3):
+        _known(fragments, data, None)
+    return fragments
+
+
+def _read_as_it_is(data: bytes, fragments: Fragments) -> None:
+    """Cut or not, a body is read as what its JSON says, or as a whole by others."""
+    try:
+        expected = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        expected = None
+    opened = open_body(data, fragments, None)
+    read = opened.read() if opened is not None else None
+    if read is not None:
+        assert expected is not None
+        assert read[0] == expected
+        assert list(read[0]) == list(expected)
+        at_most(read[2], expected)
+
+
+MESSAGES = some.lists(
+    some.fixed_dictionaries({"role": some.sampled_from(("user", "assistant")), "content": VALUES}), max_size=6
+)
+LEADING = some.dictionaries(some.sampled_from(("model", "system", "tools", "a")), VALUES, max_size=3)
+TRAILING = some.dictionaries(some.sampled_from(("max_tokens", "instructions", "b", "c")), VALUES, max_size=3)
+
+
+@given(before=LEADING, messages=MESSAGES, after=TRAILING, others=MESSAGES, at=some.integers(0, 6), spaced=some.booleans())
+def test_a_conversation_that_goes_on_is_read_as_it_is(
+    before: dict[str, Any], messages: list[Any], after: dict[str, Any], others: list[Any], at: int, spaced: bool
+) -> None:
+    def written(history: list[Any]) -> bytes:
+        asked = {**before, "messages": history, **after}
+        return json.dumps(asked).encode() if spaced else msgspec.json.encode(asked)
+
+    fragments = _kept(written(messages))
+    for history in (messages + others, messages[:at] + others, messages + others + messages, messages[:at], messages):
+        _read_as_it_is(written(history), fragments)
+
+
+@given(
+    before=LEADING,
+    messages=MESSAGES,
+    after=TRAILING,
+    at=some.integers(0, 400),
+    gone=some.integers(0, 3),
+    added=some.sampled_from(
+        (b"", b",", b" ", b"]", b"[", b"}", b"{", b'"', b"\\", b",,", b'],"b":[', b"{}", b",{}", b"1", b"\xff")
+    ),
+)
+def test_a_body_that_is_nearly_a_known_one_is_read_as_it_is(
+    before: dict[str, Any], messages: list[Any], after: dict[str, Any], at: int, gone: int, added: bytes
+) -> None:
+    data = msgspec.json.encode({**before, "messages": messages, **after})
+    _read_as_it_is(data[:at] + added + data[at + gone :], _kept(data))
+
+
+@pytest.mark.parametrize(
+    ("known", "data"),
+    [
+        (b'{"messages":[{"a":1},{"b":1}]}', b'{"messages":[{"a":1},]}'),
+        (b'{"messages":[{"a":1},{"b":1}]}', b'{"messages":[{"a":1},{"b":1}, ]}'),
+        (b'{"messages":[{"a":1},{"b":1}]}', b'{"messages":[{"a":1}{"b":2}]}'),
+        (b'{"messages":[{"a":1},{"b":1}]}', b'{"messages":[{"a":1},{"b":1}],"c":[{"d":1}]}'),
+        (b'{"messages":[{"a":1}]}', b'{"messages":[{"a":1}1{"b":2}]}'),
+        (b'{"messages":[{"a":1}],"b":1}', b'{"messages":[{"a":1}],"b":2}'),
+        (b'{"messages":[{"a":[1]}]}', b'{"messages":[{"a":[1]}'),
+        (b'{"messages":[{"a":1}]}', b'{"messages":[{"a":1}]}]}'),
+        (b'{"a":{"messages":[{"a":1}]},"messages":[{"a":1}]}', b'{"a":{"messages":[{"a":1},{"b":1}]},"messages":[{"a":1}]}'),
+        (b'{"a":"messages","messages":[{"a":1}],"b":1}', b'{"a":"messages","messages":[{"a":1},{"b":1}],"b":1}'),
+        (b'{"messages":[{"a":1}],"messages":[{"a":1}]}', b'{"messages":[{"a":1},{"b":1}],"messages":[{"a":1}]}'),
+        (b'{"messages":[{"a":1}],"b":1,"b":[{}]}', b'{"messages":[{"a":1},{"b":1}],"b":1,"b":[{}]}'),
+        (b'{"messages":[{"a":1},1,{"b":1}]}', b'{"messages":[{"a":1},12,{"b":1}]}'),
+        (b'{"messages":[1]}', b'{"messages":[12]}'),
+        (b'{"messages":[{"a":1},{"a":1}]}', b'{"messages":[{"a":1},{"a":1},{"a":1}]}'),
+        (b'{"\\u006dessages":[{"a":1}]}', b'{"\\u006dessages":[{"a":1},{"b":1}]}'),
+    ],
+)  # fmt: skip
+def test_bodies_that_only_look_like_the_next_one(known: bytes, data: bytes) -> None:
+    fragments = _kept(known)
+    for _ in range(3):
+        _read_as_it_is(data, fragments)
+        _read_as_it_is(known, fragments)
 
 
 @pytest.mark.parametrize(

@@ -124,15 +124,16 @@ def model_in_path(model: str) -> str:
     return quote(model, safe="/@", errors="replace")
 
 
-def check_names(request: Request) -> None:
-    """Raises InvalidRequest where the model, a tool or a call has a name or an id that is longer than any real one."""
+def check_names(request: Request, checked: int = 0) -> None:
+    """Raises InvalidRequest where the model, a tool or a call has a name or an id that is longer than any real one. The first
+    turns, as many as were `checked` before, are not looked at again."""
     check_model_name(request.model)
     for index, tool in enumerate(request.tools):
         if len(tool.name) > TOOL_NAME_CHARS:
             raise _too_long(f"tools[{index}].name", len(tool.name), TOOL_NAME_CHARS)
         if tool.namespace is not None and len(tool.namespace) > TOOL_NAME_CHARS:
             raise _too_long(f"tools[{index}].name", len(tool.namespace), TOOL_NAME_CHARS)
-    for position, turn in enumerate(request.turns):
+    for position, turn in enumerate(request.turns[checked:], checked):
         for part in turn.parts:
             if isinstance(part, ToolCall):
                 if len(part.name) > TOOL_NAME_CHARS:

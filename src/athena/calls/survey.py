@@ -7,7 +7,7 @@ call is answered in order. They ask the survey instead of walking over every par
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -88,23 +88,30 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
             yield from fact.calls
 
 
-def survey(turns: tuple[Turn, ...], known: Callable[[Turn], TurnFacts] | None = None) -> Survey:
-    """Look at every turn once; `known` gives what is already known of a turn."""
-    facts = list(map(known or turn_facts, turns))
+KnownFacts: TypeAlias = Callable[[tuple[Turn, ...]], list[TurnFacts]]
+"""What each turn of a history holds, some of it from memory."""
+
+
+def survey(turns: tuple[Turn, ...], known: KnownFacts | None = None) -> Survey:
+    """Look at every turn once; `known` gives what is already known of turns."""
+    facts = list(map(turn_facts, turns)) if known is None else known(turns)
     kinds = 0
     for fact in facts:
         kinds |= fact.kinds
     return Survey(turns, facts, kinds)
 
 
-def known_facts(recall: Recall, turn: Turn) -> TurnFacts:
-    """What this turn holds, looked at once for all requests that hold it."""
-    fragment = recall.of(turn)
-    if fragment is None:
-        return turn_facts(turn)
-    facts: TurnFacts | None = fragment.facts
-    if facts is None:
-        facts = fragment.facts = turn_facts(turn)
+def known_facts(recall: Recall, turns: tuple[Turn, ...]) -> list[TurnFacts]:
+    """What each turn holds, looked at once for all requests that hold it."""
+    facts: list[TurnFacts] = recall.first_facts(turns)
+    for turn in turns[len(facts) :]:
+        fragment = recall.of(turn)
+        if fragment is None:
+            facts.append(turn_facts(turn))
+            continue
+        if fragment.facts is None:
+            fragment.facts = turn_facts(turn)
+        facts.append(fragment.facts)
     return facts
 
 

@@ -7,7 +7,6 @@ was done here to names, tools and stop sequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -15,12 +14,12 @@ import msgspec
 from athena.calls.ids import fit_history_ids, id_fits, unique_history_ids
 from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
-from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, TOLD, Survey, TurnFacts, is_orderly, survey
+from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, TOLD, KnownFacts, Survey, is_orderly, survey
 from athena.dialects.base import Dialect, EncodeTarget
 from athena.errors import InvalidRequest, UnsupportedFeature
 from athena.model.parts import Foreign
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request, Turn
+from athena.model.request import Loss, Request
 from athena.opaque import Envelope, OpaqueStore
 from athena.prepare.broken_calls import mend_broken_calls
 from athena.prepare.controls import fit_controls
@@ -153,9 +152,7 @@ def _abroad(request: Request, looked: Survey, target: EncodeTarget, losses: list
     return request
 
 
-def _fitted_turns(
-    looked: Survey, profile: Profile, losses: list[Loss], *, same: bool, known: Callable[[Turn], TurnFacts] | None
-) -> Survey:
+def _fitted_turns(looked: Survey, profile: Profile, losses: list[Loss], *, same: bool, known: KnownFacts | None) -> Survey:
     """The history with broken calls mended and without what the target refuses."""
     if looked.kinds & BROKEN and not (same and profile.clean):
         looked = survey(mend_broken_calls(looked.turns, losses), known)
@@ -175,11 +172,11 @@ def prepare(
     tenant: str = "",
     pairing: Pairing = "strict",
     prompted: PromptedOptions | None = None,
-    known: Callable[[Turn], TurnFacts] | None = None,
+    known: KnownFacts | None = None,
 ) -> Prepared:
     """Fit a client's request to a target of another or the same dialect; `prompted`: its model has no tools.
 
-    `known` gives what a turn holds, where somebody remembers that.
+    `known` gives what turns hold, where somebody remembers that.
     """
     profile = target.profile
     same = client_dialect.name == upstream_dialect.name

@@ -137,7 +137,11 @@ class Fields:
         made: list[Made] = []
         place = self.at(key)
         recall = self.recall
-        for index, item in enumerate(self.sequence(key) or ()):
+        items = self.sequence(key) or []
+        if recall is not None:
+            made += recall.meanings(items)
+        for index in range(len(made), len(items)):
+            item = items[index]
             fragment = recall.of(item) if recall is not None else None
             one = recall.meaning(fragment) if recall is not None and fragment is not None else None
             if one is None:

@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Collection, Hashable, Iterator
-from itertools import chain, compress
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from itertools import chain, compress, takewhile
 from typing import Any, TypeVar
 
 import msgspec
 
 _Made = TypeVar("_Made")
 
-_CONVERSATIONS = ("messages", "contents", "input")
-_WHOLE = frozenset({"tools", "system", "instructions", "systemInstruction", "system_instruction"})
-"""Fields that are one part each."""
-_LEAST = 48
-"""Bytes below which a part is decoded sooner than it is found."""
+CONVERSATIONS = ("messages", "contents", "input")
+"""Fields that are a list of parts."""
 _NOTES = 8192
 """How many notes there are of what came once, twice over."""
 _DEPTH = 64
@@ -46,15 +43,13 @@ _VALUE = 130
 """What a part takes besides its text, and what each value in it takes, with all that is made of them. Measured."""
 _WRITTEN = 700
 """What a form for one target takes besides its JSON."""
+_CONVERSATIONS_KEPT = 8
+"""Conversations of one caller whose last request is remembered as a whole."""
 _FORMS = 8
 """Targets for which the forms of one part are remembered."""
 
 _is_mapping = frozenset((dict,)).__contains__
 _is_container = frozenset({dict, list}).__contains__
-_top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode = msgspec.json.Decoder().decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +98,7 @@ def shape_of(value: Any, most: int = _DEPTH) -> Shape | None:
     return Shape(keys, keys + items, depth, objects)
 
 
-def _bound(raw: bytes, value: Any) -> Shape | None:
+def shape_at_most(raw: bytes, value: Any) -> Shape | None:
     """What a short text can hold at the most, by its marks, which are counted sooner than its value is walked."""
     if len(raw) <= _SHORT:
         marks = raw.translate(None, _NO_MARKS)
@@ -117,9 +112,10 @@ def _bound(raw: bytes, value: Any) -> Shape | None:
 class Fragment:
     """One part: its value, and what was made of it. Nobody changes any of that."""
 
-    __slots__ = ("facts", "forms", "meaning", "run", "shape", "size", "text", "value")
+    __slots__ = ("facts", "forms", "meaning", "raw", "run", "shape", "size", "text", "value")
 
-    def __init__(self, value: Any, shape: Shape, size: int) -> None:
+    def __init__(self, raw: bytes, value: Any, shape: Shape, size: int) -> None:
+        self.raw = raw
         self.value = value
         self.shape = shape
         self.size = size
@@ -148,6 +144,62 @@ class Written:
         """Objects that are named in the key by their identity: they live as long as what is remembered under it."""
 
 
+class Conversation:
+    """The last request of a conversation: where its messages end in its body, and the parts that they are.
+
+    Its parts are as many of its first messages as are objects of which no two are the same.
+    """
+
+    __slots__ = ("body", "ends", "name", "names", "parts", "runs", "settings", "size", "sums", "tail", "values", "wholes")
+
+    def __init__(
+        self,
+        body: bytes,
+        tail: bytes,
+        name: str,
+        names: tuple[str, ...],
+        settings: dict[str, bytes],
+        wholes: dict[str, Fragment],
+        runs: dict[Hashable, Any],
+    ) -> None:
+        self.body = body
+        self.tail = tail
+        """What stands behind the last message."""
+        self.name = name
+        self.names = names
+        """The conversation's field, and all fields in their order."""
+        self.settings = settings
+        """The JSON of the fields that are no parts."""
+        self.wholes = wholes
+        """The fields that are one part each."""
+        self.runs = runs
+        """What messages in a row became: of this request and of those before it."""
+        self.ends: list[int] = []
+        self.parts: list[Fragment] = []
+        self.values: list[Any] = []
+        self.sums: list[Shape] = []
+        """What the messages up to each hold together."""
+        self.size = 0
+
+    def begins(self, body: bytes) -> int:
+        """How many of its messages another body begins with, and with all that stands before them."""
+        mine, ends = memoryview(self.body), self.ends
+        if not body.startswith(mine[: ends[0]]):
+            return 0
+        known, above, step = len(ends), len(ends) + 1, 1
+        while known > 1 and not body.startswith(mine[: ends[known - 1]]):
+            above = known
+            known = max(1, known - step)
+            step *= 2
+        while above - known > 1:
+            middle = (known + above) // 2
+            if body.startswith(mine[: ends[middle - 1]]):
+                known = middle
+            else:
+                above = middle
+        return known
+
+
 class Fragments:
     """The parts of all requests. Two generations, each at most half of the limit, less what one part may add: what is not asked
     for while the younger one fills is forgotten. Several threads may use one: at worst a part is decoded twice.
@@ -160,15 +212,21 @@ class Fragments:
         self._old_size = 0
         self._notes: dict[int, None] = {}
         self._old_notes: dict[int, None] = {}
+        self._conversations: dict[Hashable, tuple[Conversation, ...]] = {}
+        self.turned_over = 0
+        """How often a generation went."""
         self.set_limit(limit)
 
     def set_limit(self, limit: int) -> None:
         """Bytes; 0: nothing is remembered."""
         self.limit = limit
+        self.largest = limit // 16
+        """A part that takes more is not kept beyond its request, nor a conversation whose body does."""
         self._half = limit // 16 * 7
         if not limit:
             self._young, self._old, self._size, self._old_size = {}, {}, 0, 0
             self._notes, self._old_notes = {}, {}
+            self._conversations = {}
 
     @property
     def used(self) -> int:
@@ -199,17 +257,35 @@ class Fragments:
         return found
 
     def add(self, key: tuple[Hashable, bytes], value: Any, shape: Shape) -> Fragment:
-        """Remember a part. One that takes more than a sixteenth of everything is not kept beyond its request."""
+        """Remember a part."""
         raw = key[1]
         size = len(raw) + (len(raw) if raw.isascii() else 4 * len(raw)) + shape.values * _VALUE + _PART
-        fragment = Fragment(value, shape, size)
-        if size <= self.limit // 16:
+        fragment = Fragment(raw, value, shape, size)
+        if size <= self.largest:
             self._keep(key, fragment)
         return fragment
 
     def grow(self, fragment: Fragment, more: int) -> None:
         """Something of that size was made of a part."""
         fragment.size += more
+        self.take(more)
+
+    def conversations(self, space: Hashable) -> tuple[Conversation, ...]:
+        """Those that came last, the latest first. All their parts are in the younger generation."""
+        return self._conversations.get(space, ())
+
+    def keep_conversation(self, space: Hashable, conversation: Conversation, instead: Conversation | None, since: int) -> None:
+        """Remember a conversation `instead` of what it was before, unless a generation went `since` its parts were found."""
+        if self.turned_over != since:
+            return
+        before = self.conversations(space)
+        others = tuple(one for one in before if one is not instead and one is not conversation)
+        kept = (conversation, *others)[:_CONVERSATIONS_KEPT]
+        self._conversations[space] = kept
+        self.take(sum(one.size for one in kept) - sum(one.size for one in before))
+
+    def take(self, more: int) -> None:
+        """Something of that size is kept with a conversation."""
         self._size += more
         if self._size > self._half:
             self._turn_over()
@@ -223,155 +299,24 @@ class Fragments:
     def _turn_over(self) -> None:
         self._old, self._old_size = self._young, self._size
         self._young, self._size = {}, 0
+        self._conversations = {}
+        self.turned_over += 1
 
 
-class Opened:
-    """A body cut into its parts, of which some are known. Nothing of it is decoded yet."""
-
-    __slots__ = ("_conversation", "_fragments", "_items", "_top", "_wholes", "known", "new")
-
-    def __init__(
-        self,
-        fragments: Fragments,
-        top: dict[str, msgspec.Raw],
-        conversation: str,
-        items: list[tuple[tuple[Hashable, bytes], Fragment | None]] | None,
-        wholes: dict[str, tuple[tuple[Hashable, bytes], Fragment | None]],
-        unkept: int,
-    ) -> None:
-        """`items` are the parts of the conversation; None for one that came for the first time. `unkept` parts are not looked
-        up."""
-        self._fragments = fragments
-        self._top = top
-        self._conversation = conversation
-        self._items = items
-        self._wholes = wholes
-        self.known = sum(found is not None for _, found in self._looked_up())
-        self.new = unkept + len(items or ()) + len(wholes) - self.known
-        """How many parts are known, and how many are new."""
-
-    def _looked_up(self) -> Iterator[tuple[tuple[Hashable, bytes], Fragment | None]]:
-        return chain(self._items or (), self._wholes.values())
-
-    def unknown(self) -> list[bytes]:
-        """The bytes of the parts that are not known yet."""
-        parts = [key[1] for key, found in self._looked_up() if found is None]
-        if self._items is None:
-            parts.append(bytes(self._top[self._conversation]))
-        parts += [bytes(self._top[name]) for name in _WHOLE & self._top.keys() if name not in self._wholes]
-        return parts
-
-    @property
-    def known_values(self) -> int:
-        """Values in the parts that are known."""
-        return sum(found.shape.values for _, found in self._looked_up() if found is not None)
-
-    @property
-    def known_objects(self) -> int:
-        """Objects in the parts that are known."""
-        return sum(found.shape.objects for _, found in self._looked_up() if found is not None)
-
-    def read(self) -> tuple[dict[str, Any], Recall, Shape] | None:
-        """The body's value, with what is remembered of it; None where it has to be read as a whole, to be read or refused."""
-        fragments = self._fragments
-        recall = Recall(fragments, self.known, self.new)
-        value: dict[str, Any] = {}
-        rest: dict[str, Any] = {}
-        keys = values = depth = objects = 0
-        try:
-            for name, raw in self._top.items():
-                if name == self._conversation and self._items is not None:
-                    listed: list[Any] = []
-                    for key, found in self._items:
-                        part = found if found is not None else _new(fragments, key)
-                        if part is None:
-                            return None
-                        listed.append(recall.stand_in(part))
-                        shape = part.shape
-                        keys += shape.keys
-                        values += shape.values
-                        objects += shape.objects
-                        if shape.depth + 2 > depth:
-                            depth = shape.depth + 2
-                    value[name] = listed
-                    values += len(listed)
-                elif name in self._wholes:
-                    key, found = self._wholes[name]
-                    part = found if found is not None else _new(fragments, key)
-                    if part is None:
-                        return None
-                    value[name] = recall.stand_in(part)
-                    keys += part.shape.keys
-                    values += part.shape.values
-                    objects += part.shape.objects
-                    depth = max(depth, 1 + part.shape.depth)
-                else:
-                    value[name] = rest[name] = _decode(raw)
-        except _UNREADABLE:
-            return None
-        around = shape_of(rest)
-        if around is None:
-            return None
-        held = len(value) - len(rest)
-        return (
-            value,
-            recall,
-            Shape(
-                keys + around.keys + held,
-                values + around.values + held,
-                max(depth, around.depth, 2),
-                objects + around.objects,
-            ),
-        )
+_meaning_of = operator.attrgetter("meaning")
+_facts_of = operator.attrgetter("facts")
 
 
-def _new(fragments: Fragments, key: tuple[Hashable, bytes]) -> Fragment | None:
-    value = _decode(key[1])
-    shape = _bound(key[1], value)
-    return None if shape is None else fragments.add(key, value, shape)
+def _is_something(value: object) -> bool:
+    return value is not None
 
 
-def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None:
-    """The body cut into parts; None for one that is no request of the usual kind. `space` names the caller and the dialect:
-    parts of different spaces do not meet.
-    """
-    try:
-        top = _top(body)
-        conversation = next((name for name in _CONVERSATIONS if name in top), None)
-        if conversation is None:
-            return None
-        parts = _list(top[conversation])
-        find = fragments.find
-        items: list[tuple[tuple[Hashable, bytes], Fragment | None]] | None = None
-        unkept = 0
-        if _has_begun(parts, fragments, space):
-            items = []
-            for item in parts:
-                key = (space, bytes(item))
-                items.append((key, find(key)))
-        else:
-            unkept = len(parts)
-        wholes = {}
-        for name in _WHOLE & top.keys():
-            raw = bytes(top[name])
-            if len(raw) >= _LEAST:
-                key = (space, raw)
-                whole = find(key)
-                if whole is not None or fragments.came_before(key):
-                    wholes[name] = (key, whole)
-                else:
-                    unkept += 1
-    except _UNREADABLE:
-        return None
-    return Opened(fragments, top, conversation, items, wholes, unkept)
-
-
-def _has_begun(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) -> bool:
-    """Is this a conversation that came before? Its first two messages tell; its first request may have had but one."""
-    first = tuple(map(bytes, parts[:2]))
-    if not first:
-        return False
-    return fragments.came_before((space, first[:1]), (space, first))
+def same_objects(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many objects at the beginning of both are the same."""
+    most = min(len(one), len(other))
+    if all(map(operator.is_, one, other)):
+        return most
+    return next(index for index, (mine, others) in enumerate(zip(one, other, strict=False)) if mine is not others)
 
 
 class Recall:
@@ -380,13 +325,19 @@ class Recall:
     An object stands for a part as long as the part holds it: no other object can have its identity meanwhile.
     """
 
-    __slots__ = ("_fragments", "_nodes", "_pieces", "known", "new")
+    __slots__ = ("_beginning", "_fragments", "_listed", "_meanings", "_meant", "_nodes", "_pieces", "known", "new", "runs")
 
     def __init__(self, fragments: Fragments, known: int = 0, new: int = 0) -> None:
         self._fragments = fragments
         self.known = known
         self.new = new
         """How many parts of the request were known, and how many are new."""
+        self.runs: dict[Hashable, Any] | None = None
+        """What messages in a row became before; None where the conversation is not remembered as a whole."""
+        self._beginning: list[Fragment] = []
+        self._listed: list[Any] | None = None
+        self._meanings: list[Any] = []
+        self._meant: list[Fragment] = []
         self._nodes: dict[int, Fragment] = {}
         self._pieces: dict[int, tuple[Fragment, Written, int]] = {}
 
@@ -394,6 +345,33 @@ class Recall:
     def is_empty(self) -> bool:
         """Does no object stand for a part?"""
         return not self._nodes
+
+    def begin(self, listed: list[Any], parts: list[Fragment]) -> None:
+        """The request's list of messages begins with the values of these parts, no two of which are the same."""
+        self._listed = listed
+        self._beginning = parts
+        self._nodes.update(zip(map(id, listed), parts, strict=False))
+
+    def meanings(self, listed: object, first: int = 0) -> list[Any]:
+        """What a decoder made of the messages at the beginning of this list before, from the `first` one on: of all those
+        that have a meaning of their own. They stand for their parts from now on."""
+        if listed is not self._listed or not self._beginning:
+            return []
+        parts = self._beginning[first:]
+        meanings = list(map(_meaning_of, parts))
+        if not all(meanings):
+            meanings = list(takewhile(_is_something, meanings))
+        self._nodes.update(zip(map(id, meanings), parts, strict=False))
+        self._meanings = meanings
+        self._meant = parts[: len(meanings)]
+        return list(meanings)
+
+    def first_facts(self, turns: Sequence[Any]) -> list[Any]:
+        """What was found out about the first of these, as far as they are what the conversation began with before."""
+        meanings = self._meanings
+        count = same_objects(meanings, turns)
+        facts = list(map(_facts_of, self._meant if count == len(meanings) else self._meant[:count]))
+        return facts if all(facts) else list(takewhile(_is_something, facts))
 
     def meant(self, fragment: Fragment, meaning: object) -> None:
         """A decoder made this of the part's value: from now on it stands for the part."""
@@ -414,7 +392,7 @@ class Recall:
             return make()
         run = first.run
         if run is None or len(run.value) != len(values) or not all(map(operator.is_, run.value, values)):
-            run = Fragment(list(values), first.shape, _PART)
+            run = Fragment(b"", list(values), first.shape, _PART)
             run.meaning = make()
             first.run = run
             self._fragments.grow(first, _PART)
@@ -459,7 +437,7 @@ class Recall:
         """The body as JSON; what was written before is copied."""
         shown: dict[str, Any] = {}
         for name, value in body.items():
-            if name in _CONVERSATIONS and type(value) is list:
+            if name in CONVERSATIONS and type(value) is list:
                 shown[name] = list(map(self._message, value))
             elif type(value) is list or type(value) is dict:
                 shown[name] = self._text(value) or value

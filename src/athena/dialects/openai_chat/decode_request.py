@@ -51,9 +51,9 @@ def decode_request(
     leading = [fields.inner(message, f"messages[{index}]") for index, message in enumerate(messages[:first])]
     system = tuple(part for message in leading for part in system_parts(message))
     reader = _Turns()
-    turns: list[Turn] = []
+    turns: list[Turn] = recall.meanings(messages, first) if recall is not None else []
     declared = [tool for message in leading for tool in _inline_tools(message)]
-    for index, message in enumerate(messages[first:], first):
+    for index, message in enumerate(messages[first + len(turns) :], first + len(turns)):
         turn: Turn | None = fields.recalled(message)
         if turn is None:
             before = fields.reading

@@ -20,7 +20,8 @@ from athena.serving.weight import Weight, weigh, with_measured_text
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
-from athena.wire.fragments import Fragments, Opened, Recall, open_body, shape_of
+from athena.wire.fragments import Fragments, Recall, shape_of
+from athena.wire.opening import Opened, open_body
 
 LARGE_BODY = 256 * 1024
 _SHORT = 16 * 1024

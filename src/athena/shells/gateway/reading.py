@@ -129,7 +129,8 @@ def _decode(
 ) -> tuple[Request, Recall | None]:
     used = None if recall is None or recall.is_empty else recall
     request = dialect.decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version, recall=used)
-    check_names(request)
+    # Turns of which something was found out passed this check before.
+    check_names(request, 0 if used is None else len(used.first_facts(request.turns)))
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request, recall
