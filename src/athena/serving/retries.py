@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from zlib import crc32
 
 from athena.model.events import Error
 
@@ -56,8 +57,9 @@ def pause_before(error: Error, attempt: int, request_id: str) -> float:
     """Seconds until the next attempt: as long as the upstream asks for, else longer each time."""
     if error.retry_after is not None:
         return error.retry_after
-    # Spread by the request's own id: many clients that failed together must not come back together.
-    spread = (hash(request_id) % 1000) / 1000
+    # Spread by the request's own id: many clients that failed together must not come back together. A checksum, because
+    # Python's own hash of a string is another one in every process, and a replay must come to the same pause.
+    spread = (crc32(request_id.encode()) % 1000) / 1000
     return min(8.0, 0.25 * float(2**attempt)) * (0.5 + spread / 2)
 
 
