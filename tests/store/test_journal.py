@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _sqlite3
 import asyncio
 import contextlib
+import ctypes
 import os
 import shutil
 import sqlite3
@@ -198,6 +200,26 @@ def test_large_ones_go_to_the_tables_at_once(path: Path) -> None:
 
     with_stores(path, work)
     assert len(in_tables(path)) == 62
+
+
+def test_a_large_one_does_not_stay_in_memory(path: Path) -> None:
+    """A prepared statement holds the values that it was last run with, and Python keeps prepared statements."""
+    sqlite = ctypes.CDLL(_sqlite3.__file__)
+    sqlite.sqlite3_memory_used.restype = ctypes.c_int64
+
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        before = sqlite.sqlite3_memory_used()
+        for name in ("b", "c"):
+            await one.put_response(response(name, text="x" * 8_000_000))
+        await one.database.settle()
+        await other.response("ann", "c")
+        assert sqlite.sqlite3_memory_used() < before + 4_000_000, "SQLite's own page cache is smaller than that"
+        await one.put_response(response("d"))
+        assert journals(path), "the journal goes on"
+
+    with_stores(path, work)
+    assert in_tables(path) == {"first", "a", "b", "c", "d"}
 
 
 def test_many_at_once_and_one_of_them_twice(path: Path) -> None:

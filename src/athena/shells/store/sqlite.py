@@ -15,7 +15,7 @@ import queue
 import re
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from athena.errors import AthenaError
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
-from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
 from athena.shells.store.journal import Journal, JournalFull, RunQueries, remove, take_over_others
 from athena.state.errors import StoreDown
 
@@ -33,10 +33,24 @@ _GATHER_S = 0.05
 """How long statements gather in the journal before the database gets them."""
 _MOST_ROWS = 16
 """Rows that one statement puts."""
+_MUCH = 1024 * 1024
+"""Bytes of a value that shall not stay in memory once it is written."""
 _PLACES = re.compile(r"\$(\d+)")
 _ROW = re.compile(r"VALUES (\((?:\?, ){0,100}\?\))(?= ON CONFLICT)")
 
 _Result = TypeVar("_Result")
+
+
+class _Connection(sqlite3.Connection):
+    """Knows whether it holds a large value: Python keeps prepared statements, each with the last values it was run with."""
+
+    holds_much = False
+
+    def execute(self, sql: str, values: Sequence[Value] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
+        """The same, for values by their places only."""
+        if not self.holds_much:
+            self.holds_much = any(isinstance(value, bytes | str) and len(value) > _MUCH for value in values)
+        return super().execute(sql, values)
 
 
 class _WorkKind(Enum):
@@ -195,7 +209,7 @@ class SqliteDatabase:
 
     # -- connections, each in the thread that uses it -------------------------------------------------------------------------
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Connection:
         own_directory(self.path.parent)
         check_directory(self.path.parent)
         self._make()
@@ -210,7 +224,7 @@ class SqliteDatabase:
             raise
         return connection
 
-    def _open_to_write(self) -> sqlite3.Connection:
+    def _open_to_write(self) -> _Connection:
         connection = self._open()
         try:
             self._journal.open()
@@ -228,15 +242,17 @@ class SqliteDatabase:
             else:
                 check_own(self.path)
 
-    def _open_to_read(self) -> sqlite3.Connection:
+    def _open_to_read(self) -> _Connection:
         # The writer's way in makes the file and its form, once.
         self._open().close()
         connection = self._connect()
         connection.execute("PRAGMA query_only = ON")
         return connection
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=self._lock_s, isolation_level=None, cached_statements=256)
+    def _connect(self) -> _Connection:
+        return sqlite3.connect(
+            self.path, timeout=self._lock_s, isolation_level=None, cached_statements=256, factory=_Connection
+        )
 
     # -- the operator's commands ----------------------------------------------------------------------------------------------
 
@@ -305,13 +321,13 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 class _Worker:
     """A thread with a connection of its own, which does one thing after the other."""
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, name: str, connect: Callable[[], _Connection]) -> None:
         self._name = name
         self._connect = connect
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: _Connection | None = None
 
     def put(self, job: _Job) -> None:
         if self._thread is None:
@@ -354,10 +370,15 @@ class _Worker:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._worked(self._connection, group)
+            done = self._worked(self._connection, group)
         except (sqlite3.Error, OSError, AthenaError) as error:
             self._drop()
             return [(None, error)] * len(group)
+        if self._connection.holds_much:
+            self._drop()
+            with contextlib.suppress(sqlite3.Error, OSError, AthenaError):  # whoever comes next tries it again, and is told
+                self._connection = self._connect()
+        return done
 
     def _worked(self, connection: sqlite3.Connection, group: list[_Work]) -> list[tuple[Any, BaseException | None]]:
         return [self._alone(connection, work) for work in group]
@@ -394,7 +415,7 @@ class _Worker:
 class _Writer(_Worker):
     """The thread that writes: one commit for everything that waits, what stands in the journal first."""
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], journal: Journal, run: RunQueries) -> None:
+    def __init__(self, name: str, connect: Callable[[], _Connection], journal: Journal, run: RunQueries) -> None:
         super().__init__(name, connect)
         self._journal = journal
         self._run_query = run
