@@ -20,7 +20,8 @@ from athena.errors import AthenaError
 from athena.shells.config import Sources, load
 from athena.shells.demo import demo_answer
 from athena.shells.setup import Provider, ask_models, known_providers, own_provider
-from athena.shells.setup.importing import import_claude_code_router, import_litellm
+from athena.shells.setup.claude_code_router import import_claude_code_router
+from athena.shells.setup.litellm import import_litellm
 from support.athena_process import COMMAND, athena, environment
 from support.patience import PATIENCE
 
@@ -197,9 +198,9 @@ def test_the_list_names_all(tmp_path: Path) -> None:
 # -- configurations of others ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["litellm", "claude-code-router"])
-def test_imports_are_valid_and_nothing_is_lost(kind: str, tmp_path: Path) -> None:
-    source = next(IMPORTS.glob(f"{kind}.*"))
+@pytest.mark.parametrize("source", sorted(IMPORTS.iterdir()), ids=lambda source: source.name)
+def test_imports_are_valid_and_nothing_is_lost(source: Path, tmp_path: Path) -> None:
+    kind = source.stem.removesuffix("-full")
     output = tmp_path / "athena.yml"
     done = athena(tmp_path, "config", "import", kind, str(source), "-o", str(output))
     assert done.code == 0, done.err
@@ -209,6 +210,7 @@ def test_imports_are_valid_and_nothing_is_lost(kind: str, tmp_path: Path) -> Non
     checked = athena(tmp_path, "config", "check", str(output), **variables)
     assert "The configuration is valid" in checked.out, checked.err
     assert "sk-1234" not in text + done.err
+    assert "&id" not in text
     assert output.stat().st_mode & 0o777 == 0o600
     report = json.loads(athena(tmp_path, "config", "import", kind, str(source), "--json").out)
     assert all(one["remedy"] for one in report["unmapped"])
@@ -218,11 +220,14 @@ def test_imports_are_valid_and_nothing_is_lost(kind: str, tmp_path: Path) -> Non
 def test_what_litellm_says_means_the_same_here() -> None:
     imported = import_litellm(yaml.safe_load((IMPORTS / "litellm.yaml").read_text()))
     rules = {rule["match"]: rule for rule in imported.settings["models"]}
-    assert rules["kimi"]["use"] == "openrouter/moonshotai/kimi-k2"
-    assert rules["kimi"]["fallback"] == ["hosted_vllm/Qwen3"]
+    assert rules["kimi"]["use"] == [
+        {"use": "openrouter/moonshotai/kimi-k2", "weight": 1},
+        {"use": "hosted_vllm/Qwen3", "weight": 1},
+    ]
     assert rules["kimi"]["body"] == {"temperature": 0.2}
     assert rules["kimi"]["context"] == 131072
-    assert rules["gpt-4o"]["fallback"] == ["openrouter/moonshotai/kimi-k2"]
+    assert rules["gpt-4o"]["fallback"] == ["openrouter/moonshotai/kimi-k2", "hosted_vllm/Qwen3"]
+    assert imported.settings["upstreams"]["azure"]["base_url"] == "https://my.openai.azure.com/openai/v1"
     assert rules["gpt4"]["use"] == rules["gpt-4o"]["use"]
     assert rules["anthropic/*"]["use"] == "anthropic/*"
     assert imported.settings["upstreams"]["hosted_vllm"]["api_key"] == "sk-lit$eral"
@@ -231,6 +236,41 @@ def test_what_litellm_says_means_the_same_here() -> None:
         "model_list[0].litellm_params.api_version", "model_list[0].litellm_params.rpm", "model_list[1].model_info.mode",
         "model_list[4]", "litellm_settings.success_callback[0]", "router_settings.routing_strategy",
     }  # fmt: skip
+
+
+def test_what_a_large_litellm_file_says_means_the_same_here() -> None:
+    imported = import_litellm(yaml.safe_load((IMPORTS / "litellm-full.yaml").read_text()))
+    rules = {rule["match"]: rule for rule in imported.settings["models"]}
+    assert list(rules)[-2:] == ["claude-*", "*"], "names go before patterns, since the first match wins"
+    assert rules["local"]["prefer"] == "latency"
+    assert rules["local"]["use"] == [
+        {"use": "hosted_vllm/Qwen/Qwen3-Coder-30B", "weight": 5},
+        {"use": "openai/Qwen/Qwen3-Coder-30B", "weight": 0},
+    ]
+    assert rules["kimi"]["fallback"][:2] == ["moonshot/kimi-k2", "azure/gpt-4o-eu"], "by order, then fallbacks"
+    assert rules["sonnet"] == rules["kimi"] | {"match": "sonnet"}, "an alias may be an object"
+    assert rules["gem2"]["fallback"] == ["azure/gpt-4o-eu"], "default_fallbacks"
+    assert imported.settings["upstreams"]["openrouter"]["headers"] == {"HTTP-Referer": "https://example.com", "X-Title": "mine"}
+    assert imported.settings["limits"] == {"requests": 200, "body_bytes": 10 * 1024 * 1024}
+    remedies = {one.field: one.remedy for one in imported.unmapped}
+    assert "Bedrock API key" in remedies["model_list[5]"]
+    assert "not copied" in remedies["environment_variables"]
+    assert "one body" in remedies["model_list[11].litellm_params.temperature"]
+
+
+def test_what_a_large_router_file_says_means_the_same_here() -> None:
+    text = re.sub(r"(?m)^\s*//.*$", "", (IMPORTS / "claude-code-router-full.json").read_text())
+    imported = import_claude_code_router(json.loads(text))
+    upstreams, rules = imported.settings["upstreams"], {rule["match"]: rule for rule in imported.settings["models"]}
+    assert upstreams["deepseek"]["proxy"] == "http://127.0.0.1:7890"
+    assert "proxy" not in upstreams["ollama"], "a server on this machine is not asked through the proxy"
+    assert rules["*"]["fallback"] == ["openrouter/anthropic/claude-sonnet-4"]
+    assert rules["*haiku*"]["fallback"] == ["deepseek/deepseek-chat"]
+    assert rules["volcengine,deepseek-v3-250324"]["body"] == {"max_tokens": 16384}
+    assert [field for field, _ in imported.mapped].count("PROXY_URL") == 1
+    remedies = {one.field: one.remedy for one in imported.unmapped}
+    assert "status line" in remedies["StatusLine.enabled"]
+    assert "no scripts" in remedies["transformers[0].options.project"]
 
 
 def test_every_leaf_is_mapped_or_named() -> None:

@@ -36,7 +36,8 @@ def import_config(kind: str, source: Path, output: Path | None, force: bool, as_
       athena config import litellm config.yaml -o athena.yml
       athena config import claude-code-router ~/.claude-code-router/config.json -o ~/.config/athena/athena.yml
     """
-    from athena.shells.setup.importing import import_claude_code_router, import_litellm
+    from athena.shells.setup.claude_code_router import import_claude_code_router
+    from athena.shells.setup.litellm import import_litellm
 
     value = _read(source)
     imported = import_litellm(value) if kind == "litellm" else import_claude_code_router(value)
