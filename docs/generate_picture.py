@@ -113,11 +113,12 @@ def _received(label: str, value: str) -> list[Run]:
 
 
 def _wrapped(runs: list[Run], columns: int) -> Iterator[list[Run]]:
-    """Lines of at most so many letters; the text's own ends of lines count. A marker that fits on a line is not broken."""
+    """Lines of at most so many letters; the text's own ends of lines count. A word that fits on a line is not broken."""
     line: list[Run] = []
     used = 0
     for kind, text in runs:
-        if kind == "marker" and columns - used < len(text) <= columns:
+        whole = kind == "marker" or not any(map(str.isspace, text))
+        if whole and columns - used < len(text) <= columns:
             yield line
             line, used = [], 0
         for number, part in enumerate(text.split("\n")):

@@ -25,6 +25,11 @@ def advised(error: Error, upstream: str, base_url: str, dialect: str, *, has_key
             f"{base_url} answered with a web page instead of JSON{_status(error)}: is it the base_url of an API "
             f"(upstreams.{upstream}.base_url; most end in /v1)? {more_about('upstream_protocol')}"
         )
+    if error.code == "upstream_empty":
+        return (
+            f"{base_url} answered with an empty body: see the server's log, and whether {dialect} is what it speaks "
+            f"(upstreams.{upstream}.dialect). {more_about('upstream_empty')}"
+        )
     words = error.message.strip().lower().rstrip(".")
     if error.status in (404, 405) and (words in _EMPTY_WORDS or words.startswith("the upstream answered with status")):
         return (

@@ -255,7 +255,7 @@ class Exchange:
                 path = self._open("object")
                 path.feed(body)
             if path is None:
-                nothing = error_event(failure) if failure else Error("the upstream gave no answer", code="upstream_closed")
+                nothing = error_event(failure) if failure else Error("the upstream's answer is empty", code="upstream_empty")
                 return self._fail(self._visible(nothing))
             events, output = path.close() if failure is None else path.fail(error_event(failure))
         except Exception as error:

@@ -165,6 +165,17 @@ def test_a_person_is_asked(model: str, tmp_path: Path, server: str) -> None:
     assert "Start with: athena serve" in text
 
 
+def test_a_key_that_was_typed_wrong_can_be_typed_again(tmp_path: Path, server: str) -> None:
+    kept = tmp_path / "key"
+    kept.write_text("wrong\n")
+    answers = [("Use the key that is in ~/key?", "n"), ("The key", KEY), ("Start now", "n")]
+    flags = ("--upstream", f"{server}/keyed/v1", "--api-key-file", str(kept), "--model", "acme/two", "--agent", "")
+    code, text = conversation(tmp_path, answers, "init", *flags)
+    assert code == 0, text
+    assert kept.read_text().strip() == KEY
+    assert KEY not in text
+
+
 def conversation(home: Path, answers: list[tuple[str, str]], *arguments: str) -> tuple[int, str]:
     """A command on a terminal: each answer is typed when its question stands there."""
     master, slave = pty.openpty()

@@ -217,3 +217,30 @@ def test_a_text_without_a_call_and_one_with_half_a_call_say_so() -> None:
     half = athena("parse", "--format", "hermes", given='<tool_call>{"name": "f", "arguments": {"a')
     assert half.returncode == 1
     assert "the answer ended inside a call of f" in half.stdout
+
+
+def test_one_text_as_json(tmp_path: Path) -> None:
+    done = athena("parse", "--json", given=f"Look. {CALL}")
+    found = json.loads(done.stdout)
+    assert [(call["name"], call["arguments"]) for call in found["tool_calls"]] == [("f", '{"a": 1}')]
+    assert (found["format"], found["text"], found["incomplete"], found["errors"]) == ("hermes", "Look. ", False, [])
+    cut = athena("parse", "--json", given=CALL[:45])
+    assert cut.returncode == 1
+    assert json.loads(cut.stdout)["incomplete"]
+    both = athena("parse", "--json", "--jsonl")
+    assert both.returncode == 2
+    assert "--jsonl and --events write JSON by themselves" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"name": "f", "arguments": {"a": 1}}', "with --format json_generic it is one"),
+        ("just prose", "nothing in the text is a call in any of the known formats; --model NAME"),
+        (" \n", "the text is empty"),
+    ],
+)
+def test_why_there_is_no_call(text: str, said: str) -> None:
+    done = athena("parse", given=text)
+    assert said in done.stderr
+    assert "call      none" in done.stdout

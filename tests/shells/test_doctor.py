@@ -383,7 +383,7 @@ def test_a_gateway_names_the_command_when_its_first_request_fails(caplog: pytest
     for upstream, outcome in (("bad", "error"), ("bad", "error"), ("good", "ok"), ("good", "error"), ("", "error")):
         lines.over(RequestRecord(request_id="r", upstream=upstream, outcome=outcome))
     told = [record.getMessage() for record in caplog.records if "athena doctor" in record.getMessage()]
-    assert told == ["the first request to bad failed; what is wrong: athena doctor --upstream bad"]
+    assert told == ["the first request to bad failed; athena doctor --upstream bad says why (with the flags of this gateway)"]
 
 
 def test_an_upstreams_words_can_not_move_the_cursor(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_code_without_an_upstream_of_the_users_own_does_not_start(stage: Stage) 
     first, *rest = done.err.splitlines()
     assert first == f"athena: warning: {stage.line}"
     assert "no upstream is configured" in rest[0]
-    for words in ("--base-url", "OPENROUTER_API_KEY", "athena config init", "--demo"):
+    for words in ("--base-url", "OPENROUTER_API_KEY", "athena init", "--demo"):
         assert words in done.err
     stage.assert_untouched()
     assert stage.files() == {"home/.bashrc", "repository/athena.yml"}

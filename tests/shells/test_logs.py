@@ -134,6 +134,21 @@ def test_a_failure_on_a_terminal_says_where_and_why() -> None:
     assert second == "    not_found: https://host.example/api/chat/completions: 404 page not found (key sk-***)"
 
 
+def test_what_a_narrow_terminal_shows_breaks_between_words() -> None:
+    why = "http://127.0.0.1:9102/v1 has no path for openai_chat (404 page not found, status 404): check the base_url"
+    done = {"status": 404, "outcome": "error", "error": "upstream_status", "error_message": why}
+    first, *rest = _line_on_terminal(80, request_id="req_0123456789abcdef01234567", **done).splitlines()
+    assert len(first) == 80
+    assert first.endswith("  req_01234567")
+    assert "or/moonshotai/kimi" in first
+    assert all(line.startswith("    ") and len(line) <= 80 for line in rest)
+    assert " ".join(line.strip() for line in rest) == f"upstream_status: {why}"
+    form = TerminalLines(Redactor(), colours=False, columns=lambda: 60)
+    told = form.format(record("the first request failed; " + "word " * 20))
+    assert all(len(line) <= 60 for line in told.splitlines())
+    assert told.split() == [*told.split()[:2], "the", "first", "request", "failed;", *["word"] * 20]
+
+
 def test_ids_are_linked_to_the_inspector_where_there_is_one() -> None:
     form = TerminalLines(Redactor(), colours=True, inspector="http://127.0.0.1:12377/inspect", columns=lambda: 100)
     line = form.format(record("request", name="athena.request", fields=as_fields(RequestRecord("req_1", model="m"))))

@@ -79,6 +79,8 @@ class ParsedBlock(NamedTuple):
     """One line of JSON for each line that was not empty."""
     records: int
     bad: tuple[BadLine, ...]
+    calls: int = 0
+    """Whole calls in the outcomes; not counted where events are written."""
 
 
 class LineParser:
@@ -101,15 +103,17 @@ class LineParser:
         """What the lines say. Empty lines have a number, but nothing is written for them."""
         written: list[bytes] = []
         bad: list[BadLine] = []
+        calls = 0
         for number, line in enumerate(block.lines.split(b"\n"), start=block.first):
             if not line or line.isspace():
                 continue
             outcome = self._outcome(line, f"line {number}: ")
             if is_bad(outcome):
                 bad.append(BadLine(number, outcome["errors"][0]["message"]))
+            calls += len(outcome.get("tool_calls", ()))
             written.append(encode_outcome(outcome))
         written.append(b"")
-        return ParsedBlock(b"\n".join(written), len(written) - 1, tuple(bad))
+        return ParsedBlock(b"\n".join(written), len(written) - 1, tuple(bad), calls)
 
     def _outcome(self, line: bytes, place: str) -> Outcome | dict[str, Any]:
         if len(line) > LINE_LIMIT:

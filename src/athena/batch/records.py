@@ -47,7 +47,7 @@ class LineRecord(BatchRecord, gc=False):
 
 
 class FoundCall(TypedDict):
-    """One complete call of a record, with its arguments decoded."""
+    """One complete call of a record."""
 
     id: str
     """The call's id; made up where the model gives none."""

@@ -40,7 +40,7 @@ ANY_KEY = "athena"
 _NO_UPSTREAM = """no upstream is configured, so there is no model to run the agent on
   a server:    athena code AGENT --base-url URL --api-key-env NAME
   OpenRouter:  export OPENROUTER_API_KEY=...
-  many models: athena config init ~/.config/athena/athena.yml, then edit it
+  set it up:   athena init
   only to see how calls are repaired, without a model: athena code AGENT --demo"""
 _QUESTIONS = frozenset(("--version", "-v", "-V", "--help", "-h", "version", "help"))
 """What an agent answers by itself, alone on its command line: no gateway is needed."""

@@ -125,6 +125,9 @@ _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 _NOT_LISTED = _REQUEST_SHOWN | _QUIET
 _NARROWEST = 60
 """Columns below which a terminal's line is not cut any further."""
+_WIDE = 110
+"""Columns from which on a request's whole id is shown."""
+_SHORT_ID = len("req_") + 8
 
 
 def _plain(text: str) -> str:
@@ -267,24 +270,31 @@ class TerminalLines(TextLines):
 
     def _request(self, fields: Mapping[str, Any]) -> str:
         request_id = _plain(self._redact.request_id(fields["request_id"]))
+        columns = max(_NARROWEST, self._columns())
+        # What a narrow terminal shows of an id finds the exchange all the same (athena record show req_5f0a).
+        shown_id = request_id if columns >= _WIDE else request_id[:_SHORT_ID]
         left = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<5} "
         right = f"  {_times(fields)}  "
-        room = max(_NARROWEST, self._columns()) - _TERMINAL_MARGIN - len(left) - len(right) - len(request_id)
+        room = columns - _TERMINAL_MARGIN - len(left) - len(right) - len(shown_id)
         target = _target(fields)
         source = fields.get("model") or fields.get("path", "")
         parts = [f"{source} → {target}" if target and target.rpartition("/")[2] != source else target or source, _story(fields)]
         text = _cut(self._safe("  ".join(part for part in parts if part)), room)
-        line = f"{left}{text:<{max(room, 0)}}{right}{self._linked(request_id)}"
+        line = f"{left}{text:<{max(room, 0)}}{right}{self._linked(request_id, shown_id)}"
         if fields.get("error_message"):
             where = f"{fields['url']}: " if fields.get("url") else ""
-            line += f"\n    {fields.get('error', '')}: {self._safe(where + fields['error_message'])}"
+            words = f"{fields.get('error', '')}: {self._safe(where + fields['error_message'])}"
+            line += f"\n    {_folded(words, columns, 4)}"
         return line
 
-    def _linked(self, request_id: str) -> str:
+    def _message(self, message: str, fields: Mapping[str, Any]) -> str:
+        return _folded(super()._message(message, fields), max(_NARROWEST, self._columns()), _TERMINAL_MARGIN)
+
+    def _linked(self, request_id: str, shown: str) -> str:
         """The id as a link of the terminal (OSC 8); terminals without links show the id alone."""
         if not self._inspector or not self._colours:
-            return request_id
-        return f"\x1b]8;;{self._inspector}#/x/{quote(request_id, safe='')}\x1b\\{request_id}\x1b]8;;\x1b\\"
+            return shown
+        return f"\x1b]8;;{self._inspector}#/x/{quote(request_id, safe='')}\x1b\\{shown}\x1b]8;;\x1b\\"
 
 
 _TERMINAL_MARGIN = len("21:44:28 warning ")
@@ -319,6 +329,18 @@ def _story(fields: Mapping[str, Any]) -> str:
     if fields.get("warning_text"):
         told.append(fields["warning_text"])
     return ", ".join(told)
+
+
+def _folded(text: str, columns: int, start: int) -> str:
+    """Lines that break between words; the first begins behind `start` columns, the others behind four."""
+    if start + len(text) <= columns:
+        return text
+    import textwrap
+
+    lines = textwrap.wrap(
+        text, columns, initial_indent=" " * start, subsequent_indent=" " * 4, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)[start:]
 
 
 def _cut(text: str, room: int) -> str:

@@ -46,9 +46,12 @@ def main() -> int:
     try:
         result = cli.main(args=arguments, prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE, standalone_mode=False)
         return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
-        _complain(error.format_message() + hint)
+        _complain(_usage_words(error) + hint)
         return 2
     except click.ClickException as error:
         _complain(error.format_message())
@@ -68,6 +71,15 @@ def main() -> int:
             raise
         _complain(f"this is a fault in athena: {type(error).__name__}: {error}\nSet ATHENA_TRACEBACK=1 to see where.")
         return 1
+
+
+def _usage_words(error: click.UsageError) -> str:
+    """What is wrong with a command line, in one look for click's words and ours."""
+    if isinstance(error, click.NoSuchOption):
+        near = " or ".join(sorted(error.possibilities or ()))
+        return f"there is no option {error.option_name}{f'; did you mean {near}?' if near else ''}"
+    words = error.format_message()
+    return words[:1].lower() + words[1:].removesuffix(".")
 
 
 def _complain(message: str) -> None:

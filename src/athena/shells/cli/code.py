@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -95,7 +96,14 @@ def _chosen(words: tuple[str, ...]) -> tuple[Agent, tuple[str, ...]]:
         return ROWS[words[0]], words[1:]
     if not words or words[0].startswith("-"):
         return ROWS[AGENTS[0]], words
-    raise click.UsageError(f"there is no agent {words[0]!r}; known: {', '.join(AGENTS)}")
+    raise click.UsageError(no_agent(words[0]))
+
+
+def no_agent(wanted: str) -> str:
+    """What to say about an agent that is not known."""
+    near = get_close_matches(wanted, AGENTS, 1)
+    known = ", ".join(AGENTS)
+    return f"there is no agent {wanted!r}; {f'did you mean {near[0]}?' if near else f'known: {known}'}"
 
 
 def _loaded(wish: Wish) -> Loaded | None:

@@ -26,7 +26,7 @@ def config() -> None:
     \b
     Examples:
       athena config init            write an athena.yml to start from
-      athena config check           is it right?
+      athena config check           is it valid?
       athena config trust           use the athena.yml of this directory
       athena config show            what is in force, and where each value comes from
     """

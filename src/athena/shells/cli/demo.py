@@ -139,7 +139,7 @@ def side_by_side(scene: Scene, written: str, received: Received) -> Table:
 
 
 class _Leak:
-    """What a model has written: its markers in colour, and none of them on two lines where it fits on one."""
+    """What a model has written: its markers in colour, and neither they nor words between them broken where they fit."""
 
     def __init__(self, scene: Scene, written: str) -> None:
         self._scene = scene
@@ -152,7 +152,8 @@ class _Leak:
         text, line = Text(overflow="fold"), 0
         for piece, style in self._pieces():
             wide = cell_len(piece)
-            if line and style and line + wide > options.max_width >= wide:
+            whole = bool(style) or not any(map(str.isspace, piece))
+            if line and whole and line + wide > options.max_width >= wide:
                 text.append("\n")
                 line = 0
             text.append(piece, style)

@@ -35,5 +35,5 @@ def detect(models: tuple[str, ...], as_json: bool) -> int:
         for model, name in found.items():
             click.echo(f"{model:<{width}}  {name}")
         if "standard" in found.values():
-            click.echo("standard: native calls; unmistakable markers of other formats are read all the same")
+            click.echo("standard: structured calls; unmistakable markers of other formats are read too")
     return 0

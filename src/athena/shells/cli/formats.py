@@ -93,9 +93,7 @@ def _show(name: str | None, as_json: bool) -> int:
 
         click.echo(msgspec.json.encode([_row(one.id)._asdict() for one in chosen]).decode())
     elif name:
-        row = _row(chosen[0].id)
-        click.echo(f"{row.id}\n\n{row.about}\n\nmodels     {', '.join(row.models) or 'none by name'}")
-        click.echo(f"streams    {_STREAMS[row.streams]}\nreasoning  {'read too' if row.in_reasoning else 'not read'}")
+        _describe(_row(chosen[0].id))
     else:
         _table([_row(one.id) for one in chosen])
     return 0
@@ -107,6 +105,24 @@ _STREAMS = {
     "value": "each value when it ends",
     "call": "each call when it ends",
 }
+
+
+def _describe(row: FormatRow) -> None:
+    """One format for a person. Paragraphs are laid out anew for the terminal; indented samples stay as they are."""
+    import shutil
+    import textwrap
+
+    columns = min(100, shutil.get_terminal_size().columns)
+    paragraphs = [
+        part if part.startswith(" ") else textwrap.fill(part, columns, break_long_words=False, break_on_hyphens=False)
+        for part in row.about.split("\n\n")
+    ]
+    models = textwrap.fill(
+        ", ".join(row.models) or "none by name", columns, initial_indent="models     ", subsequent_indent=" " * 11,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    click.echo("\n\n".join([row.id, *paragraphs, models]))
+    click.echo(f"streams    {_STREAMS[row.streams]}\nreasoning  {'read too' if row.in_reasoning else 'not read'}")
 
 
 class FormatRow(NamedTuple):
@@ -145,6 +161,8 @@ def _table(rows: list[FormatRow]) -> None:
         table.add_row(row.id, row.streams, "yes" if row.in_reasoning else "", models)
     console().print(table)
     console().print(
-        "\nstreams: what of a call is shown while the model still writes it (yes: all of it; str: texts; value: whole values; "
-        "call: nothing).\nin reasoning: calls are also read where the model thinks. A name behind athena formats shows more."
+        "\nstreams: what of a call is shown while the model still writes it\n"
+        "  yes: all of it; str: texts as they come; value: whole values; call: nothing\n"
+        "in reasoning: calls are also read where the model thinks\n"
+        "athena formats NAME shows more of one."
     )

@@ -73,7 +73,8 @@ def init(
         return 0
     asks = not yes and sys.stdin.isatty()
     if not asks and upstream is None:
-        raise click.UsageError("there is nobody to ask: name the provider (--upstream NAME; athena init --list shows them)")
+        why = "--yes asks nothing" if yes else "this is not a terminal, so nothing can be asked"
+        raise click.UsageError(f"{why}: name the provider (--upstream NAME; athena init --list shows them)")
     provider = _chosen_provider(upstream, api_key_env)
     _check_agent(agent)
     target = path or _default_file()
@@ -181,11 +182,17 @@ def _chosen_key(
     if name and (os.environ.get(name) or not asks):
         return KeyPlace.ENVIRONMENT, name, os.environ.get(name, "")
     kept = target.parent / "keys" / provider.id
-    options = [f"in a file of its own, {kept}, which only you can read", "in an environment variable that I set myself"]
+    options = [f"in {shown_path(kept)}, a file that only you can read", "in an environment variable that I set myself"]
     if _choice(f"Where should the key of {provider.title} be kept?", options, 1) == 0:
         return KeyPlace.FILE, str(kept), _key_in(kept, asks)
     name = click.prompt("Name of the variable", default=name or "UPSTREAM_API_KEY")
     return KeyPlace.ENVIRONMENT, name, os.environ.get(name, "")
+
+
+def shown_path(path: Path) -> str:
+    """A path as people write it, with ~ for their home."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and home != Path("/") else str(path)
 
 
 def _absolute(name: str) -> Path:
@@ -196,15 +203,16 @@ def _key_in(file: Path, asks: bool) -> str:
     """The key in a file; typed in, unseen, where the file is missing."""
     from athena.shells.own_files import own_directory
 
-    if file.exists():
+    if file.exists() and (not asks or click.confirm(f"Use the key that is in {shown_path(file)}?", default=True)):
         return file.read_text("utf-8").strip()
     if not asks:
         raise AthenaError(f"{file} is missing: put the key into it first (and chmod 600 it)")
     key: str = click.prompt("The key (it is not shown)", hide_input=True).strip()
     own_directory(file.parent)
+    file.unlink(missing_ok=True)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as out:
         out.write(key + "\n")
-    click.echo(f"The key is in {file}.")
+    click.echo(f"The key is in {shown_path(file)}.")
     return key
 
 
@@ -264,9 +272,10 @@ def _chosen_model(provider: Provider, wanted: str | None, offered: tuple[Offered
 def _check_agent(wanted: str | None) -> None:
     """A name that is wrong is said before anything is asked or written."""
     from athena.shells.agents import AGENTS
+    from athena.shells.cli.code import no_agent
 
     if wanted and wanted not in AGENTS:
-        raise AthenaError(f"there is no agent {wanted!r}; known: {', '.join(AGENTS)}")
+        raise AthenaError(no_agent(wanted))
 
 
 def _chosen_agent(wanted: str | None, asks: bool) -> str:
@@ -322,7 +331,8 @@ def _finish(target: Path, answers: Answers, *, asks: bool, checks: bool) -> int:
         os.execv(sys.executable, [sys.executable, "-m", "athena", *start])
     click.echo(f"Start with: {command}")
     if not answers.agent:
-        click.echo("Then point your client at http://127.0.0.1:12377 (OpenAI's SDKs: http://127.0.0.1:12377/v1)")
+        click.echo("Then point your client at http://127.0.0.1:12377")
+        click.echo("(OpenAI's SDKs: http://127.0.0.1:12377/v1)")
     return 0 if works else 1
 
 

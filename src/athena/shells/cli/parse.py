@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import click
 
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 _NAMED = 10
 """Bad lines that are named one by one."""
+_TRIED_CHARS = 100_000
+"""The longest text without a call on which every format is tried."""
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--jsonl", is_flag=True, help="Read one JSON record per line, write one per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as a line of --jsonl has it.")
 @click.option(
     "--format",
     "format_id",
@@ -72,6 +75,7 @@ _NAMED = 10
 def parse(
     file: Path | None,
     jsonl: bool,
+    as_json: bool,
     format_id: str,
     model: str | None,
     tools_file: Path | None,
@@ -96,6 +100,7 @@ def parse(
     Examples:
       athena parse answer.txt
       athena parse --model moonshotai/kimi-k2 < answer.txt
+      athena parse --json answer.txt | jq .tool_calls
       athena parse --jsonl --workers 8 log.jsonl -o calls.jsonl
     """
     from athena.formats import get_format
@@ -113,12 +118,14 @@ def parse(
     settings = LineParserSettings(
         format=format_id, repair=cast("RepairLevel", repair), echo=cast("EchoRule", echo), writes_events=events
     )
+    if as_json and (jsonl or events):
+        raise click.UsageError("--json is for the result of one text: --jsonl and --events write JSON by themselves")
     with _opened(file) as source, _created(output) as sink:
         if jsonl:
             if model or tools_file or untrusted_files:
                 raise click.UsageError("--model, --tools and --untrusted belong into the records with --jsonl")
             return _lines(source, sink, settings, workers, _size(file))
-        return _one(source, sink, settings, declared or format_id, model, tools_file, untrusted_files)
+        return _one(source, sink, settings, declared or format_id, model, tools_file, untrusted_files, as_json=as_json)
 
 
 # -- one text --------------------------------------------------------------------------------------------------------------
@@ -132,6 +139,8 @@ def _one(
     model: str | None,
     tools_file: Path | None,
     untrusted_files: tuple[Path, ...],
+    *,
+    as_json: bool,
 ) -> int:
     import msgspec
 
@@ -161,16 +170,48 @@ def _one(
         sink.write(b"".join(msgspec.json.encode(event) + b"\n" for event in found))
         return 0
     parsed = parse_pieces((text,), **given)
-    sink.write(_readable(parsed).encode("utf-8", "replace"))
-    if not parsed.calls and not parsed.errors:
-        click.echo(_no_call(settings["format"], tools is not None), err=True)
+    sink.write(_as_json(parsed) if as_json else _readable(parsed).encode("utf-8", "replace"))
+    if not parsed.calls and not parsed.errors and not as_json:
+        click.echo(f"athena: {_no_call(text, settings['format'], given)}", err=True)
     return 1 if any(error.code != "quoted_call" for error in parsed.errors) else 0
 
 
-def _no_call(format_id: str, has_tools: bool) -> str:
-    looked = "in any of the known formats" if format_id == "auto" else f"in the format {format_id}"
-    more = " that names a declared tool" if has_tools else ""
-    return f"athena: nothing in the text is a call {looked}{more}; --model NAME says which model wrote it"
+def _as_json(parsed: Parsed) -> bytes:
+    from athena.batch.lines import encode_outcome
+
+    shown: dict[str, Any] = {
+        "format": parsed.format,
+        "text": parsed.text,
+        "thinking": parsed.thinking,
+        "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in parsed.calls],
+        "incomplete": parsed.incomplete,
+        "errors": [{"code": error.code, "message": error.message} for error in parsed.errors],
+    }
+    return encode_outcome(shown) + b"\n"
+
+
+def _no_call(text: str, format_id: str, given: dict[str, Any]) -> str:
+    """Why there is no call in a text, and what to try."""
+    if not text.strip():
+        return "the text is empty"
+    looked = "in a format that is looked for unasked" if format_id == "auto" else f"in the format {format_id}"
+    more = " that names a declared tool" if given["tools"] is not None else ""
+    readers = _readers(text, given) if len(text) <= _TRIED_CHARS else []
+    if readers:
+        return f"nothing in the text is a call {looked}{more}; with --format {readers[0]} it is one" + (
+            f" (also with {', '.join(readers[1:])})" if readers[1:] else ""
+        )
+    return f"nothing in the text is a call in any of the known formats{more}; --model NAME says which model wrote it"
+
+
+def _readers(text: str, given: dict[str, Any]) -> list[str]:
+    """The formats that read a whole call in a text when they are asked to."""
+    from athena.formats import all_formats
+    from athena.parsing import parse_pieces
+
+    found = ((one.id, parse_pieces((text,), **{**given, "format": one.id, "model": None})) for one in all_formats())
+    names = [name for name, parsed in found if parsed.calls and not parsed.errors]
+    return sorted(names, key=lambda name: name != "json_generic")
 
 
 def _readable(parsed: Parsed) -> str:
@@ -195,31 +236,42 @@ def _lines(source: BufferedReader, sink: BinaryIO, settings: LineParserSettings,
     """Blocks of lines in, blocks of lines out, in order; never more than a few blocks in memory."""
     from athena.shells.cli.json_lines import parsed_by_processes, parsed_here
 
-    total = bad = 0
+    total = bad = calls = 0
     parsed = parsed_here(source, settings) if workers == 1 else parsed_by_processes(source, settings, workers)
-    with _progress(size, sink is sys.stdout.buffer) as advance, closing(parsed):
+    with _progress(size, sink is sys.stdout.buffer) as progress, closing(parsed):
         for block, taken in parsed:
             sink.write(block.output)
             sink.flush()
             for line in block.bad[: max(0, _NAMED - bad)]:
-                click.echo(f"athena: {line.message}", err=True)
-            total, bad = total + block.records, bad + len(block.bad)
-            advance(taken)
+                progress.say(f"athena: {line.message}")
+            total, bad, calls = total + block.records, bad + len(block.bad), calls + block.calls
+            progress.advance(taken)
     if bad:
         click.echo(f"athena: {bad} of {total} lines could not be read; their errors are in the output", err=True)
-    elif sys.stderr.isatty():
-        click.echo(f"athena: {total} lines read", err=True)
+    elif sys.stderr.isatty() and not settings["writes_events"]:
+        click.echo(
+            f"athena: {total} {'line' if total == 1 else 'lines'}, {calls} {'call' if calls == 1 else 'calls'}", err=True
+        )
     return 1 if bad else 0
 
 
-def _progress(size: int | None, to_standard_output: bool) -> AbstractContextManager[Callable[[int], None]]:
+class _Progress(NamedTuple):
+    """What is shown while lines are read."""
+
+    advance: Callable[[int], None]
+    """So many bytes more were read."""
+    say: Callable[[str], None]
+    """A line for a person, which does not run into the bar."""
+
+
+def _progress(size: int | None, to_standard_output: bool) -> AbstractContextManager[_Progress]:
     """A bar on a terminal; nothing elsewhere, nor where the records go to the same terminal."""
     if not sys.stderr.isatty() or (to_standard_output and sys.stdout.isatty()):
-        return nullcontext(lambda taken: None)
+        return nullcontext(_Progress(lambda taken: None, lambda line: click.echo(line, err=True)))
     return _bar(size)
 
 
-def _bar(size: int | None) -> AbstractContextManager[Callable[[int], None]]:
+def _bar(size: int | None) -> AbstractContextManager[_Progress]:
     from contextlib import contextmanager
 
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
@@ -227,11 +279,14 @@ def _bar(size: int | None) -> AbstractContextManager[Callable[[int], None]]:
     from athena.shells.cli.terminal import error_console
 
     @contextmanager
-    def shown() -> Iterator[Callable[[int], None]]:
+    def shown() -> Iterator[_Progress]:
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=error_console(), transient=True) as progress:
             task = progress.add_task("parse", total=size)
-            yield lambda taken: progress.advance(task, taken)
+            yield _Progress(
+                lambda taken: progress.advance(task, taken),
+                lambda line: progress.console.print(line, markup=False, soft_wrap=True),
+            )
 
     return shown()
 

@@ -120,7 +120,7 @@ def _configuration(loaded: Loaded) -> list[CheckStep]:
 def _no_upstream(loaded: Loaded, wish: CheckWish) -> CheckStep:
     names = ", ".join(loaded.config.upstreams)
     said = f"there is no upstream {wish.upstream!r}" if wish.upstream else "no upstream is configured"
-    remedy = f"there are: {names}" if names else "athena doctor --base-url URL --api-key-env NAME, or athena config init"
+    remedy = f"there are: {names}" if names else "athena doctor --base-url URL --api-key-env NAME, or athena init"
     hints = "; ".join(loaded.hints)
     return CheckStep(name="upstream", state=StepState.FAILED, said=said, problem="no_upstream", remedy=hints or remedy)
 

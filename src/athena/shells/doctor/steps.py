@@ -41,7 +41,7 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
 PROBLEMS = {
     "bad_config": "The configuration cannot be used as it is.",
     "unknown_setting": "The configuration holds something that is not used.",
-    "untrusted_file": "An athena.yml is there and is not used, because nobody approved it.",
+    "untrusted_file": "An athena.yml is there and is not used, because it was not approved.",
     "no_upstream": "No upstream is configured.",
     "port_taken": "Another program has the port that the gateway listens on.",
     "dns": "The host of base_url has no address.",

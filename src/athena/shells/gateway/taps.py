@@ -48,7 +48,10 @@ class RequestLines(EndTap):
         if upstream and upstream not in self._asked:
             self._asked.add(upstream)
             if record.outcome == "error":
-                LOG.warning("the first request to %s failed; what is wrong: athena doctor --upstream %s", upstream, upstream)
+                LOG.warning(
+                    "the first request to %s failed; athena doctor --upstream %s says why (with the flags of this gateway)",
+                    upstream, upstream,
+                )  # fmt: skip
 
     def _tell_unchecked(self, reason: str, request_id: str) -> None:
         if reason not in self._unchecked_said:

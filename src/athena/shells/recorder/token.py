@@ -17,7 +17,7 @@ _FORM = re.compile(rb"[A-Za-z0-9_-]{20,100}")
 def inspector_token(state_dir: Path) -> str:
     """The kept token; where nothing can be kept, one that lasts as long as this process."""
     path = state_dir / "inspector.token"
-    made = secrets.token_urlsafe(24)
+    made = secrets.token_urlsafe(18)
     try:
         own_directory(path.parent)
         return _read(path) or (made if create_own(path, made.encode()) else _read(path) or made)

@@ -57,7 +57,7 @@ def ask_models(provider: Provider, key: str, dialect: str = "") -> tuple[Offered
         with error:
             raise AthenaError(f"{url} answers {error.code}; {_REMEDIES.get(error.code, 'see its documentation')}") from None
     except (OSError, ValueError) as error:
-        raise AthenaError(f"{url} cannot be reached: {getattr(error, 'reason', error)}; is the server running?") from None
+        raise AthenaError(f"{url} cannot be reached: {_reason(error)}") from None
     try:
         models = read_models(msgspec.json.decode(data))
     except msgspec.DecodeError:
@@ -65,6 +65,13 @@ def ask_models(provider: Provider, key: str, dialect: str = "") -> tuple[Offered
     if not models:
         raise AthenaError(f"{url} lists no models")
     return models
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """What went wrong, and what to look at."""
+    cause = getattr(error, "reason", error)
+    words = getattr(cause, "strerror", None) or str(cause)
+    return f"{words}; is {'the host name right' if isinstance(cause, socket.gaierror) else 'the server running'}?"
 
 
 _REMEDIES = {

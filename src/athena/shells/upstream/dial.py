@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -218,8 +219,10 @@ def _dial_failure(cause: OSError | UpstreamError, stage: str, origin: Origin) ->
         case _ if stage == "tls" and cause.errno in (None, errno.ECONNRESET):
             failure = UpstreamProtocol(f"{place} closed the connection during the TLS handshake", code="upstream_tls")
         case _:
+            # asyncio's own words are about calls and tuples; the system's are about what happened.
+            words = os.strerror(cause.errno) if cause.errno else cause
             failure = UpstreamClosed(
-                f"{place} cannot be reached: {cause.strerror or cause}; is the server running, and is base_url right? "
+                f"{place} cannot be reached: {words}; is the server running, and is base_url right? "
                 f"{more_about('upstream_unreachable')}",
                 code="upstream_unreachable",
             )
