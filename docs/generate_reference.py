@@ -208,7 +208,8 @@ def commands_page() -> str:
         "Exit codes: 0 success, 1 failure, 2 wrong usage. `athena completion SHELL` prints a completion script.",
     ]
     for path, command in _commands(cli, ("athena",)):
-        with click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100) as context:
+        settings = {**cli.context_settings, "max_content_width": 100, "terminal_width": 100}
+        with click.Context(command, info_name=" ".join(path), **settings) as context:
             lines += [
                 "",
                 f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}",
