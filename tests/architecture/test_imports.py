@@ -72,7 +72,7 @@ SHELLS: dict[str, set[str]] = {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "profiles", "prompted", "serving",
         "shells.own_files", "shells.templates",
     },
-    "shells.logs": {"shells.config", "shells.own_files", "shells.stream_mask"},
+    "shells.logs": {"serving", "shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
     "shells.upstream": {"errors", "serving"},
     "shells.doctor": {
@@ -90,8 +90,9 @@ SHELLS: dict[str, set[str]] = {
         "shells.machine", "shells.recorder", "shells.sealing", "shells.store", "shells.stream_mask", "shells.upstream", "bulk",
     },
     "shells.server": {
-        "dialects", "errors", "formats", "model", "serving", "websocket", "shells.config", "shells.demo", "shells.demo_server",
-        "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine", "shells.recorder",
+        "dialects", "errors", "exchange", "formats", "model", "serving", "websocket", "shells.config", "shells.demo",
+        "shells.demo_server", "shells.envelope_key", "shells.gateway", "shells.inspector", "shells.logs", "shells.machine",
+        "shells.recorder",
     },
     "shells.verify": {
         "__version__", "dialects", "errors", "exchange", "model", "recording", "serving", "verify", "wire",

@@ -39,6 +39,11 @@ class CallChecks:
         elif type(event) is Error and event.call is not None:
             _add(record.details.bad_calls, "malformed" if event.code == "malformed_call" else event.code)
 
+    @property
+    def has_late(self) -> bool:
+        """Are there checks left that would have kept others waiting?"""
+        return bool(self._late)
+
     def late(self) -> Callable[[], list[Verdict]] | None:
         """The checks that would have kept others waiting, to be run in a thread; None: there are none."""
         if not self._late or self._tools is None:

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import NOTHING, Step
-from athena.prompted.validation import Verdict
 from athena.serving.actions import Build, Keep, Pause, Send, Stop, Tell
 from athena.serving.call_checks import CallChecks
 from athena.serving.retries import with_relative_wait
@@ -113,8 +112,8 @@ class Driver:
         self._set_timer()
         try:
             await self._serve()
-            if serving.checks is not None and (late := serving.checks.late()) is not None:
-                await self._check_late(serving.checks, late)
+            if serving.checks is not None and serving.checks.has_late:
+                await self._check_late(serving.checks)
         except asyncio.CancelledError:
             if self._stop is None or self._task is None:
                 raise
@@ -236,10 +235,12 @@ class Driver:
         finally:
             del fault  # it knows this frame: the frame must not know it
 
-    async def _check_late(self, checks: CallChecks, late: Callable[[], list[Verdict]]) -> None:
+    async def _check_late(self, checks: CallChecks) -> None:
         """The checks of calls that would have kept others waiting. The client has its answer."""
-        for verdict in await asyncio.to_thread(late):
-            checks.judge(verdict)
+        late = checks.late()
+        if late is not None:
+            for verdict in await asyncio.to_thread(late):
+                checks.judge(verdict)
 
     # -- the upstream's bytes ------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from athena.shells.server.http import HttpConnection
 from athena.shells.server.listen import Slot
 from athena.shells.server.memory import FreedMemory, freeze_objects, give_back
 from athena.shells.server.plan import Plan, Started, with_demo
-from athena.shells.server.ready import import_everything, warm_up
+from athena.shells.server.ready import import_everything, make_first_answers_ready, warm_up
 from athena.shells.server.terminal import StartTerminal
 from athena.shells.server.tls import ListenerTls
 
@@ -103,7 +103,7 @@ class ServerProcess:
         fields = {"url": started.url, "upstreams": " ".join(self.gateway.config.upstreams)}
         LOG.log(logging.DEBUG if self._plan.greets else self._speaks, "listening", extra={"fields": fields})
         self._plan.on_started(started)
-        loop.run_in_executor(None, warm_up, self.gateway.config).add_done_callback(freeze_objects)
+        loop.run_in_executor(None, make_first_answers_ready, self.gateway.config).add_done_callback(freeze_objects)
         housekeeping = loop.create_task(self._housekeep())
         await self._stopping.wait()
         housekeeping.cancel()
