@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from athena.errors import UsageError
 from athena.formats import ALIASES, format_names, get_format
 from athena.formats.machine.detect import detect_format, family_of, model_table
+from formats.case_files import FOLDER
 
 
 @pytest.mark.parametrize(
@@ -164,3 +167,11 @@ def test_families_are_the_aliases() -> None:
 )
 def test_names_of_the_newest_lists(model: str, format_id: str) -> None:
     assert detect_format(model) == format_id
+
+
+def test_published_names() -> None:
+    """Of every format that any model is known for."""
+    names: dict[str, list[str]] = tomllib.loads((FOLDER.parent / "model_names.toml").read_text(encoding="utf-8"))
+    assert set(names) == set(model_table().formats)
+    wrong = [(model, detect_format(model), wanted) for wanted, models in names.items() for model in models]
+    assert [row for row in wrong if row[1] != row[2]] == []
