@@ -9,14 +9,16 @@ only where a value may end, because the models also write it for a plain quote i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from itertools import product
+from typing import NamedTuple
 
 import msgspec
 
 from athena.formats.bodies.arguments import json_value, skip_to
 from athena.formats.bodies.json_text import quoted
 from athena.formats.bodies.json_tokens import NUMBER
-from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps
+from athena.formats.machine.scanner import LOOK_AHEAD, Cut, Declined, Lexer, Scanner, Steps, ValueSink
 from athena.formats.machine.value_types import ANYTHING, ValueType, typed_json
 from athena.formats.machine.writer import CallWriter
 
@@ -30,14 +32,10 @@ _WHOLE_SCALAR = re.compile(rf"(?:{_SCALAR.pattern})(?=[,}}\]])")
 _NAME = re.compile(r"[^\s{}<>\"']+")
 _S = r"[ \t\r\n]*+"
 _BEFORE = rf"{_S},?+{_S}"
-_PLAIN_VALUE = rf"(?:({NUMBER}|true|false|null)(?=[,}}\]])|([\[{{]))"
-_CUT = rf"([\w.+:-]{{0,{LOOK_AHEAD}}}+\Z)"
-_SIMPLE = {
-    "{": re.compile(rf"{_BEFORE}(?:([A-Za-z_]\w{{0,63}}+):{_PLAIN_VALUE}|(\}})|{_CUT})").match,
-    "[": re.compile(rf"{_BEFORE}(?:((?!))?{_PLAIN_VALUE}|(\])|{_CUT})").match,
-}
-"""By the open bracket: a member, the closing bracket, or what may become one of these. The groups are numbered:"""
-_KEY, _WORD, _OPENS, _CLOSES, _IS_CUT = range(1, 6)
+_WORD_KEY = r"[A-Za-z_]\w{0,63}+"
+_SCALARS = rf"{NUMBER}|true|false|null"
+_KEY, _WORD, _OPENS, _QUOTES, _CLOSES, _IS_CUT = range(1, 7)
+"""The groups of what finds a simple member: its key, its value or how that begins, the closing bracket, what may become one."""
 
 
 class Syntax(msgspec.Struct, frozen=True):
@@ -54,6 +52,27 @@ class Syntax(msgspec.Struct, frozen=True):
 
 class _Malformed(Exception):
     pass
+
+
+class _Simple(NamedTuple):
+    """What is found by a pattern alone inside one kind of bracket."""
+
+    member: Callable[[str, int], re.Match[str] | None]
+    """A member, the closing bracket, or what may become one of these. The beginning of a string is enough."""
+    string_end: Callable[[str, int], re.Match[str] | None]
+    """A quoting token that ends a string; without its group: one that may, if the right text follows."""
+
+
+def _simple(bracket: str, quote: str) -> _Simple:
+    key = rf"({_WORD_KEY}):" if bracket == "{" else r"((?!))?"
+    begun = "".join(f"(?:{re.escape(character)}" for character in quote[:-1]) + ")?" * (len(quote) - 1)
+    value = rf"(?:({_SCALARS})(?=[,}}\]])|([\[{{])|({re.escape(quote)}))"
+    cut = rf"([\w.+:-]{{0,{LOOK_AHEAD}}}+{begun}\Z)"
+    behind, unclear = (rf"[}}\]]|,{_WORD_KEY}:", rf",(?:{_WORD_KEY})?\Z|") if bracket == "{" else (r"[,}\]]", "")
+    return _Simple(
+        re.compile(rf"{_BEFORE}(?:{key}{value}|({re.escape(_CLOSERS[bracket])})|{cut})").match,
+        re.compile(rf"{re.escape(quote)}(?:(?={behind})()|(?={unclear}\Z))").match,
+    )
 
 
 class GemmaCalls:
@@ -73,6 +92,7 @@ class GemmaCalls:
         closers = ("", *("".join(some) for size in (1, 2, 3) for some in product("}]", repeat=size)))
         self._string = Lexer((syntax.quote, *(closer + stop for closer in closers for stop in self._stops)))
         """A quoting token, or the end of the call with the brackets before it."""
+        self._simple = {bracket: _simple(bracket, syntax.quote) for bracket in _CLOSERS}
 
     def read(self, scan: Scanner, calls: CallWriter, opener: str) -> Steps[None]:
         """Behind the opening marker: the call, and its end marker if it is there."""
@@ -117,17 +137,17 @@ class GemmaCalls:
     def _members(self, scan: Scanner, calls: CallWriter) -> Steps[None]:
         """Everything behind the first brace, which was taken, to the brace that closes it."""
         calls.write("{")
-        levels = [_Level("{")]
-
-        def straight(text: str) -> bool:
-            if text:
-                scan.push(text)
-            return self._simple_members(scan, calls, levels)
-
+        levels = [_Level("{", self._simple)]
+        simple = _SimpleMembers(scan, calls, levels, self._string, self._syntax)
         while levels:
-            if straight("") and not scan.final:
-                scan.straight = straight
+            if simple.take("") and not scan.final:
+                scan.straight = simple.take
                 yield
+                continue
+            if simple.in_string:
+                yield from self._rest_of_string(scan, calls, levels, calls.write_text)
+                calls.write('"')
+                simple.in_string = False
                 continue
             head = yield from scan.head()
             level = levels[-1]
@@ -148,36 +168,6 @@ class GemmaCalls:
             else:
                 key = (yield from self._read_key(scan, calls)) if level.bracket == "{" else None
                 yield from self._value(scan, calls, levels, key)
-
-    def _simple_members(self, scan: Scanner, calls: CallWriter, levels: list[_Level]) -> bool:
-        """Take as many members as are simple and whole. May what stands there become another?"""
-        text, at, level = scan.text, scan.at, levels[-1]
-        end, simple = len(text), True
-        written: list[str] = []
-        while at < end:
-            found = _SIMPLE[level.bracket](text, at)
-            kind = found.lastindex or 0 if found is not None else 0
-            if found is None or kind == _IS_CUT or (kind != _OPENS and len(levels) == 1):
-                # The first level's values have types, and its end is the call's.
-                simple = kind == _IS_CUT
-                break
-            if kind == _CLOSES:
-                written.append(found[_CLOSES])
-                levels.pop()
-                level = levels[-1]
-            elif kind == _OPENS and len(levels) >= calls.limits.json_depth:
-                simple = False
-                break
-            else:
-                written.append(level.before(found[_KEY]) + found[kind])
-                if kind == _OPENS:
-                    level = _Level(found[_OPENS])
-                    levels.append(level)
-            at = found.end()
-        if written:
-            scan.take_to(at)
-            calls.write("".join(written))
-        return simple
 
     def _stops_here(self, scan: Scanner, head: str) -> Steps[bool]:
         return head in self._stop_heads and (yield from scan.follows(0, self._stops, end=False)) is not None
@@ -217,7 +207,7 @@ class GemmaCalls:
             calls.write(level.before(key) + head)
             if len(levels) >= calls.limits.json_depth:
                 raise _Malformed
-            levels.append(_Level(head))
+            levels.append(_Level(head, self._simple))
         elif head == self._syntax.quote[0] and (yield from scan.found(self._syntax.quote)):
             live = kind.is_text or not self._syntax.typed or len(levels) > 1
             yield from self._quoted(scan, calls, levels, key, None if live else kind)
@@ -236,10 +226,17 @@ class GemmaCalls:
     ) -> Steps[None]:
         """A string as it arrives, or text that waits for its end to be typed."""
         level = levels[-1]
-        pieces: list[str] = []
-        sink = calls.write_text if kind is None else calls.keeper(pieces)
         if kind is None:
             calls.write(level.before(key) + '"')
+            yield from self._rest_of_string(scan, calls, levels, calls.write_text)
+            calls.write('"')
+        else:
+            pieces: list[str] = []
+            yield from self._rest_of_string(scan, calls, levels, calls.keeper(pieces))
+            self._typed(calls, level, key, "".join(pieces), kind)
+
+    def _rest_of_string(self, scan: Scanner, calls: CallWriter, levels: list[_Level], sink: ValueSink) -> Steps[None]:
+        """A string to its end, which is taken."""
         while True:
             marker = yield from scan.flow(self._string, sink)
             if not marker:
@@ -247,18 +244,14 @@ class GemmaCalls:
             if marker != self._syntax.quote:
                 if (yield from self._is_unclosed(scan, levels, marker)):
                     calls.repaired()
-                    break
+                    return
                 sink(scan.take(len(marker)))
                 continue
-            ends = yield from self._value_ends(scan, level, len(marker))
+            ends = yield from self._value_ends(scan, levels[-1], len(marker))
             scan.take(len(marker))
             if ends:
-                break
+                return
             sink('"')
-        if kind is None:
-            calls.write('"')
-        else:
-            self._typed(calls, level, key, "".join(pieces), kind)
 
     def _is_unclosed(self, scan: Scanner, levels: list[_Level], end: str) -> Steps[bool]:
         """Does the call end here, with this marker, although its string was not closed? Not where the string's own end comes
@@ -352,6 +345,79 @@ class GemmaCalls:
         return after[0] in ":=" if after else None
 
 
+class _SimpleMembers:
+    """Takes members without a reader that waits: as many as are simple, and strings as they arrive."""
+
+    __slots__ = ("_calls", "_depth_limit", "_first", "_levels", "_scan", "_search", "_token", "in_string")
+
+    def __init__(self, scan: Scanner, calls: CallWriter, levels: list[_Level], string: Lexer, syntax: Syntax) -> None:
+        self._scan = scan
+        self._calls = calls
+        self._levels = levels
+        self._depth_limit = calls.limits.json_depth
+        self._search = string.any.search
+        self._token = len(syntax.quote)
+        self._first = (_OPENS,) if syntax.typed else (_OPENS, _QUOTES)
+        """What is simple on the first level, whose other values have types, and whose end is the call's."""
+        self.in_string = False
+
+    def take(self, text: str) -> bool:
+        """Take what is there, and `text` behind it. May what is left become another simple member?"""
+        scan, levels = self._scan, self._levels
+        if text:
+            if self.in_string and scan.is_used_up and self._search(text) is None:
+                self._calls.write_text(text)
+                return True
+            scan.push(text)
+        text, at = scan.text, scan.at
+        end, goes_on, written = len(text), True, ""
+        while at < end:
+            level = levels[-1]
+            if self.in_string:
+                at, piece, ends, goes_on = self._piece(text, at, level)
+                written += piece
+                if not ends:
+                    break
+                self.in_string = False
+                continue
+            found = level.simple.member(text, at)
+            kind = found.lastindex if found is not None else None
+            if found is None or kind == _IS_CUT or (len(levels) == 1 and kind not in self._first):
+                goes_on = kind == _IS_CUT
+                break
+            if kind == _CLOSES:
+                written += found[_CLOSES]
+                levels.pop()
+            elif kind == _WORD:
+                written += level.before_simple(found[_KEY]) + found[_WORD]
+            elif kind == _QUOTES:
+                written += level.before_simple(found[_KEY]) + '"'
+                self.in_string = True
+            elif len(levels) < self._depth_limit:
+                written += level.before_simple(found[_KEY]) + found[_OPENS]
+                levels.append(_Level(found[_OPENS], level.all_simple))
+            else:
+                goes_on = False
+                break
+            at = found.end()
+        if written:
+            scan.take_to(at)
+            self._calls.write(written)
+        return goes_on
+
+    def _piece(self, text: str, at: int, level: _Level) -> tuple[int, str, bool, bool]:
+        """The open string as far as it is there: its end, what is written of it, whether it ends and may go on simply."""
+        found = self._search(text, at)
+        stop = len(text) if found is None else found.start()
+        piece = quoted(text[at:stop])[1:-1] if stop > at else ""
+        if found is None or found.lastindex is None:
+            return stop, piece, False, True
+        token = level.simple.string_end(text, stop)
+        if token is None or token.lastindex is None:
+            return stop, piece, False, token is not None
+        return stop + self._token, piece + '"', True, True
+
+
 def _closes_all(levels: list[_Level], end: str) -> bool:
     """Do the brackets of all levels stand before this end of a call?"""
     return end.startswith("".join(_CLOSERS[level.bracket] for level in reversed(levels)))
@@ -360,12 +426,19 @@ def _closes_all(levels: list[_Level], end: str) -> bool:
 class _Level:
     """One open bracket."""
 
-    __slots__ = ("bracket", "lead")
+    __slots__ = ("all_simple", "bracket", "lead", "simple")
 
-    def __init__(self, bracket: str) -> None:
+    def __init__(self, bracket: str, simple: Mapping[str, _Simple]) -> None:
         self.bracket = bracket
+        self.simple = simple[bracket]
+        self.all_simple = simple
         self.lead = ""
         """The comma before the next member, if there is one before it."""
+
+    def before_simple(self, key: str | None) -> str:
+        """The same, where a key is a word without anything that JSON escapes."""
+        comma, self.lead = self.lead, ","
+        return comma if key is None else f'{comma}"{key}":'
 
     def before(self, key: str | None) -> str:
         """What stands before the next member's value."""
