@@ -1,14 +1,17 @@
-"""Collects one request while it is served: references to what passes by, and nothing else.
+"""Collects one request while it is served: what passes by, and nothing else.
 
-On the event loop a read and what left for it cost three places in a list. Everything that takes time (removing credentials,
-decoding, naming the session) is done by `parted`, in another thread.
+On the event loop a read and what left for it cost three places in a list. Some dozen of them at a time become one piece of
+memory: thousands of small objects that stay would let every later one be made in memory that no cache holds. Everything that
+takes time (removing credentials, decoding, naming the session) is done by `parted`, in another thread.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,10 +28,12 @@ from athena.serving.sessions import belonging
 from athena.serving.tap import Asked, Moment, Tap
 from athena.serving.targets import Target
 
-_BESIDE = 200
+_BESIDE = 40
 """Bytes that a step takes in memory besides its own."""
 _EVERY = 3 * 64
-"""Places in the list after which the room is looked at."""
+"""Places in the list after which its steps are packed and the room is looked at."""
+_LARGE = 256 * 1024
+"""Bytes of the steps of one pack that are not copied together."""
 _NONE = b""
 _SETTINGS_KEPT = 64
 """Settings that are remembered as they are written."""
@@ -78,6 +83,52 @@ class _Attempt(msgspec.Struct):
     input_tokens: int = 0
 
 
+class _Pack:
+    """Some steps that followed one another. It is never changed."""
+
+    __slots__ = ("read_sizes", "reads", "size", "times", "write_sizes", "writes")
+
+    def __init__(self, steps: list[Any]) -> None:
+        reads, writes = steps[1::3], steps[2::3]
+        self.times = array("d", steps[::3])
+        self.read_sizes = array("Q", map(len, reads))
+        self.write_sizes = array("Q", map(len, writes))
+        self.size = sum(self.read_sizes) + sum(self.write_sizes)
+        is_large = self.size > _LARGE
+        self.reads: list[bytes] = reads if is_large else [b"".join(reads)]
+        """Pieces that are together all bytes that were read."""
+        self.writes: list[bytes] = writes if is_large else [b"".join(writes)]
+
+
+class _Steps:
+    """All steps of a request so far."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        packs: list[_Pack] = [*rows[:-1], _Pack(rows[-1][:])]
+        self.times = [moment for pack in packs for moment in pack.times]
+        self.read_sizes = [size for pack in packs for size in pack.read_sizes]
+        self.write_sizes = [size for pack in packs for size in pack.write_sizes]
+        self._reads = [piece for pack in packs for piece in pack.reads]
+        self._writes = [piece for pack in packs for piece in pack.writes]
+
+    def data(self) -> bytes:
+        """All bytes that were read, then all that were written."""
+        return b"".join((*self._reads, *self._writes))
+
+    def reads(self) -> list[bytes]:
+        """Of each step."""
+        return _cut(b"".join(self._reads), self.read_sizes)
+
+    def writes(self) -> list[bytes]:
+        """Of each step."""
+        return _cut(b"".join(self._writes), self.write_sizes)
+
+
+def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    ends = list(accumulate(sizes))
+    return [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
 class RecordingTap(Tap):
     """One request. `on_over` gets this object once the request is over."""
 
@@ -108,9 +159,11 @@ class RecordingTap(Tap):
         self._steps: list[Any] = []
         """For each step three places: when, what was read, and what left for it; either may be empty. Flat, and not tuples: a
         stream has many thousand, and each would be one more object to make and for the collector to look at."""
+        self._rows: list[Any] = [self._steps]
+        """Packs, and last the list of what is not packed yet. Another thread may copy it at any moment."""
+        self._packed = 0
+        """Places of the list that were packed."""
         self._others: list[_Other] = []
-        self._look_at = _EVERY
-        self._looked = 0
         self._is_handed_over = False
 
     # -- on the event loop ---------------------------------------------------------------------------------------------------
@@ -147,7 +200,7 @@ class RecordingTap(Tap):
         attempt = _Attempt(target, call.body if self.is_whole else b"")
         if self._options is not None:
             attempt.created, attempt.input_tokens = self._options.created, self._options.input_tokens
-        self._others.append((len(self._steps), _Kind.ATTEMPT, 0.0, attempt))
+        self._others.append((self._place(), _Kind.ATTEMPT, 0.0, attempt))
 
     def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         place, kind, _, attempt = self._others[-1]
@@ -155,42 +208,43 @@ class RecordingTap(Tap):
         self._others[-1] = place, kind, now, attempt
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        self._others.append((len(self._steps), _Kind.UPSTREAM_HEAD, now, (status, headers)))
+        self._others.append((self._place(), _Kind.UPSTREAM_HEAD, now, (status, headers)))
 
     def passed(self, data: bytes, output: bytes, now: float) -> None:
         steps = self._steps
         steps += (now, data, output)
-        if len(steps) >= self._look_at:
-            self._look()
+        if len(steps) >= _EVERY:
+            self._pack()
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         self.passed(data, _NONE, now)
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         what = failure_of(failure) if failure is not None else None
-        self._others.append((len(self._steps), _Kind.ATTEMPT_END, now, what))
+        self._others.append((self._place(), _Kind.ATTEMPT_END, now, what))
 
     def moment(self, moment: Moment, now: float) -> None:
-        self._others.append((len(self._steps), _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE, now, None))
+        self._others.append((self._place(), _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE, now, None))
 
     def stopped(self, reason: str, now: float) -> None:
-        self._others.append((len(self._steps), _Kind.STOPPED, now, reason))
+        self._others.append((self._place(), _Kind.STOPPED, now, reason))
 
     def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
         """Keep it."""
         what = dict(changed) if changed is not None else None, failure_of(failure) if failure is not None else None
-        self._others.append((len(self._steps), _Kind.NOT_KEPT, now, what))
+        self._others.append((self._place(), _Kind.NOT_KEPT, now, what))
 
     def client_head(self, head: Head, now: float) -> None:
         self.status = head.status
-        self._others.append((len(self._steps), _Kind.CLIENT_HEAD, now, head))
+        self._others.append((self._place(), _Kind.CLIENT_HEAD, now, head))
 
     def client_bytes(self, data: bytes, now: float) -> None:
         self.passed(_NONE, data, now)
 
     def over(self, record: RequestRecord) -> None:
         """Hand it over."""
-        self._look()
+        if self._steps:
+            self._pack()
         self._options = None  # whoever keeps this for long need not keep that
         self._is_handed_over = True
         self._on_over(self)
@@ -211,12 +265,18 @@ class RecordingTap(Tap):
         self._room.taken -= self.size
         self.size = 0
 
-    def _look(self) -> None:
-        """Count what came since the last look."""
-        fresh = self._steps[self._looked :]
-        self._looked = len(self._steps)
-        self._look_at = self._looked + _EVERY
-        self._take(sum(map(len, fresh[1::3])) + sum(map(len, fresh[2::3])) + _BESIDE * (len(fresh) // 3))
+    def _place(self) -> int:
+        return self._packed + len(self._steps)
+
+    def _pack(self) -> None:
+        """Put the last steps together, and count them."""
+        steps = self._steps
+        pack = _Pack(steps)
+        self._packed += len(steps)
+        # In one go, and the old list stays as it is: whoever copies this meanwhile has every step once.
+        self._steps = []
+        self._rows[-1:] = (pack, self._steps)
+        self._take(pack.size + _BESIDE * (len(steps) // 3))
 
     def _take(self, size: int) -> None:
         room = self._room
@@ -229,9 +289,10 @@ class RecordingTap(Tap):
         """There is no room for all of it, and half a recording is none."""
         self.is_whole = False
         self.body = b""
-        self._steps.clear()
+        self._steps = []
+        self._rows = [self._steps]
+        self._packed = 0
         self._others.clear()
-        self._looked, self._look_at = 0, _EVERY
         self.drop()
 
     # -- when somebody reads it ------------------------------------------------------------------------------------------------
@@ -246,9 +307,10 @@ class RecordingTap(Tap):
         asked = self.asked_as
         offset = asked.wall - asked.now if asked is not None else 0.0
         heads = [(place, now) for place, kind, now, _ in self._others if kind is _Kind.UPSTREAM_HEAD]
-        ends = [place for place, _ in heads[1:]] + [len(self._steps)]
+        reads = _Steps(self._rows[:]).reads()
+        ends = [place // 3 for place, _ in heads[1:]] + [len(reads)]
         return [
-            (now + offset, [read for read in self._steps[place:end][1::3] if read])
+            (now + offset, [read for read in reads[place // 3 : end] if read])
             for (place, now), end in zip(heads, ends, strict=True)
         ]
 
@@ -262,17 +324,16 @@ class RecordingTap(Tap):
         assert asked is not None
         # A request in flight goes on meanwhile: this is what there is now.
         others = tuple(self._others)
-        steps = self._steps[:]
+        steps = _Steps(self._rows[:])
         hidden = self.secrets(secrets)
         mask = masks(hidden)
         bodies = [mask.data(self.body)]
         bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _Kind.ATTEMPT]
-        times, reads, writes = steps[::3], steps[1::3], steps[2::3]
         places = [place // 3 for place, _, _, _ in others]
-        streams = Streams.of(asked.now, places, times, reads, writes)
+        streams = Streams(asked.now, places, steps.read_sizes, steps.write_sizes, steps.data(), steps.times)
         if mask.finds(streams.data):
             # Stream by stream: a secret may be cut into pieces.
-            streams = Streams.of(asked.now, places, times, mask.pieces(reads), mask.pieces(writes))
+            streams = Streams.of(asked.now, places, steps.times, mask.pieces(steps.reads()), mask.pieces(steps.writes()))
         # Most recordings hold no secret outside of their bodies: to look at all of it once takes less than at each part.
         bare = self._bare(asked, others, NO_SECRETS if mask.is_plain else mask)
         if mask.is_plain and _may_hold(bare, mask):
