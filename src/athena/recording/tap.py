@@ -105,9 +105,13 @@ class _Steps:
 
     def __init__(self, rows: list[Any]) -> None:
         packs: list[_Pack] = [*rows[:-1], _Pack(rows[-1][:])]
-        self.times = [moment for pack in packs for moment in pack.times]
-        self.read_sizes = [size for pack in packs for size in pack.read_sizes]
-        self.write_sizes = [size for pack in packs for size in pack.write_sizes]
+        self.times: list[float] = []
+        self.read_sizes: list[int] = []
+        self.write_sizes: list[int] = []
+        for pack in packs:
+            self.times += pack.times.tolist()
+            self.read_sizes += pack.read_sizes.tolist()
+            self.write_sizes += pack.write_sizes.tolist()
         self._reads = [piece for pack in packs for piece in pack.reads]
         self._writes = [piece for pack in packs for piece in pack.writes]
 
