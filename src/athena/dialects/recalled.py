@@ -2,13 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
 from athena.model.request import Loss, Request, Tool, Turn
-from athena.wire.fragments import Recall, Written
+from athena.wire.fragments import Recall, Written, same_objects
+
+
+class Run:
+    """What the turns of a request become for a target, all values in a row. Turns that stood at the same place in the last
+    request become what they were there."""
+
+    __slots__ = ("_before", "_profile", "_report", "ends", "losses", "state", "states", "turns", "values")
+
+    def __init__(self, turns: tuple[Turn, ...], before: Run | None, target: EncodeTarget, report: Losses) -> None:
+        self.turns: tuple[Turn, ...] = turns
+        count = same_objects(before.turns, turns) if before is not None else 0
+        self.ends: list[int] = []
+        """Behind how many of the values each turn ends."""
+        self.values: list[Any] = []
+        self.states: list[bool] = []
+        """What the writer knew behind each turn."""
+        self.losses: dict[int, list[Loss]] = {}
+        """What was lost of turns, by their places."""
+        self.state = False
+        self._before = before
+        self._report = report
+        # A run's key names it by its identity: it lives as long as the run.
+        self._profile = target.profile
+        if before is not None and count:
+            self.ends, self.states = before.ends[:count], before.states[:count]
+            self.values, self.state = before.values[: self.ends[-1]], self.states[-1]
+            for position, losses in before.losses.items():
+                if position < count:
+                    self._report_again(position, losses)
+
+    def missing(self) -> Iterator[tuple[int, Turn]]:
+        """The turns that have to be written, with their places. Each is handed to `add` before the next one is asked for."""
+        before = self._before
+        known = len(before.turns) if before is not None else 0
+        for position in range(len(self.ends), len(self.turns)):
+            turn = self.turns[position]
+            if before is not None and position < known and before.turns[position] is turn:
+                state = before.states[position - 1] if position else False
+                if state == self.state:
+                    start = before.ends[position - 1] if position else 0
+                    self._report_again(position, before.losses.get(position))
+                    self._add(before.values[start : before.ends[position]], before.states[position])
+                    continue
+            yield position, turn
+
+    def add(self, values: list[Any], state: bool, losses: list[Loss]) -> None:
+        """The next turn became these values, its losses were reported, and the writer knows this behind it."""
+        if losses:
+            self.losses[len(self.ends)] = losses
+        self._add(values, state)
+
+    def _add(self, values: list[Any], state: bool) -> None:
+        self.values += values
+        self.ends.append(len(self.values))
+        self.states.append(state)
+        self.state = state
+
+    def _report_again(self, position: int, losses: list[Loss] | None) -> None:
+        if losses:
+            self.losses[position] = losses
+            self._report.found.extend(losses)
+
+    def end(self) -> None:
+        """All turns are there: what was before is not needed any more."""
+        self._before = None
 
 
 class Rewritten:
@@ -16,11 +81,12 @@ class Rewritten:
     strict, on whether the client speaks the dialect, and on what `context` names; and on nothing else.
     """
 
-    __slots__ = ("_key", "_profile", "_recall", "_report")
+    __slots__ = ("_key", "_profile", "_recall", "_report", "_target")
 
     def __init__(self, recall: Recall | None, target: EncodeTarget, report: Losses, *context: Hashable) -> None:
         self._recall = recall
         self._profile = target.profile
+        self._target = target
         self._report = report
         self._key = (id(target.profile), target.strict, *context)
 
@@ -53,6 +119,26 @@ class Rewritten:
             ends = tuple((loss.path[len(path) :], loss) for loss in losses)
             recall.keep_written(fragment, key, Written(list(values), ends, self._profile))
         return values
+
+    @property
+    def has_runs(self) -> bool:
+        """Is the conversation remembered as a whole? Then its turns are written in a run and not one by one."""
+        return self._recall is not None and self._recall.runs is not None
+
+    def run(self, turns: tuple[Turn, ...]) -> Run:
+        """What these turns become, as far as it is known. The caller adds what is missing, and hands it to `keep`."""
+        assert self._recall is not None
+        assert self._recall.runs is not None
+        return Run(turns, self._recall.runs.get(self._key), self._target, self._report)
+
+    def keep(self, run: Run) -> None:
+        """Remember a run for the next request."""
+        assert self._recall is not None
+        assert self._recall.runs is not None
+        run.end()
+        before: Run | None = self._recall.runs.get(self._key)
+        more = len(run.ends) - (len(before.ends) if before is not None else 0)
+        self._recall.keep_run(self._key, run, run.values[0] if run.values else None, more)
 
     def tools(
         self,

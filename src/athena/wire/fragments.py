@@ -21,7 +21,7 @@ import copy
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import chain, compress, takewhile
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -319,13 +319,33 @@ def same_objects(one: Sequence[Any], other: Sequence[Any]) -> int:
     return next(index for index, (mine, others) in enumerate(zip(one, other, strict=False)) if mine is not others)
 
 
+class TextRun(NamedTuple):
+    """Messages in a row and their JSON, with commas between; where each of them ends in it."""
+
+    values: list[Any]
+    ends: list[int]
+    text: bytes
+
+
 class Recall:
     """What is remembered of the parts of one request, by the objects that stand for them.
 
     An object stands for a part as long as the part holds it: no other object can have its identity meanwhile.
     """
 
-    __slots__ = ("_beginning", "_fragments", "_listed", "_meanings", "_meant", "_nodes", "_pieces", "known", "new", "runs")
+    __slots__ = (
+        "_beginning",
+        "_first",
+        "_fragments",
+        "_listed",
+        "_meanings",
+        "_meant",
+        "_nodes",
+        "_pieces",
+        "known",
+        "new",
+        "runs",
+    )
 
     def __init__(self, fragments: Fragments, known: int = 0, new: int = 0) -> None:
         self._fragments = fragments
@@ -336,6 +356,8 @@ class Recall:
         """What messages in a row became before; None where the conversation is not remembered as a whole."""
         self._beginning: list[Fragment] = []
         self._listed: list[Any] | None = None
+        self._first: object = None
+        """The first message for the target of a conversation that is remembered as a whole."""
         self._meanings: list[Any] = []
         self._meant: list[Fragment] = []
         self._nodes: dict[int, Fragment] = {}
@@ -433,17 +455,63 @@ class Recall:
         self._fragments.grow(fragment, _WRITTEN)
         self.put_out(fragment, written)
 
+    def keep_run(self, key: Hashable, run: Any, first: object, more: int) -> None:
+        """Remember what the turns of a conversation became for a target, of which `first` is the first message; `more` turns
+        than before."""
+        if self.runs is None:
+            return
+        self._first = first
+        self._put(key, run, _WRITTEN * more)
+
+    def _put(self, key: Hashable, run: Any, more: int) -> None:
+        runs = self.runs
+        assert runs is not None
+        if key not in runs and len(runs) >= _FORMS:
+            # What it took is counted until its generation goes.
+            runs.pop(next(iter(tuple(runs))), None)
+        runs[key] = run
+        self._fragments.take(more)
+
     def encode(self, body: dict[str, Any]) -> bytes:
         """The body as JSON; what was written before is copied."""
         shown: dict[str, Any] = {}
         for name, value in body.items():
             if name in CONVERSATIONS and type(value) is list:
-                shown[name] = list(map(self._message, value))
+                shown[name] = self._joined(value) or list(map(self._message, value))
             elif type(value) is list or type(value) is dict:
                 shown[name] = self._text(value) or value
             else:
                 shown[name] = value
         return msgspec.json.encode(shown)
+
+    def _joined(self, messages: list[Any]) -> msgspec.Raw | None:
+        """The JSON of messages of a conversation that is remembered as a whole; None for others."""
+        if self.runs is None:
+            return None
+        own = self._listed[0] if self._listed else None
+        start = next((place for place, one in enumerate(messages[:3]) if one is own or one is self._first), None)
+        if start is None:
+            return None
+        encode = msgspec.json.encode
+        values = messages[start:]
+        first = values[0]
+        before: TextRun | None = self.runs.get(id(first))
+        count = same_objects(before.values, values) if before is not None else 0
+        if before is not None and count == len(before.values) == len(values):
+            text: bytes = before.text
+        else:
+            ends: list[int] = before.ends[:count] if before is not None else []
+            pieces: list[bytes | memoryview] = list(map(encode, values[count:]))
+            place = ends[-1] + 1 if ends else 0
+            for piece in pieces:
+                place += len(piece)
+                ends.append(place)
+                place += 1
+            if before is not None and count:
+                pieces.insert(0, memoryview(before.text)[: before.ends[count - 1]])
+            text = b",".join(pieces)
+            self._put(id(first), TextRun(values, ends, text), len(text) - (len(before.text) if before is not None else 0))
+        return msgspec.Raw(b"[" + b",".join([*map(encode, messages[:start]), text]) + b"]")
 
     def _message(self, message: Any) -> Any:
         text = self._text(message)

@@ -80,6 +80,8 @@ class ChatMessageWriter:
 
     def turns(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
         """All messages behind the leading instructions."""
+        if self._rewritten.has_runs:
+            return self._arranged(self._run(turns))
         messages: list[WrittenMessage] = []
         thinks = False
         for position, turn in enumerate(turns):
@@ -94,6 +96,25 @@ class ChatMessageWriter:
             else:
                 messages.extend(self._rewritten.turn(turn, path, partial(self._user, turn, path)))
         return self._arranged(messages)
+
+    def _run(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
+        """The same, with what turns became in the last request of the conversation."""
+        run = self._rewritten.run(turns)
+        found = self._writer.found
+        for position, turn in run.missing():
+            path, before = f"messages[{position}]", len(found)
+            thinks = run.state
+            messages: list[WrittenMessage] = []
+            if turn.role == "assistant":
+                thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
+                messages = self._assistant(turn, path, thinks)
+            elif turn.role != "system":
+                messages = self._user(turn, path)
+            elif turn.parts:
+                messages = [self._system_turn(turn, path)]
+            run.add(messages, bool(thinks), found[before:])
+        self._rewritten.keep(run)
+        return list(run.values)
 
     # -- assistant ---------------------------------------------------------------------------------------------------------
 
