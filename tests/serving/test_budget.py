@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from athena.errors import AthenaError, LimitExceeded
 from athena.serving.budget import Budget
 from athena.serving.holding import AnswerMemory, RequestMemory
-from athena.serving.weight import text_bytes, weigh, with_measured_text
+from athena.serving.weight import has_wide_text, text_bytes, weigh, with_measured_text, with_narrow_text
 from athena.shells import machine
 from athena.shells.server.memory import FreedMemory
 
@@ -165,6 +166,16 @@ def test_text_is_measured_as_the_interpreter_holds_it() -> None:
         deep = [deep]
     assert 1000 <= text_bytes(deep) < 1200
     assert text_bytes({"key" * 100: "\N{GRINNING FACE}" * 1000, "n": [1, None, True, 2.5]}) > 4300
+
+
+@pytest.mark.parametrize("text", ["a", "\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{EM DASH}", "\N{CJK UNIFIED IDEOGRAPH-4E2D}a"])
+def test_text_that_is_not_wide_is_weighed_without_a_look_at_it(text: str) -> None:
+    value = {"a": [text * 10_000, text * 1000], "b": text}
+    body = msgspec.json.encode(value)
+    assert not has_wide_text(body)
+    weight = with_narrow_text(weigh(len(body), ascii_only=False, values=5), len(body), 5)
+    assert text_bytes(value) + len(body) <= weight.text
+    assert has_wide_text(msgspec.json.encode([text, "\N{GRINNING FACE}"]))
 
 
 # -- an answer ---------------------------------------------------------------------------------------------------------------

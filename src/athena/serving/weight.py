@@ -9,6 +9,7 @@ of the JSON is an object or two besides.
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,6 +20,9 @@ the text and the request to the upstream. A body of ASCII text needs no more tha
 _WIDE = 9
 """The same for text that is not ASCII, at its worst: the string, its copy in UTF-8 and the request's buffer while it grows."""
 _WIDE_TEXT = 5
+_NARROW_TEXT = 3
+"""What the decoded text takes of that: as a string and in UTF-8. No character up to U+FFFF takes more than two bytes."""
+_WIDE_BYTES = tuple(bytes((byte,)) for byte in range(0xF0, 0xF5))
 _CALL = 1.5
 _VALUE_WORK = 320
 _VALUE_TEXT = 192
@@ -45,22 +49,30 @@ def weigh(size: int, *, ascii_only: bool, values: int) -> Weight:
     )
 
 
+def has_wide_text(body: bytes) -> bool:
+    """Does a character beyond U+FFFF stand in these bytes?"""
+    return any(byte in body for byte in _WIDE_BYTES)
+
+
+def with_narrow_text(weight: Weight, size: int, values: int) -> Weight:
+    """The weight of a body without wide text: what its strings take is known without a look at them."""
+    return msgspec.structs.replace(weight, text=size * _NARROW_TEXT + values * _VALUE_TEXT)
+
+
 def with_measured_text(weight: Weight, value: Any, size: int, values: int) -> Weight:
     """The weight with what the strings of the decoded value really take: most text is far from the worst case."""
     return msgspec.structs.replace(weight, text=text_bytes(value) + size + values * _VALUE_TEXT)
 
 
 def text_bytes(value: Any) -> int:
-    """The memory of all strings in a decoded value, without recursion: depth costs no stack."""
+    """The memory of all strings in a decoded value, level by level: depth costs no stack."""
     total = 0
-    waiting: list[Any] = [value]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
-            total += sys.getsizeof(node)
-        elif isinstance(node, dict):
-            waiting.extend(node)
-            waiting.extend(node.values())
-        elif isinstance(node, list):
-            waiting.extend(node)
+    level: list[Any] = [value]
+    while level:
+        kinds = list(map(type, level))
+        texts = [node for node, kind in zip(level, kinds, strict=True) if kind is str]
+        mappings = [node for node, kind in zip(level, kinds, strict=True) if kind is dict]
+        lists = [node for node, kind in zip(level, kinds, strict=True) if kind is list]
+        total += sum(map(sys.getsizeof, texts)) + sum(map(sys.getsizeof, chain.from_iterable(mappings)))
+        level = [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
     return total

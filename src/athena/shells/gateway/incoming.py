@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.serving.holding import RequestMemory
-from athena.serving.weight import Weight, weigh, with_measured_text
+from athena.serving.weight import Weight, has_wide_text, weigh, with_measured_text, with_narrow_text
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
@@ -239,7 +239,10 @@ def _decoded(
         values = counted
         weight = weigh(len(body), ascii_only=body.isascii(), values=values)
     if large and not body.isascii():
-        weight = with_measured_text(weight, value, len(body), values)
+        if has_wide_text(body):
+            weight = with_measured_text(weight, value, len(body), values)
+        else:
+            weight = with_narrow_text(weight, len(body), values)
     return decode(value, recall), weight
 
 
