@@ -55,6 +55,8 @@ _BYTES_PER_NESTING = 32
 _BYTES_WRITTEN_OUT = 320
 """Memory of the engine, measured: for a state of a pattern; for the square of a schema's depth, because some keywords keep a
 copy of what is below them; for a node that is written out."""
+_AROUND_A_CHARACTER = 4
+"""Steps for the value that a character may be, and what rounding leaves out."""
 _MEASURED_LEVELS = 8
 """Levels of a value whose children are measured one by one; those below are measured as a whole."""
 _UNEVALUATED = 3
@@ -116,7 +118,9 @@ class _Node:
 class SchemaCost:
     """How many steps checking a value against one schema can take at most."""
 
-    __slots__ = ("_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "engine_bytes", "refusal")
+    __slots__ = (
+        "_edges", "_frames", "_levels", "_nodes", "_order", "_unevaluated", "_worst", "engine_bytes", "refusal",
+    )  # fmt: skip
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.refusal: SchemaRefusal = ""
@@ -125,6 +129,8 @@ class SchemaCost:
         self._unevaluated = False
         self._frames = 0
         self._levels: list[tuple[list[int], list[int]]] = []
+        self._worst: int | None = None
+        """Steps for a character of the text of any value; 0: nothing so simple can be said. None: not found out yet."""
         try:
             found = _Collector(schema)
             self._nodes = found.nodes
@@ -149,6 +155,26 @@ class SchemaCost:
         if sizes is None or self._frames * len(sizes) > _MOST_FRAMES:
             return MANY
         return min(self._of(0, value, 0, [_MOST_VALUES]), MANY)
+
+    def steps_of_text(self, characters: int) -> int:
+        """The most steps for any value whose JSON has so many characters, found without a look at it; 0: cannot be said."""
+        if self._worst is None:
+            self._worst = self._worst_character()
+        return self._worst * characters if self._frames * characters <= _MOST_FRAMES else 0
+
+    def _worst_character(self) -> int:
+        """A value has at least one character of its own, and each character is of one value or key only."""
+        if self.refusal or self._unevaluated or any(node.deep for node in self._nodes):
+            return 0
+        worst = 0
+        for depth in range(_MEASURED_LEVELS):
+            level = self._level(depth, 0)
+            if level is None:
+                return 0
+            if depth >= len(self._levels):
+                return worst  # no schema reaches this deep
+            worst = max(worst, level[0] + level[1] // 16 + _AROUND_A_CHARACTER)
+        return 0
 
     def _of(self, index: int, value: Any, depth: int, left: list[int]) -> int:
         """The steps of one schema with one value, each child measured by itself where that can be done. `left` is how many

@@ -134,6 +134,8 @@ def test_the_bound_is_never_below_the_work(seed: int) -> None:
     cost = SchemaCost(schema)
     assert cost.refusal == ""
     assert _evaluations(schema, value, schema) <= cost.steps(value)
+    from_text = cost.steps_of_text(len(msgspec.json.encode(value).decode()))
+    assert not from_text or cost.steps(value) <= from_text
 
 
 def _drawn_schema(drawn: random.Random, level: int, depth: int) -> Any:

@@ -55,6 +55,8 @@ class ChoiceGuard:
     @classmethod
     def of(cls, request: Request) -> ChoiceGuard | None:
         """The guard of this request; None where every answer keeps its choice."""
+        if request.tool_choice is None and request.parallel is not False:
+            return None
         guard = cls(request) if request.tools else None
         if guard is None or not (guard._forbidden or guard._names is not None or guard._required or guard._single):
             return None

@@ -104,11 +104,12 @@ def _labels(request: Request, profile: Profile) -> list[Loss]:
     losses: list[Loss] = []
     if request.cache.options is not None:
         losses.append(Loss("prompt_cache_options", "settings of another dialect's cache", minor=True))
-    losses += [
-        Loss("include", f"{entry} belongs to another provider's services", minor=True)
-        for entry in request.include
-        if entry not in _PORTABLE_INCLUDES
-    ]
+    if request.include:
+        losses += [
+            Loss("include", f"{entry} belongs to another provider's services", minor=True)
+            for entry in request.include
+            if entry not in _PORTABLE_INCLUDES
+        ]
     if request.store and not profile.store:
         losses.append(Loss("store", "nothing is stored at this upstream", minor=True))
     return losses
@@ -188,7 +189,7 @@ def prepare(
         if looked.turns is not request.turns:
             looked = survey(request.turns, known)
     losses: list[Loss] = list(request.losses)
-    if profile.family != "anthropic":
+    if request.server and profile.family != "anthropic":
         # A server that only imitates the dialect would pass over the field and answer without the conversation.
         _refuse_threads(request)
     if not same:
@@ -233,7 +234,8 @@ def prepare(
     elif not orderly:
         # Behind the names: some ids are made of them.
         request = msgspec.structs.replace(request, turns=fit_history_ids(request.turns, profile.ids))
-    request = fit_choice(request, target, losses, tools_held=not foreign_or_taught and _holds_tools(request))
+    if request.tool_choice is not None:
+        request = fit_choice(request, target, losses, tools_held=not foreign_or_taught and _holds_tools(request))
     request, stops = fit_controls(request, target, same=same, losses=losses)
     return Prepared(
         request=request,

@@ -48,11 +48,12 @@ def fit_controls(request: Request, target: EncodeTarget, *, same: bool, losses: 
                 raise UnsupportedFeature(f"{field}: this upstream does not take it", path=field)
             changes[field] = None
             losses.append(Loss(field, "not taken by this upstream"))
-    _fit_temperature(request, profile, changes, losses)
+    if request.temperature is not None:
+        _fit_temperature(request, profile, changes, losses)
     if request.parallel is False and not profile.parallel_switch:
         changes["parallel"] = None
         losses.append(Loss("parallel_tool_calls", "this upstream cannot switch parallel calls off"))
-    reasoning = _fit_effort(request.reasoning, profile)
+    reasoning = _fit_effort(request.reasoning, profile) if request.reasoning.effort is not None else request.reasoning
     if reasoning is not request.reasoning:
         changes["reasoning"] = reasoning
         losses.append(

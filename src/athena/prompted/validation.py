@@ -79,7 +79,7 @@ class ArgumentCheck:
         check = self._checks.get(name)
         if check is None:
             check = self._checks[name] = self._made_ready(schema)
-        needed = check.steps(value)
+        needed = check.steps(value, len(arguments))
         if check.unchecked or needed > min(steps, self._left):
             over_answer = needed <= steps
             return Verdict(_about(name, check.by_hand(value)), check.unchecked or ("answer_steps" if over_answer else "steps"))
@@ -129,9 +129,13 @@ class SchemaCheck:
         """Is this a schema, as far as the library was asked?"""
         return self._validator is not None or bool(self.unchecked)
 
-    def steps(self, value: Any) -> int:
-        """The most steps that a check of this value takes."""
-        return self._cost.steps(value) if self._cost is not None else 0
+    def steps(self, value: Any, characters: int = 0) -> int:
+        """The most steps that a check of this value takes. Where its text has few `characters`, they tell enough."""
+        if self._cost is None:
+            return 0
+        if characters and 0 < (few := self._cost.steps_of_text(characters)) <= _STEPS_TO_EXPLAIN:
+            return few
+        return self._cost.steps(value)
 
     def problem(self, value: Any, *, explain: bool = True) -> str:
         """Why a value does not fit; empty when it does. Without `explain` the reason may be vague."""

@@ -180,6 +180,8 @@ class Serving:
         self._resume_at = 0.0
         self._exchange: Exchange | None = None
         self._route: Route | None = None
+        self._builds_aside = False
+        """Is the upstream's request made in a thread?"""
         self._trial: Trial | None = None
         self._held_head: Head | None = None
         """Of a whole answer that is to be kept first."""
@@ -246,7 +248,8 @@ class Serving:
         self._exchange, self._route = None, route
         self._attempts.begin()
         self.state = ServingState.BUILDING
-        return Build(self._is_heavy(route))
+        self._builds_aside = self._is_heavy(route)
+        return Build(self._builds_aside)
 
     def _is_heavy(self, route: Route) -> bool:
         """May building take so long that others would wait? So does the first answer of a format: its searches are compiled."""
@@ -329,7 +332,7 @@ class Serving:
         except (ClientError, UpstreamError) as error:
             self._not_built(error)
             return
-        if route.format is not None and self._is_heavy(route):
+        if self._builds_aside and route.format is not None:
             exchange.warm_up()
         self._warnings = [warning] if warning else []
         self._memory.built()

@@ -12,13 +12,15 @@ from athena.model.events import Usage
 
 _PLAIN = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 """Of a server that counts nothing else."""
+_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
+_DETAILED = _PLAIN.union(_DETAILS)
 
 
 def decode_usage(value: object) -> Usage | None:
     """The counts of a `usage` object; None for anything else."""
     if not isinstance(value, dict) or not value:
         return None
-    if _PLAIN.issuperset(value):
+    if _PLAIN.issuperset(value) or (_DETAILED.issuperset(value) and not _has_details(value)):
         return Usage(
             input_total=token_count(value.get("prompt_tokens")),
             output_total=token_count(value.get("completion_tokens")),
@@ -82,6 +84,15 @@ def _standard(usage: Usage) -> dict[str, Any]:
         },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_out},
     }
+
+
+def _has_details(value: dict[str, Any]) -> bool:
+    """Is anything counted besides the two totals?"""
+    for name in _DETAILS:
+        details = value.get(name)
+        if type(details) is dict and any(details.values()):
+            return True
+    return False
 
 
 def _mapping(value: dict[str, Any], *keys: str) -> dict[str, Any]:

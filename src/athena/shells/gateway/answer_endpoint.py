@@ -43,17 +43,19 @@ class AnswerEndpoint:
                 await self._pass_on(PassThrough(received, self._resources, _COMPACT, read.body), read.model, received)
                 return
             plan = read.plan
-            configured.targets(read.request.model)  # an unknown model is refused, and its request recorded as such
-            received.unserved.body = b""  # it is served, and its taps have it
             if plan is not None:
+                configured.targets(read.request.model)  # an unknown model is refused, and its request recorded as such
+                received.unserved.body = b""  # it is served, and its taps have it
                 if plan.asked.background:
                     is_aside = True
                     await self._jobs.begin(read, received, memory)
                     return
                 read = await self._shortening.shortened(read, received, memory)
-            await self._answers.serve(
+            answer = self._answers.serve(
                 read, configured, memory, record, received.client, key=received.key, array=received.endpoint.array
             )
+            received.unserved.body = b""
+            await answer
         finally:
             if not is_aside:
                 memory.close()

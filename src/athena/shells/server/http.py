@@ -244,14 +244,18 @@ class HttpConnection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
         if not self._repeating:
-            self._count(len(url))
+            self._head_bytes += len(url)
+            if self._head_bytes > self._limits.header_bytes:
+                self._refuse_headers()
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head, or a trailer."""
         if self._repeating:
             return
-        self._count(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._limits.header_bytes:
+            self._refuse_headers()
         if not self._in_head:
             return  # a trailer: what came too late for the checks must not join the headers
         if len(self._fields) >= self._limits.header_fields:
@@ -293,10 +297,8 @@ class HttpConnection(asyncio.Protocol):
         if request is not None:
             request.body_ended()
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._limits.header_bytes:
-            self._refuse_soon(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+    def _refuse_headers(self) -> None:
+        self._refuse_soon(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
 
     def _refuse_soon(self, status: int, code: str, message: str) -> None:
         """From inside the parser: stop it, `data_received` answers."""
