@@ -161,7 +161,7 @@ class RouteHealth:
             route.first_byte_s[judged.streamed] = known + _SPEED_MEMORY * (judged.first_byte_s - known)
         if not judged.has_tools or judged.turn != route.turn:
             return
-        bad = tuple(found.label for found in judged.found if self._counts_against(found))
+        bad = tuple(found.label for found in judged.found if self._counts_against(found)) if judged.found else ()
         route.recent.append(RouteAnswer(now, client, bad))
         route.version += 1
         if route.state is RouteState.OUT:

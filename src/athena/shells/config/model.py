@@ -117,7 +117,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Check the server's certificate."""
     max_connections: AtLeastOne = 1024
     """Requests in work at the same time, each over a connection of its own. Server processes share it, at least one each."""
-    max_idle_connections: Count = 64
+    max_idle_connections: Count = 128
     """Connections that each server process keeps for reuse."""
     keep_idle_s: Seconds = 30
     """Seconds an unused connection is kept."""

@@ -68,8 +68,14 @@ class Dialer:
                 # From here on the loop owns the socket, also on failure: to close it as well would close its number, which
                 # may be another connection's by then.
                 handed_over, sock = sock, None
-                async with asyncio.timeout(origin.tls.handshake_timeout if context else None):
-                    await self._attach(connection, handed_over, context, origin.host)
+                loop = asyncio.get_running_loop()
+                if context is None:
+                    await loop.create_connection(lambda: connection, sock=handed_over)
+                else:
+                    async with asyncio.timeout(origin.tls.handshake_timeout):
+                        await loop.create_connection(
+                            lambda: connection, sock=handed_over, ssl=context, server_hostname=origin.host
+                        )
         except (OSError, UpstreamError) as cause:
             if overall is not None and overall.expired():
                 stage = "connect"
@@ -77,13 +83,6 @@ class Dialer:
         finally:
             if sock is not None:
                 sock.close()
-
-    async def _attach(self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
-        loop = asyncio.get_running_loop()
-        if context is None:
-            await loop.create_connection(lambda: connection, sock=sock)
-        else:
-            await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=host)
 
     # -- the race ----------------------------------------------------------------------------------------------------------
 
