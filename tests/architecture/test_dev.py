@@ -105,6 +105,16 @@ def test_the_one_that_was_named_is_used_and_an_environment_of_another_is_made_an
     assert ".venv is of 3.13.1" in again.stderr
 
 
+def test_what_is_compiled_is_kept_where_the_machine_says_otherwise(checkout: Path) -> None:
+    """Containers set PYTHONDONTWRITEBYTECODE; every process of the tests would compile everything again."""
+    named = interpreter(checkout.parent / "some", "3.13.1")
+    dev(checkout, "athena", PYTHON=str(named))
+    program = checkout / ".venv" / "bin" / "athena"
+    program.write_text('#!/bin/sh\necho "forbidden: ${PYTHONDONTWRITEBYTECODE:-no}"\n')
+    program.chmod(0o755)
+    assert dev(checkout, "athena", PYTHON=str(named), PYTHONDONTWRITEBYTECODE="1").stdout == "forbidden: no\n"
+
+
 @pytest.mark.parametrize("version", ["3.10.13", "2.7.18", "4.0.0", ""])
 def test_one_that_is_not_supported_is_refused_with_a_remedy(checkout: Path, version: str) -> None:
     refused = dev(checkout, "athena", PYTHON=str(interpreter(checkout.parent / "odd", version)))
