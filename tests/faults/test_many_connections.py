@@ -64,9 +64,9 @@ def test_few_descriptors_and_many_clients(upstream: FaultyUpstream, tmp_path: Pa
         def ask(number: int) -> int:
             client = CLIENTS[number % 4]
             data = request_bytes(*request_body(client, "chat/control.crowd", stream=number % 3 == 0), "connection: close")
-            with socket.create_connection(("127.0.0.1", gateway.port), 60) as sock:
+            with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as sock:
                 sock.sendall(data)
-                answer = read_answer(sock, 60.0)
+                answer = read_answer(sock)
             if answer.status != 200:
                 check_refusal(client, answer)
             else:
@@ -122,7 +122,7 @@ def test_whoever_finds_no_place_is_told_so(client: str, upstream: FaultyUpstream
                 assert is_closed(silent)
             with send(gateway.port, b"NONSENSE\r\n\r\n") as sock:
                 assert read_answer(sock).status == 400
-        assert upstream.wait_for(lambda: all(visit.gone_at for visit in upstream.of(model)), 20)
+        assert upstream.wait_for(lambda: all(visit.gone_at for visit in upstream.of(model)))
         assert ask_raw(gateway.port, client, "chat/control", stream=True).status == 200
         assert gateway.number('athena_refusals_total{budget="connections"}') >= 4
     assert "limits.connections" in gateway.log()
@@ -136,7 +136,7 @@ def test_one_address_has_its_own_limit(upstream: FaultyUpstream, tmp_path: Path)
     with serving(upstream, tmp_path, limits=limits) as gateway, send(gateway.port, data), send(gateway.port, data):
         assert upstream.wait_for(lambda: len(upstream.of("stall-midstream.address")) == 2)
         check_refusal("openai_chat", ask_raw(gateway.port, "openai_chat", "chat/control", stream=False))
-        with socket.create_connection(("127.0.0.1", gateway.port), 20, source_address=("127.0.0.2", 0)) as sock:
+        with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE, source_address=("127.0.0.2", 0)) as sock:
             sock.sendall(good)
             assert read_answer(sock).status == 200
 

@@ -76,7 +76,7 @@ def test_a_client_that_leaves_ends_its_request(mounted: str) -> None:
     host, port = mounted.removeprefix("http://").split(":")
     body = b'{"model":"athena-demo","stream":true,"messages":[{"role":"user","content":"Tell me about the weather."}]}'
     for _ in range(3):
-        with socket.create_connection((host, int(port)), 10) as client:
+        with socket.create_connection((host, int(port)), PATIENCE) as client:
             client.sendall(
                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )

@@ -32,7 +32,7 @@ import json, os, sys, urllib.request
 body = {{"model": "$(touch pwned)", "max_tokens": 9, "messages": [{{"role": "user", "content": {PROMPT!r}}}]}}
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
 request = urllib.request.Request(url, json.dumps(body).encode(), {{"content-type": "application/json"}})
-with urllib.request.urlopen(request, timeout=20) as answer:
+with urllib.request.urlopen(request, timeout={PATIENCE}) as answer:
     print(json.load(answer)["content"][0]["text"])
 """
 
@@ -77,7 +77,7 @@ class Stage:
             text=True,
             cwd=self.repository,
             env=environment(self.home, **{**self.variables, **variables}),
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         return Result(done.returncode, done.stdout, done.stderr)

@@ -25,6 +25,7 @@ from athena.shells.own_files import UnsafePlace, check_directory, create_own, op
 from athena.shells.recorder.frames import Frames, FrameWriter, check_sse_dir
 from athena.transport import Transport
 from support.athena_process import athena, serving
+from support.patience import PATIENCE
 
 TEXT_LINE = "2026-01-01 10:00:00.000 info    listening url=http://127.0.0.1:12377\n"
 JSON_LINE = '{"time":"2026-01-01T10:00:00.000Z","level":"info","logger":"athena.server","message":"listening"}\n'
@@ -158,14 +159,14 @@ def test_all_who_start_at_once_agree_on_one_key(tmp_path: Path) -> None:
         keys: list[bytes] = []
 
         def start(config: Config = config, barrier: threading.Barrier = barrier, keys: list[bytes] = keys) -> None:
-            barrier.wait(20)
+            barrier.wait(PATIENCE)
             keys.append(kept_envelope_key(config))
 
         threads = [threading.Thread(target=start) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
         assert len(keys) == 8
         assert len(set(keys)) == 1
         assert [path.name for path in (tmp_path / str(round_number)).iterdir()] == ["envelope.key"]

@@ -17,6 +17,7 @@ from typing import Any
 from athena.shells.config import Sources, load
 from athena.shells.server import Plan, Started, serve
 from support.fault_judge import read_answer, request_body, request_bytes
+from support.patience import PATIENCE
 
 
 def ask_everything(started: Started, models: list[str], before: set[str]) -> None:
@@ -29,9 +30,9 @@ def ask_everything(started: Started, models: list[str], before: set[str]) -> Non
         for client in clients:
             for stream in (True, False):
                 path, body = request_body(client, model, stream=stream)
-                with socket.create_connection(("127.0.0.1", started.port), 60) as sock:
+                with socket.create_connection(("127.0.0.1", started.port), PATIENCE) as sock:
                     sock.sendall(request_bytes(path, body))
-                    answer = read_answer(sock, 60.0)
+                    answer = read_answer(sock)
                 if not answer.status:
                     problems.append(f"{model} {client}: no answer")
     sys.stdout.write(json.dumps({"imported": sorted(set(sys.modules) - before), "problems": problems}) + "\n")

@@ -13,6 +13,8 @@ from types import TracebackType
 
 import msgspec
 
+from support.patience import PATIENCE
+
 
 class Passed(msgspec.Struct):
     """One request that went through."""
@@ -42,7 +44,7 @@ class RecordingRelay:
         # Closing alone does not wake a thread that waits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
     def _accept(self) -> None:
         while True:
@@ -74,7 +76,7 @@ class RecordingRelay:
                 return  # the browser or the server left
 
     def _pass_on(self, client: socket.socket, request: bytes, passed: Passed) -> None:
-        with socket.create_connection(("127.0.0.1", self._behind), 10) as server:
+        with socket.create_connection(("127.0.0.1", self._behind), PATIENCE) as server:
             server.sendall(request)
             upward = threading.Thread(target=_copy, args=(client, server), daemon=True)
             upward.start()
