@@ -26,7 +26,7 @@ from athena.dialects.base import (
     StreamDecoder,
     mended_json,
 )
-from athena.dialects.plain_reads import PlainReader, lone_record
+from athena.dialects.plain_reads import PlainFrame, PlainReader, PlainReads, PlainSplice, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
@@ -214,6 +214,9 @@ class AnswerPath:
         """Are the texts that take the short way said aloud, or thought?"""
         self._plain_writer: Callable[[str], bytes] | None = None
         self._plain_notes: tuple[Callable[[str], None], ...] = ()
+        self._plain_event: TextDelta | ThinkingDelta | None = None
+        self._splice: PlainSplice | None = None
+        self._splice_note: Callable[[str], None] | None = None
         self._direct = self._accepted is None and is_direct
         """No stage stands between decoder and encoder but those that may let text pass."""
 
@@ -348,19 +351,26 @@ class AnswerPath:
 
     def _say(self, texts: list[str], records: bytes) -> bytes:
         """The bytes for the client of these texts, which are plain and came in these records."""
+        self._note_plain(texts)
+        if self._plain_writer is not None:
+            return b"".join(map(self._plain_writer, texts))
+        self._note_passed(records)
+        return records
+
+    def _note_plain(self, texts: list[str]) -> None:
         for note in self._plain_notes:
             if self._plain_watch is not None and note == self._plain_watch.passed:
                 note("".join(texts))
                 continue
             for text in texts:
                 note(text)
-        if self._plain_writer is not None:
-            return b"".join(map(self._plain_writer, texts))
+
+    def _note_passed(self, records: bytes) -> None:
+        """These records went out as they came."""
         last = lone_record(_last_record(records))
         assert last is not None
         assert self._passed is not None
         self._passed = (self._passed[0], last[1])
-        return records
 
     def _all_stay(self, records: bytes) -> bool:
         """Would each of these records of the upstream go out byte for byte as it came?"""
@@ -416,7 +426,40 @@ class AnswerPath:
         self._says_text = isinstance(event, TextDelta)
         self._plain_watch = parser
         self._plain_search = parser.search if parser is not None else None
+        self._plain_event = event
+        self._splice = None
         self.has_short_way = True
+
+    @property
+    def splice(self) -> PlainSplice | None:
+        """The short way as bytes, where it consists of nothing else; the same object until a read takes the long way."""
+        if self._splice is not None:
+            return self._splice
+        reader, event = self._plain_reader, self._plain_event
+        if not self.has_short_way or event is None or self._streams is None or not isinstance(reader, PlainReads):
+            return None
+        head, tail = reader.around
+        if self._plain_writer is None:
+            # A text of ours that is not ASCII: what is looked at then is more than what is looked at else.
+            frame = PlainFrame(head, tail) if self._stays(head + "\u00e9".encode() + tail) else None
+        else:
+            frame = self._streams[1].plain_frame(event)
+        if frame is None:
+            return None
+        self._splice_note = frame.note
+        self._splice = PlainSplice(head, tail, frame.before, frame.behind, self._plain_writer is None, self._plain_search)
+        return self._splice
+
+    def relayed(self, texts: list[str], last: bytes) -> None:
+        """These texts were passed on by `splice`; `last` is the last read, where records go out as they came."""
+        reader = self._plain_reader
+        assert isinstance(reader, PlainReads)
+        reader.served = True
+        self._note_plain(texts)
+        if self._splice_note is not None:
+            self._splice_note("".join(texts))
+        if self._plain_writer is None:
+            self._note_passed(last)
 
     # -- the end -------------------------------------------------------------------------------------------------------------
 

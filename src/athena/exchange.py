@@ -27,6 +27,7 @@ from athena.answer_path import AnswerPath, Options, Route
 from athena.calls.survey import known_facts
 from athena.dialects import get_dialect
 from athena.dialects.base import UNREADABLE, Encoded, EncodeTarget, conversation_last, kind_of_status, protocol_error
+from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
@@ -213,6 +214,16 @@ class Exchange:
         if path is None or not path.has_short_way or not self._head_sent or self._held or self.done:
             return None
         return path.plain
+
+    @property
+    def splice(self) -> PlainSplice | None:
+        """The same as bytes, for as long as there is a short way; see `PlainSplice`."""
+        return self._path.splice if self._path is not None else None
+
+    def relayed(self, texts: list[str], last: bytes) -> None:
+        """Texts were passed on by `splice`: this is called before anything else is."""
+        assert self._path is not None
+        self._path.relayed(texts, last)
 
     def forget_call(self) -> None:
         """No target will be asked again: what was sent upstream need not be kept."""

@@ -1,29 +1,86 @@
-"""The same reads through two exchanges: one asks its short way first, the other never does. Everything must be equal."""
+"""The same reads through several exchanges: one asks its short way first, one has a relay before it, and one takes the long way
+only. Everything must be equal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from athena.answer_path import AnswerPath
-from athena.exchange import Exchange, Options, Route
+from athena.dialects.plain_reads import PlainSplice
+from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.machine.stage import FormatOptions
 from athena.model.parts import Text
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, Turn
 from athena.opaque import Envelope, OpaqueStore
+from athena.shells.gateway.plain_relay import PlainRelay
 from athena.wire.sse import Beginning
+from support.raw_server import chunk
 
 TOOL = Tool(name="get_weather", schema={"type": "object", "properties": {"city": {"type": "string"}}})
 
 
+class Relayed:
+    """An exchange with a relay before it, as the driver has it: nothing is asked of it before what was passed on is settled."""
+
+    blocked = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.taken = 0
+        self._splice: PlainSplice | None = None
+        self._relay: PlainRelay | None = None
+        self._written: list[bytes] = []
+        self._noted: list[object] = []
+
+    def feed(self, data: bytes) -> Step:
+        """What leaves for this read."""
+        if self._relay is not None:
+            if data and self._relay.take(chunk(data)):
+                self.taken += 1
+                (written,) = self._written
+                self._written.clear()
+                size, output = written[:-2].split(b"\r\n", 1)
+                assert int(size, 16) == len(output)
+                assert written.endswith(b"\r\n")
+                assert self._noted == [1.0, data, output]
+                self._noted.clear()
+                return Step(None, output)
+            assert not self._written
+            self.settle()
+        way = self.exchange.short_way
+        passed = way(data) if way is not None else None
+        step = self.exchange.upstream_data(data) if passed is None else Step(None, passed)
+        splice = self.exchange.splice if self.exchange.short_way is not None else None
+        if splice is not self._splice:
+            self._splice, self._relay = splice, None
+            if splice is not None:
+                self._relay = PlainRelay(splice, lambda: 1.0, self._written.append, self, lambda: None)
+                self._relay.passed = self._noted
+        return step
+
+    def settle(self) -> None:
+        assert self._relay is not None
+        texts, reads, _, _, last = self._relay.settle()
+        assert bool(texts) == bool(reads)
+        if reads:
+            self.exchange.relayed(texts, last)
+
+    def end(self) -> Step:
+        if self._relay is not None:
+            self.settle()
+        return self.exchange.upstream_end()
+
+
 class Pair:
-    """Two exchanges of one request, and how many reads took the short way in the first."""
+    """Exchanges of one request, and how many reads took the short way in the first and passed the second by."""
 
     def __init__(self, upstream: str, client: str, *, watched: bool = True, profile: Profile = Profile()) -> None:  # noqa: B008
         self.short = self._exchange(upstream, client, watched=watched, profile=profile)
         self.long = self._exchange(upstream, client, watched=watched, profile=profile)
         self._keep_long(self.long)
         self.taken = 0
+        self.relayed = Relayed(self._exchange(upstream, client, watched=watched, profile=profile))
 
     @staticmethod
     def _keep_long(exchange: Exchange) -> None:
@@ -62,10 +119,19 @@ class Pair:
                 step = self.short.upstream_data(data)
                 assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data
                 assert step.events == long.events, data
-        assert self.short.upstream_end() == self.long.upstream_end()
+            step = self.relayed.feed(data)
+            assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data
+        end = self.long.upstream_end()
+        assert self.short.upstream_end() == end
+        assert self.relayed.end() == end
+        self._compare(self.relayed.exchange)
+        self._compare(self.short)
+
+    def _compare(self, short: Exchange) -> None:
+        """What is known of the answer."""
         for name in ("outcome", "error", "usage", "losses", "bad_records", "text_calls", "echoes", "format_found", "origins"):
-            assert getattr(self.short, name) == getattr(self.long, name), name
-        first, second = self.short._options.store, self.long._options.store
+            assert getattr(short, name) == getattr(self.long, name), name
+        first, second = short._options.store, self.long._options.store
         assert isinstance(first, OpaqueStore)
         assert isinstance(second, OpaqueStore)
         assert first._items == second._items

@@ -86,6 +86,9 @@ class Reader:
         self.finished += 1
         self.writes.append(data)
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        return None
+
     def accept_socket(self, headers: Headers) -> bool:
         return False
 

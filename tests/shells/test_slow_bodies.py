@@ -69,6 +69,7 @@ class SendingClient:
     finish: Any = start
     cut_off: Any = start
     accept_socket: Any = start
+    chunk_writer: Any = start
 
     def leave(self) -> None:
         self._sending.cancel()

@@ -17,7 +17,7 @@ import msgspec
 from athena.calls.names import NameRule
 from athena.calls.survey import ALL
 from athena.calls.tracker import Mender
-from athena.dialects.plain_reads import PLAIN_BYTES, EachRecord, PlainReader, PlainReads, PlainShape
+from athena.dialects.plain_reads import PLAIN_BYTES, EachRecord, PlainFrame, PlainReader, PlainReads, PlainShape
 from athena.errors import AthenaError, ErrorKind, UpstreamError, UsageError
 from athena.model.events import Done, Error, Event, TextDelta, ThinkingDelta, Usage, error_event, is_failure
 from athena.model.limits import DEFAULT_LIMITS, Limits
@@ -197,6 +197,9 @@ class FrameEncoder(AnswerEncoder, Protocol):
 
     def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
         """What writes further pieces like this event, the last that was fed, until the next `feed`; None: only `feed` does."""
+
+    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+        """What these pieces look like, where all of them have the same bytes around their text."""
 
 
 class HttpError(msgspec.Struct, frozen=True):

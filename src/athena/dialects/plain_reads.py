@@ -53,6 +53,32 @@ class PlainReader(Protocol):
         """Have all records that it reads the same bytes around their text?"""
 
 
+class PlainFrame(msgspec.Struct, frozen=True, eq=False):
+    """How a client's dialect writes further pieces of one text: these bytes, the text as a JSON string, and these."""
+
+    before: bytes
+    behind: bytes
+    note: Callable[[str], None] | None = None
+    """What the encoder wants to know of the texts, joined, before it is asked for anything else."""
+
+
+class PlainSplice(msgspec.Struct, frozen=True, eq=False):
+    """How reads of plain text become the client's bytes without the answer's path, for whoever moves the bytes.
+
+    A record of the upstream is `head`, the text as a JSON string without its quotes, and `tail`; for the client it is `before`,
+    the same text as a JSON string of ours, and `behind`. This holds for texts that are not empty and in which `search`
+    finds nothing, until anything else is asked of the path. `relayed` is told of the texts before that.
+    """
+
+    head: bytes
+    tail: bytes
+    before: bytes
+    behind: bytes
+    stays: bool
+    """The record goes out as it came, escapes and all."""
+    search: Callable[[str], object] | None
+
+
 class PlainShape(msgspec.Struct, frozen=True, eq=False):
     """How one dialect writes a plain piece of one kind."""
 
@@ -65,13 +91,13 @@ class PlainShape(msgspec.Struct, frozen=True, eq=False):
 class PlainReads:
     """What one stream's plain pieces look like, in one kind of state."""
 
-    __slots__ = ("_attempts", "_head", "_served", "_shape", "_tail")
+    __slots__ = ("_attempts", "_head", "_shape", "_tail", "served")
 
     def __init__(self) -> None:
         self._shape: PlainShape | None = None
         self._head = self._tail = _NEVER
         self._attempts = _ATTEMPTS
-        self._served = False
+        self.served = False
         """Did another read have the bytes that were learnt?"""
 
     def learn(self, shape: PlainShape, data: bytes) -> bool:
@@ -81,9 +107,9 @@ class PlainReads:
         if lone_record(data) is None:
             # A record of which only the end came in this read shows nothing new.
             return shape is self._shape and self._head is not _NEVER
-        if shape is not self._shape or self._served:
+        if shape is not self._shape or self.served:
             self._shape, self._attempts = shape, _ATTEMPTS
-        self._head, self._tail, self._served = _NEVER, _NEVER, False
+        self._head, self._tail, self.served = _NEVER, _NEVER, False
         if not self._attempts:
             return False
         self._attempts -= 1
@@ -108,10 +134,15 @@ class PlainReads:
             text = _text(data[len(head) - 1 : 1 - len(tail)])
         except UNREADABLE_TEXT:
             return None
-        self._served = True
+        self.served = True
         return text
 
     is_uniform = True
+
+    @property
+    def around(self) -> tuple[bytes, bytes]:
+        """What stands before and behind the characters of the text, its quotes included."""
+        return self._head, self._tail
 
     def texts_of(self, data: bytes, at: int, most: int = MOST_TEXTS) -> tuple[list[str], int]:
         """The texts of the records from `at` on that differ from the learnt one in nothing else, and where they end."""
@@ -136,7 +167,7 @@ class PlainReads:
         # A piece with a quote of its own would be two strings; one that ends with a backslash would hide a border.
         if len(texts) != len(pieces) or b'\\","' in joined or joined.endswith(b'\\"]'):
             return self._first_texts(pieces, at)
-        self._served = True
+        self.served = True
         return texts, at + len(joined) - 4 - 3 * (len(pieces) - 1) + frame * len(pieces)
 
     def _first_texts(self, pieces: list[bytes], at: int) -> tuple[list[str], int]:

@@ -220,6 +220,14 @@ class RecordingTap(Tap):
         if len(steps) >= _EVERY:
             self._pack()
 
+    @property
+    def steps(self) -> list[Any]:
+        return self._steps
+
+    def steps_written(self) -> None:
+        if len(self._steps) >= _EVERY:
+            self._pack()
+
     def upstream_bytes(self, data: bytes, now: float) -> None:
         self.passed(data, _NONE, now)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from athena.exchange import Options, Step
 from athena.model.events import Event
@@ -16,6 +17,10 @@ TapMethod = Literal[
     "stopped", "not_kept", "client_head", "answered",
 ]  # fmt: skip
 """What a tap is told besides bytes and events, by the name of its method."""
+
+
+ReadsNoted = Callable[[bytes, bytes, float], None] | list[Any] | None
+"""What is told of a read of plain text, what left for it, and when; a list gets them as `Tap.steps` does."""
 
 
 class RequestTaps:
@@ -58,6 +63,30 @@ class RequestTaps:
         for tap in self.byte_taps:
             try:
                 tap.upstream_bytes(data, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def passed(self, data: bytes, output: bytes, now: float) -> None:
+        """A read of plain text, and what the client gets for it."""
+        for tap in self.byte_taps:
+            try:
+                tap.passed(data, output, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    @property
+    def reads(self) -> ReadsNoted:
+        """Where reads of plain text are told by one who moves the bytes: see `Tap.steps`."""
+        taps = self.byte_taps
+        if len(taps) == 1 and taps[0].steps is not None:
+            return taps[0].steps
+        return self.passed if taps else None
+
+    def steps_written(self) -> None:
+        """Reads were told by `reads`."""
+        for tap in self.byte_taps:
+            try:
+                tap.steps_written()
             except Exception as error:
                 self.drop(tap, error)
 

@@ -40,6 +40,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects import get_dialect
+from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
 from athena.model.events import (
@@ -63,7 +64,7 @@ from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
 from athena.serving.judging import AnswerMarks
 from athena.serving.learning import Trial
 from athena.serving.record import MESSAGE_SHOWN, Judged, RequestRecord
-from athena.serving.request_taps import RequestTaps
+from athena.serving.request_taps import ReadsNoted, RequestTaps
 from athena.serving.retries import is_outage, is_own_limit, may_move_on
 from athena.serving.shared import Shared
 from athena.serving.summary import summarise
@@ -407,15 +408,30 @@ class Serving:
         if output is None:
             self._short_way = None
             return None
-        taps = self._taps
-        # Written out, since it is done for every chunk of a recorded stream.
-        for tap in taps.byte_taps:
-            try:
-                tap.passed(data, output, now)
-            except Exception as error:
-                taps.drop(tap, error)
+        if self._taps.byte_taps:
+            self._taps.passed(data, output, now)
         self.clock.spoke(now)
         return output
+
+    @property
+    def splice(self) -> PlainSplice | None:
+        """How the next reads of plain text may be passed on without this object: by a driver that tells `reads_noted` of each
+        and `relayed` of all of them before it calls anything else here; None: not at all."""
+        if self._short_way is None or self.state is not ServingState.READING or self._exchange is None:
+            return None
+        return self._exchange.splice
+
+    @property
+    def reads_noted(self) -> ReadsNoted:
+        """What is to be told of each such read."""
+        return self._taps.reads
+
+    def relayed(self, texts: list[str], last: bytes, now: float) -> None:
+        """These texts were passed on by `splice`, the last of them at this time and in this read."""
+        self._present().relayed(texts, last)
+        self.clock.spoke(now)
+        if self._taps.byte_taps:
+            self._taps.steps_written()
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""

@@ -115,6 +115,15 @@ class Tap:
         self.upstream_bytes(data, now)
         self.client_bytes(output, now)
 
+    @property
+    def steps(self) -> list[Any] | None:
+        """Where others may write down what `passed` would be told, three places for each read: when, what came and what left.
+        They ask for it anew after `steps_written`, and before anything else is told to this tap."""
+        return None
+
+    def steps_written(self) -> None:
+        """Reads were written into `steps`, not more of them than can be kept without asking."""
+
     def answered(self) -> None:
         """An upstream's answer is over, or given up; another one may follow."""
 

@@ -20,6 +20,7 @@ from athena.calls.sequence import OneCallAtATime
 from athena.dialects.anthropic_messages.errors import encode_error, error_body
 from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, STOP_REASON_OF, TEXT_BLOCK_END, UNKNOWN_EVENT
 from athena.dialects.base import EncodeContext
+from athena.dialects.plain_reads import PlainFrame
 from athena.model.answer import Answer
 from athena.model.events import (
     Done,
@@ -195,6 +196,9 @@ class MessagesStreamEncoder:
         if event.choice or self._ended or self._open != ("text" if type(event) is TextDelta else "thinking"):
             return None
         return self._more
+
+    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+        return PlainFrame(self._prefix, _DELTA_END)
 
     def _more(self, text: str) -> bytes:
         """More of the open block's text."""

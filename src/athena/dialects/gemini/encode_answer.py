@@ -24,6 +24,7 @@ from athena.dialects.gemini.decode_answer import FINISH_KINDS
 from athena.dialects.gemini.encode_contents import audio_mime
 from athena.dialects.gemini.errors import encode_error, error_object
 from athena.dialects.gemini.signatures import digest_of, write_slot, write_thinking_slot
+from athena.dialects.plain_reads import PlainFrame
 from athena.model.events import (
     Done,
     Error,
@@ -268,6 +269,9 @@ class GeminiStreamEncoder:
         if choice is None or self._ended or choice.owed is not None or type(event) is not TextDelta:
             return None
         return partial(self._more_text, choice)
+
+    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+        return None  # written by `_part`, which knows what else the chunk holds
 
     def _more_text(self, choice: _CandidateWritten, text: str) -> bytes:
         choice.visible = choice.visible or bool(text.strip())

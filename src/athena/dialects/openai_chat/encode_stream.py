@@ -22,6 +22,7 @@ from athena.dialects.openai_chat.errors import encode_error_value
 from athena.dialects.openai_chat.media import annotation_of, url_of_source
 from athena.dialects.openai_chat.usage import encode_usage
 from athena.dialects.openai_chat.vocabulary import FINISH_WORDS, NAME, REASONING_MARK
+from athena.dialects.plain_reads import PlainFrame
 from athena.model.events import (
     Done,
     Error,
@@ -102,6 +103,10 @@ class _ChoiceWritten:
         self.pending: dict[str, Any] | None = None
         self.pending_delta: dict[str, Any] | None = None
 
+    def count(self, text: str) -> None:
+        """This text was written."""
+        self.chars += len(text)
+
 
 class ChatStreamEncoder:
     def __init__(self, context: EncodeContext) -> None:
@@ -157,8 +162,12 @@ class ChatStreamEncoder:
             return None
         return partial(self._more_text, choice) if type(event) is TextDelta else partial(self._more_thinking, event.choice)
 
+    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+        choice = self._choices[event.choice]
+        return PlainFrame(choice.text_head, self._tail, choice.count) if type(event) is TextDelta else None
+
     def _more_text(self, choice: _ChoiceWritten, text: str) -> bytes:
-        choice.chars += len(text)
+        choice.count(text)
         return b"%b%b%b" % (choice.text_head, _escape(text), self._tail)
 
     def _more_thinking(self, choice: int, text: str) -> bytes:

@@ -25,6 +25,7 @@ from athena.dialects.openai_responses.errors import encode_error, failed_error
 from athena.dialects.openai_responses.response_object import compaction_object, echo, encode_usage
 from athena.dialects.openai_responses.typed_tools import TypedTools
 from athena.dialects.openai_responses.vocabulary import OTHER_EVENT
+from athena.dialects.plain_reads import PlainFrame
 from athena.model.events import (
     Done,
     Error,
@@ -170,6 +171,9 @@ class OutputWriter:
         if type(event) is not TextDelta or event.choice or self._silent or self.final is not None:
             return None
         return partial(self._more_text, content) if content is not None and content.kind == "output_text" else None
+
+    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+        return None  # frames are numbered
 
     def _more_text(self, content: _Content, text: str) -> bytes:
         content.pieces.append(text)

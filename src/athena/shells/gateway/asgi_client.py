@@ -97,6 +97,9 @@ class AsgiClient:
         self.blocked = self._waiting_bytes > _WAITING_BYTES
         self._something.set()
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        return None
+
     def finish(self, data: bytes = b"") -> None:
         """The last bytes of the body."""
         self._finished = True

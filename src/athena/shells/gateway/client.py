@@ -56,6 +56,9 @@ class Client(Protocol):
     def write(self, data: bytes) -> None:
         """The next bytes of the body."""
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        """What takes whole chunks as HTTP writes them, until `finish` or until the client leaves; None: only `write` does."""
+
     def finish(self, data: bytes = b"") -> None:
         """The last bytes of the body."""
 

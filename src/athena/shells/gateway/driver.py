@@ -18,6 +18,7 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol
 
+from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import NOTHING, Step
 from athena.serving.actions import Build, Keep, Pause, Send, Stop, Tell
@@ -26,6 +27,7 @@ from athena.serving.retries import with_relative_wait
 from athena.serving.serving import Serving, ServingState
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.gateway.lanes import Lanes
+from athena.shells.gateway.plain_relay import PlainRelay
 from athena.shells.upstream import UpstreamClient, UpstreamResponse
 
 LOG = logging.getLogger("athena")
@@ -89,6 +91,12 @@ class Driver:
         """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
         self._read: asyncio.Future[None] | None = None
         """Done when the upstream's answer is over."""
+        self._relay: PlainRelay | None = None
+        """Passes reads of plain text on, from one socket to the other; all else here happens after `_leave_relay`."""
+        self._splice: PlainSplice | None = None
+        """What it was made for."""
+        self._relays = False
+        """Has the connection been told of it?"""
 
     # -- from outside ------------------------------------------------------------------------------------------------------
 
@@ -99,6 +107,7 @@ class Driver:
 
     def stop(self, reason: Stop) -> None:
         """End the request now; the reason decides what the client still gets."""
+        self._leave_relay()
         if self._stop is None and self._task is not None and self._serving.state is not ServingState.OVER:
             self._stop = reason
             self._task.cancel()
@@ -117,6 +126,7 @@ class Driver:
         except asyncio.CancelledError:
             if self._stop is None or self._task is None:
                 raise
+            self._leave_relay()
             self._task.uncancel()
             self._show(serving.stop(self._stop, self._loop.time()))
             if self._stop == "client_stalled":
@@ -124,6 +134,7 @@ class Driver:
                 client.cut_off()
         except Exception:
             LOG.exception("request %s failed inside the gateway", serving.record.request_id)
+            self._leave_relay()
             self._show(serving.stop("internal_error", self._loop.time()))
         finally:
             client.on_gone = client.on_doubt = client.on_drained = None
@@ -134,6 +145,8 @@ class Driver:
             self._task = self._timer = self._read = self._fault = None
 
     def _close(self) -> None:
+        self._leave_relay()
+        self._relay = self._splice = None
         record = self._serving.record
         record.chunks = self._chunks
         if self._chunks:
@@ -248,6 +261,8 @@ class Driver:
         read = self._read
         if read is None or read.done():
             return
+        if self._relays:
+            self._leave_relay()
         self._chunks += 1
         # The loop's own clock is too coarse for microseconds.
         worked_from, now = time.perf_counter(), self._loop.time()
@@ -263,12 +278,16 @@ class Driver:
                     self._pause()
                 if clock.deadline < self._timer_at:
                     self._set_timer()
+                if self._relay is not None:
+                    self._enter_relay()
                 self._own_time += time.perf_counter() - worked_from
                 return
         except Exception as fault:
             self._fail(fault)
             return
         self._feed(data, now, worked_from)
+        if not self._quiet:
+            self._enter_relay()
 
     def _feed(self, data: bytes, now: float, worked_from: float) -> None:
         try:
@@ -288,6 +307,7 @@ class Driver:
     def _on_end(self, failure: UpstreamError | None) -> None:
         if self._is_over():
             return
+        self._leave_relay()
         now = self._loop.time()
         try:
             if self._is_large():
@@ -296,6 +316,49 @@ class Driver:
                 self._take(self._serving.end(failure, now), now)
         except Exception as fault:
             self._fail(fault)
+
+    # -- past this object ------------------------------------------------------------------------------------------------------
+
+    def _enter_relay(self) -> None:
+        """After a read that was plain text: where nothing else is going on, those that follow need not come by here."""
+        splice, response = self._serving.splice, self._response
+        if splice is None:
+            self._relay = self._splice = None
+            return
+        if response is None or self._stop is not None or self._rest or self._must_wait():
+            return
+        if splice is not self._splice:
+            self._splice, self._relay = splice, None
+            write = self._client.chunk_writer()
+            if write is not None:
+                self._relay = PlainRelay(splice, self._loop.time, write, self._client, self._on_blocked)
+        if self._relay is not None:
+            self._relay.passed = self._serving.reads_noted
+            self._relays = response.pass_by(self._relay.take)
+
+    def _leave_relay(self) -> None:
+        """Everything that was passed on counts, and what comes next is for this object."""
+        if not self._relays:
+            return
+        self._relays = False
+        assert self._relay is not None
+        if self._response is not None:
+            self._response.pass_by(None)
+        texts, reads, own_time, at, last = self._relay.settle()
+        if reads:
+            self._chunks += reads
+            self._own_time += own_time
+            self._serving.relayed(texts, last, at)
+
+    def _on_blocked(self) -> None:
+        """The client has stopped taking its bytes, which the relay saw."""
+        self._leave_relay()
+        self._serving.clock.blocked(self._loop.time())
+        self._pause()
+        if self._serving.clock.deadline < self._timer_at:
+            self._set_timer()
+
+    # -- bursts ----------------------------------------------------------------------------------------------------------------
 
     def _feed_slices(self, data: bytes, now: float, until: float) -> None:
         """A burst slice by slice while there is time, written to the client in one go."""
@@ -411,6 +474,7 @@ class Driver:
 
     def _probe(self) -> None:
         """The client may have left: send what it would pass over, so that its absence shows."""
+        self._leave_relay()
         if self._serving.has_head and self._work is None:
             self._show(self._serving.keep_alive(self._loop.time()))
 
@@ -424,6 +488,7 @@ class Driver:
 
     def _on_time(self) -> None:
         self._timer, self._timer_at = None, inf
+        self._leave_relay()
         now, serving = self._loop.time(), self._serving
         if self._work is not None:
             self._set_timer(now + _LOOK_AGAIN_S)

@@ -42,6 +42,9 @@ class InnerClient:
     def write(self, data: bytes) -> None:
         self._pieces.append(data)
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        return None
+
     def finish(self, data: bytes = b"") -> None:
         if data:
             self.write(data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -373,6 +374,11 @@ class HttpConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
+
+    @property
+    def raw_write(self) -> Callable[[bytes], None]:
+        assert self._transport is not None
+        return self._transport.write
 
     def read_no_more(self) -> None:
         """The gateway has enough to do with what came."""

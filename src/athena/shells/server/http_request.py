@@ -219,6 +219,12 @@ class HttpRequest:
             data, self._head = self._head + data, b""
         self._connection.write(data)
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        """The transport's own way of writing, once the head is out."""
+        if self.gone or self.complete or self._head or not self._chunked or self.method == "HEAD":
+            return None
+        return self._connection.raw_write
+
     def finish(self, data: bytes = b"") -> None:
         """The last bytes of the body."""
         if self.complete:

@@ -57,6 +57,9 @@ class SocketRequest:
     async def more_body(self, enough: int) -> None:
         """There is no more."""
 
+    def chunk_writer(self) -> Callable[[bytes], None] | None:
+        return None
+
     def accept_socket(self, headers: Headers) -> bool:
         """A socket inside of a socket there is not."""
         return False

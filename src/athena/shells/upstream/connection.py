@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import select
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._response: UpstreamResponse | None = None
+        self._relay: Callable[[bytes], bool] | None = None
+        """Asked first about bytes of the response; False: they are for the response, and so are all that follow."""
         self._poll: select.poll | None = None
         self._paused = False
         self.dead = False
@@ -74,7 +77,7 @@ class Connection(asyncio.Protocol):
         if self.dead:
             return
         self.dead = True
-        self._poll = None
+        self._poll = self._relay = None
         # Parted: the transport knows its protocol for as long as it likes.
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -99,7 +102,7 @@ class Connection(asyncio.Protocol):
 
     def end(self, *, reusable: bool, stray: bool, keep_alive: str | None) -> None:
         """The response is complete on the wire; `keep_alive` is what the server said in its Keep-Alive header."""
-        self._response = None
+        self._response = self._relay = None
         transport = self._transport
         if self.dead or transport is None:
             return
@@ -119,8 +122,13 @@ class Connection(asyncio.Protocol):
         A response that has given its connection back before has no say over it any more.
         """
         if self._response is response:
-            self._response = None
+            self._response = self._relay = None
             self.abort()
+
+    def pass_by(self, response: UpstreamResponse, relay: Callable[[bytes], bool] | None) -> None:
+        """Ask this first about what comes for the response; see `UpstreamResponse.pass_by`."""
+        if self._response is response:
+            self._relay = relay
 
     def shut_down(self) -> None:
         """The client closes: a response under way ends with an error."""
@@ -131,6 +139,7 @@ class Connection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Let the kernel's buffers fill, and with them the sender's."""
+        self._relay = None
         if not self._paused and self.is_open and self._transport is not None and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
@@ -144,6 +153,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes for the response under way; without one they are unexpected and the connection dies."""
+        relay = self._relay
+        if relay is not None:
+            if relay(data):
+                return
+            self._relay = None
         response = self._response
         if response is not None:
             response.data_received(data)

@@ -37,7 +37,6 @@ class ResponseFraming:
     """Feed what the connection brings; `pieces` collects the body, `complete` and `stray` say how it ended."""
 
     __slots__ = (
-        "_between_chunks",
         "_ended",
         "_fields",
         "_head_bytes",
@@ -53,6 +52,7 @@ class ResponseFraming:
         "_remaining",
         "_tail",
         "_version",
+        "between_chunks",
         "headers",
         "keep_alive",
         "on_body",
@@ -82,8 +82,9 @@ class ResponseFraming:
         self._remaining = 0
         self._overhead = 0
         self._ended = False
-        self._in_chunk = self._between_chunks = False
-        """Is the parser inside a chunk; is it known to be between two?"""
+        self._in_chunk = False
+        self.between_chunks = False
+        """Is it known that the next byte begins a chunk, with data before it?"""
         self._tail = b""
         self._version = ""
 
@@ -117,7 +118,7 @@ class ResponseFraming:
     def lone_chunk(self, data: bytes) -> bytes | None:
         """The piece of the body that these bytes are, where they are one whole chunk, written in the usual way, between two
         others: the parser then has nothing to do with them. None: `feed` them."""
-        if not self._between_chunks or len(data) > _LONE_BYTES:
+        if not self.between_chunks or len(data) > _LONE_BYTES:
             return None
         line = data.find(b"\r\n", 1, 9)
         size = len(data) - line - 4
@@ -257,7 +258,7 @@ class ResponseFraming:
         parser = self._parser
         assert parser is not None
         before = len(self.pieces)
-        self._between_chunks = False
+        self.between_chunks = False
         try:
             parser.feed_data(data)
         except HttpParserError as cause:
@@ -280,11 +281,11 @@ class ResponseFraming:
         else:
             self._overhead = 0
             # What ends with the line end behind a chunk ends between two: the size of a next one is told on a line of its own.
-            self._between_chunks = not self._in_chunk and data[-2:] == b"\r\n"
+            self.between_chunks = not self._in_chunk and data[-2:] == b"\r\n"
 
     def _complete(self) -> None:
         self._phase = _Phase.COMPLETE
-        self._between_chunks = False
+        self.between_chunks = False
         self._parser = None
 
     # -- called by the parser ----------------------------------------------------------------------------------------------

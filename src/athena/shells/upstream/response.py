@@ -131,6 +131,18 @@ class UpstreamResponse:
         self._stop_clock()
         self._deliver()
 
+    def pass_by(self, relay: Callable[[bytes], bool] | None) -> bool:
+        """Callback mode: ask `relay` first about each read, as it came, while nothing waits here and the reads begin between
+        two chunks. It takes whole chunks or nothing; the first read that it does not take ends this. None: no more.
+
+        False: not now.
+        """
+        waits = self._held_back or self._has_bytes() or self._next_turn is not None or self._decoder is not None
+        if relay is not None and (waits or self._on_data is None or not self._framing.between_chunks):
+            return False
+        self._connection.pass_by(self, relay)
+        return relay is not None
+
     def pause(self) -> None:
         """Callback mode: no more data until `resume`; the socket is not read meanwhile."""
         self._held_back = True
@@ -158,6 +170,7 @@ class UpstreamResponse:
         if self._closed or self._is_over() or self._has_bytes() or self._decoder is not None:
             self.close()
             return
+        self.pass_by(None)
         self._on_data, self._on_end = self._on_unwanted, None
         self._held_back = False
         self._resume()
@@ -172,6 +185,7 @@ class UpstreamResponse:
         if self._closed:
             return
         self._closed = True
+        self.pass_by(None)
         self._framing.pieces.clear()
         self._waiting = b""
         if self._next_turn is not None:
