@@ -280,4 +280,6 @@ def is_orderly(looked: Survey, fits: Callable[[str], bool]) -> bool:
 def _answered(calls: tuple[ToolCall, ...], results: list[ToolResult]) -> bool:
     if len(calls) != len(results):
         return False
+    if len(calls) == 1:  # nearly all that call at all
+        return calls[0].id == results[0].call_id
     return all(call.id == result.call_id for call, result in zip(calls, results, strict=True))

@@ -298,8 +298,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     processes share it. 0: a quarter of what the machine or its container has."""
     history_cache_bytes: Count = 64 * 1024 * 1024
     """Memory in which each server process keeps parts of requests (messages, tool lists, instructions) with what they became,
-    since an agent's next request repeats them. Only requests with the same credential find them. Never more than an eighth of
-    what memory_bytes comes to for the process; 0: nothing is kept."""
+    since an agent's next request repeats them; they are kept when they come for the second time. Only requests with the same
+    credential find them. Never more than an eighth of what memory_bytes comes to for the process; 0: nothing is kept."""
     connections: Count = 0
     """Client connections of each server process. For one more an idle one is closed; where none is idle it gets a 503. 0: as
     many as the limit of file descriptors allows, when each may need another one for an upstream."""
