@@ -144,7 +144,7 @@ class Written:
         """Objects that are named in the key by their identity: they live as long as what is remembered under it."""
 
 
-class Conversation:
+class KnownConversation:
     """The last request of a conversation: where its messages end in its body, and the parts that they are.
 
     Its parts are as many of its first messages as are objects of which no two are the same.
@@ -212,7 +212,7 @@ class Fragments:
         self._old_size = 0
         self._notes: dict[int, None] = {}
         self._old_notes: dict[int, None] = {}
-        self._conversations: dict[Hashable, tuple[Conversation, ...]] = {}
+        self._conversations: dict[Hashable, tuple[KnownConversation, ...]] = {}
         self.turned_over = 0
         """How often a generation went."""
         self.set_limit(limit)
@@ -270,11 +270,13 @@ class Fragments:
         fragment.size += more
         self.take(more)
 
-    def conversations(self, space: Hashable) -> tuple[Conversation, ...]:
+    def conversations(self, space: Hashable) -> tuple[KnownConversation, ...]:
         """Those that came last, the latest first. All their parts are in the younger generation."""
         return self._conversations.get(space, ())
 
-    def keep_conversation(self, space: Hashable, conversation: Conversation, instead: Conversation | None, since: int) -> None:
+    def keep_conversation(
+        self, space: Hashable, conversation: KnownConversation, instead: KnownConversation | None, since: int
+    ) -> None:
         """Remember a conversation `instead` of what it was before, unless a generation went `since` its parts were found."""
         if self.turned_over != since:
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from athena.wire.fragments import CONVERSATIONS, Conversation, Fragment, Fragments, Recall, Shape, shape_at_most, shape_of
+from athena.wire.fragments import CONVERSATIONS, Fragment, Fragments, KnownConversation, Recall, Shape, shape_at_most, shape_of
 
 _WHOLE = frozenset({"tools", "system", "instructions", "systemInstruction", "system_instruction"})
 """Fields that are one part each."""
@@ -50,7 +50,7 @@ class Opened:
         settings: dict[str, Any],
         *,
         unkept: int = 0,
-        begun: Conversation | None = None,
+        begun: KnownConversation | None = None,
         taken: int = 0,
         since: int = 0,
     ) -> None:
@@ -172,10 +172,10 @@ class Opened:
             return
         if len(self._body) > fragments.largest:
             return
-        made: Conversation | None
+        made: KnownConversation | None
         if begun is not None:
             # Only messages differ.
-            made = Conversation(self._body, begun.tail, begun.name, begun.names, begun.settings, begun.wholes, begun.runs)
+            made = KnownConversation(self._body, begun.tail, begun.name, begun.names, begun.settings, begun.wholes, begun.runs)
             made.ends, made.parts = begun.ends[:taken], begun.parts[:taken]
             made.values, made.sums = begun.values[:taken], begun.sums[:taken]
             place = made.ends[-1]
@@ -184,7 +184,7 @@ class Opened:
             if place < 0:
                 return
             settings = {name: bytes(raw) for name, raw in self._settings.items()}
-            made = Conversation(self._body, b"", self._name, self._names, settings, wholes, {})
+            made = KnownConversation(self._body, b"", self._name, self._names, settings, wholes, {})
         place = self._add_parts(made, place)
         if not made.parts or (begun is None and not _close(made, place)):
             return
@@ -193,7 +193,7 @@ class Opened:
         fragments.keep_conversation(self._space, made, instead, self._since)
         recall.runs = made.runs
 
-    def _add_parts(self, made: Conversation, place: int) -> int:
+    def _add_parts(self, made: KnownConversation, place: int) -> int:
         """The messages that were not taken from the last request, and where they end; up to one that is no object, that stands
         there twice or that is too large to be kept."""
         body, largest = made.body, self._fragments.largest
@@ -239,7 +239,7 @@ def _place_of(body: bytes, name: str, names: tuple[str, ...]) -> int:
         return -1
 
 
-def _close(made: Conversation, place: int) -> bool:
+def _close(made: KnownConversation, place: int) -> bool:
     """Note what stands behind the last message; False where that is not the end of the list and of the body."""
     at = made.body.find(b"]", place) if place > 0 else -1
     if at < 0 or made.body[place:at].strip(_BLANKS):
@@ -291,7 +291,7 @@ def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | No
     return Opened(fragments, space, body, tuple(top), name, items, wholes, settings, unkept=unkept, since=since)
 
 
-def _open_again(begun: Conversation, body: bytes, fragments: Fragments, space: Hashable, since: int) -> Opened | None:
+def _open_again(begun: KnownConversation, body: bytes, fragments: Fragments, space: Hashable, since: int) -> Opened | None:
     """The next request of a conversation; None for a body that is none, or of which that cannot be said."""
     taken = begun.begins(body)
     end = len(body) - len(begun.tail)

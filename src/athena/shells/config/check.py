@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from athena.shells.config.places import Path, Report, Tree, did_you_mean
+from athena.shells.config.places import KeyPath, Report, Tree, did_you_mean
 from athena.shells.config.secret import Secret
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -34,7 +34,7 @@ def struct_fields(struct: type[msgspec.Struct]) -> dict[str, inspect.Field]:
     return {field.name: field for field in info.fields}
 
 
-def build(struct: type[StructT], tree: Tree, path: Path, report: Report) -> StructT:
+def build(struct: type[StructT], tree: Tree, path: KeyPath, report: Report) -> StructT:
     """The struct. What is bad is in the report and has its default here, so that the checks of meaning can still run.
 
     A required text that is missing or bad is empty; no good one is.
@@ -55,7 +55,7 @@ def build(struct: type[StructT], tree: Tree, path: Path, report: Report) -> Stru
     return struct(**values)
 
 
-def _read(kind: inspect.Type, value: Any, path: Path, report: Report) -> Any:
+def _read(kind: inspect.Type, value: Any, path: KeyPath, report: Report) -> Any:
     if isinstance(kind, inspect.Metadata):
         return _read(kind.type, value, path, report)
     if isinstance(kind, inspect.AnyType):
@@ -71,7 +71,7 @@ def _read(kind: inspect.Type, value: Any, path: Path, report: Report) -> Any:
     return _read_leaf(kind, value, path, report)
 
 
-def _member(kind: inspect.UnionType, value: Any, path: Path, report: Report) -> inspect.Type:
+def _member(kind: inspect.UnionType, value: Any, path: KeyPath, report: Report) -> inspect.Type:
     """The member of a union that fits the value's shape."""
     members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
     if len(members) == 1:
@@ -89,13 +89,13 @@ def _member(kind: inspect.UnionType, value: Any, path: Path, report: Report) -> 
     raise _bad(report, path, f"must be {' or '.join(_describe(member) for member in members)}, not {_name(value)}")
 
 
-def _read_struct(kind: inspect.StructType, value: Any, path: Path, report: Report) -> msgspec.Struct:
+def _read_struct(kind: inspect.StructType, value: Any, path: KeyPath, report: Report) -> msgspec.Struct:
     if not isinstance(value, dict):
         raise _bad(report, path, f"must be a mapping of settings, not {_name(value)}")
     return build(kind.cls, value, path, report)
 
 
-def _read_mapping(kind: inspect.DictType, value: Any, path: Path, report: Report) -> Tree:
+def _read_mapping(kind: inspect.DictType, value: Any, path: KeyPath, report: Report) -> Tree:
     if not isinstance(value, dict):
         raise _bad(report, path, f"must be a mapping, not {_name(value)}")
     found: Tree = {}
@@ -108,7 +108,7 @@ def _read_mapping(kind: inspect.DictType, value: Any, path: Path, report: Report
     return found
 
 
-def _read_list(kind: inspect.VarTupleType, value: Any, path: Path, report: Report) -> tuple[Any, ...]:
+def _read_list(kind: inspect.VarTupleType, value: Any, path: KeyPath, report: Report) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise _bad(report, path, f"must be a list, not {_name(value)}", "write [a, b] or one item per line after -")
     found: list[Any] = []
@@ -127,7 +127,7 @@ def _stand_in(kind: inspect.Type) -> Any:
     return ""
 
 
-def _read_leaf(kind: inspect.Type, value: Any, path: Path, report: Report) -> Any:
+def _read_leaf(kind: inspect.Type, value: Any, path: KeyPath, report: Report) -> Any:
     match kind:
         case inspect.LiteralType():
             return _read_word(kind, value, path, report)
@@ -150,7 +150,7 @@ def _read_leaf(kind: inspect.Type, value: Any, path: Path, report: Report) -> An
     raise AssertionError(f"no reader for {kind}")  # pragma: no cover - a new kind of field in model.py needs one
 
 
-def _read_word(kind: inspect.LiteralType, value: Any, path: Path, report: Report) -> str:
+def _read_word(kind: inspect.LiteralType, value: Any, path: KeyPath, report: Report) -> str:
     words = [str(word) for word in kind.values]
     if isinstance(value, str) and value.lower() in words:
         return value.lower()
@@ -159,7 +159,7 @@ def _read_word(kind: inspect.LiteralType, value: Any, path: Path, report: Report
     raise _bad(report, path, message, hint if hint.startswith("did") else "")
 
 
-def _read_number(kind: inspect.IntType | inspect.FloatType, value: Any, path: Path, report: Report) -> int | float:
+def _read_number(kind: inspect.IntType | inspect.FloatType, value: Any, path: KeyPath, report: Report) -> int | float:
     whole = isinstance(kind, inspect.IntType)
     number = value
     if isinstance(value, str):
@@ -186,7 +186,7 @@ def _in_bounds(kind: inspect.IntType | inspect.FloatType, number: float) -> bool
     )
 
 
-def _read_text(kind: inspect.StrType, value: Any, path: Path, report: Report) -> str:
+def _read_text(kind: inspect.StrType, value: Any, path: KeyPath, report: Report) -> str:
     if not isinstance(value, str):
         remedy = "put it in quotes" if isinstance(value, int | float) else ""
         raise _bad(report, path, f"must be text, not {_name(value)}", remedy)
@@ -233,7 +233,7 @@ def _name(value: Any) -> str:
     return "nothing"
 
 
-def _shown(value: Any, path: Path, report: Report) -> str:
+def _shown(value: Any, path: KeyPath, report: Report) -> str:
     """A plain value as it was written, `${NAME}` unexpanded; used only for fields that hold no secrets."""
     value = report.layout.unexpanded.get(path, value)
     if isinstance(value, bool):
@@ -244,6 +244,6 @@ def _shown(value: Any, path: Path, report: Report) -> str:
     return _name(value)
 
 
-def _bad(report: Report, path: Path, message: str, remedy: str = "") -> _Bad:
+def _bad(report: Report, path: KeyPath, message: str, remedy: str = "") -> _Bad:
     report.error(path, message, remedy)
     return _Bad()

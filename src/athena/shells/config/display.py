@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from athena.shells.config.load import Loaded
-from athena.shells.config.places import DEFAULT_ORIGIN, Layout, Path
+from athena.shells.config.places import DEFAULT_ORIGIN, KeyPath, Layout
 from athena.shells.config.secret import MASK, Secret
 
 _DEFAULT = "default"
@@ -19,7 +19,7 @@ _ONLY_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}\Z")
 class ShownValue(msgspec.Struct, frozen=True):
     """One value of the effective configuration."""
 
-    path: Path
+    path: KeyPath
     text: str
     """The value as YAML, on one line; secrets masked, `${NAME}` as it was written."""
     source: str
@@ -35,7 +35,7 @@ def effective_values(loaded: Loaded, *, defaults: bool = True) -> list[ShownValu
 def show(loaded: Loaded, *, defaults: bool = True) -> str:
     """The effective configuration as YAML, each line with its source. For eyes: keys are masked, hashes cut."""
     lines: list[tuple[str, str]] = []
-    open_path: Path = ()
+    open_path: KeyPath = ()
     for value in effective_values(loaded, defaults=defaults):
         common = 0
         parents = value.path[:-1]
@@ -50,7 +50,7 @@ def show(loaded: Loaded, *, defaults: bool = True) -> str:
     return "\n".join(_join_items(shown)) + "\n"
 
 
-def _head(path: Path, depth: int) -> str:
+def _head(path: KeyPath, depth: int) -> str:
     step = path[depth]
     indent = "  " * depth
     return f"{indent}-" if isinstance(step, int) else f"{indent}{_plain(step)}:"
@@ -67,7 +67,7 @@ def _join_items(lines: list[str]) -> list[str]:
     return joined
 
 
-def _collect(value: Any, path: Path, layout: Layout, found: list[ShownValue]) -> None:
+def _collect(value: Any, path: KeyPath, layout: Layout, found: list[ShownValue]) -> None:
     if isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             _collect(getattr(value, name), (*path, name), layout, found)
@@ -87,7 +87,7 @@ def _collect(value: Any, path: Path, layout: Layout, found: list[ShownValue]) ->
     found.append(ShownValue(path, msgspec.json.encode(_visible(value, path, layout)).decode(), source))
 
 
-def _was_written(layout: Layout, path: Path) -> bool:
+def _was_written(layout: Layout, path: KeyPath) -> bool:
     return path in layout.origins and layout.origins[path] is not DEFAULT_ORIGIN
 
 
@@ -100,7 +100,7 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, Secret | msgspec.Struct)
 
 
-def _visible(value: Any, path: Path, layout: Layout) -> Any:
+def _visible(value: Any, path: KeyPath, layout: Layout) -> Any:
     """The value without its secrets: what came out of a variable is shown as the variable's name."""
     text = layout.unexpanded.get(path)
     if isinstance(value, Secret):

@@ -11,7 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from athena.shells.config.addresses import is_loopback
-from athena.shells.config.places import Path, Tree, show_path
+from athena.shells.config.places import KeyPath, Tree, show_path
 from athena.shells.config.secret import MASK
 
 _SHOWN_CHARS = 200
@@ -67,7 +67,7 @@ class Effect(NamedTuple):
     line: int | None
 
 
-def effects(tree: Tree, lines: dict[Path, int]) -> list[Effect]:
+def effects(tree: Tree, lines: dict[KeyPath, int]) -> list[Effect]:
     """Everything in a file that decides where data goes, what is read and written, and who is let in; grouped by kind."""
     found: list[Effect] = []
     for path, value in _leaves(tree, ()):
@@ -98,7 +98,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text)} characters)"
 
 
-def _leaves(value: Any, path: Path) -> list[tuple[Path, Any]]:
+def _leaves(value: Any, path: KeyPath) -> list[tuple[KeyPath, Any]]:
     if isinstance(value, dict):
         return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
     if isinstance(value, list):
@@ -106,7 +106,7 @@ def _leaves(value: Any, path: Path) -> list[tuple[Path, Any]]:
     return [] if value is None else [(path, value)]
 
 
-def _kind(path: Path, value: Any) -> str:
+def _kind(path: KeyPath, value: Any) -> str:
     names = [step for step in path if isinstance(step, str)]
     key, around = names[-1], names[:-1] if isinstance(path[-1], str) else names
     for name in around:
@@ -127,7 +127,7 @@ def _kind(path: Path, value: Any) -> str:
     return _COMMANDS if any(_COMMAND.search(name) for name in names) else ""
 
 
-def _shown(path: Path, value: Any) -> str:
+def _shown(path: KeyPath, value: Any) -> str:
     text = str(value)
     is_secret = path[-1] in _SECRET or "headers" in path or (path[0] == "keys" and len(path) == 2)
     if is_secret and not _ONLY_VARIABLE.match(text):

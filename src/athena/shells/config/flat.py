@@ -22,8 +22,8 @@ from athena.shells.config.places import (
     DEFAULT_ORIGIN,
     RANK_DIRECTORY,
     RANK_ENVIRONMENT,
+    KeyPath,
     Layout,
-    Path,
     Report,
     SettingOrigin,
     Tree,
@@ -289,7 +289,7 @@ class _Expansion:
             self.layout.unexpanded[path] = self.layout.unexpanded[(key,)]
 
 
-def _moved(path: Path, shift: int) -> Path:
+def _moved(path: KeyPath, shift: int) -> KeyPath:
     return ("models", int(path[1]) + shift, *path[2:]) if path[0] == "models" and len(path) > 1 else path
 
 

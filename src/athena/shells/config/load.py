@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import msgspec
 
@@ -32,11 +32,11 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[ConfigProblem, ...]
     hints: tuple[str, ...]
     """What could be set up, when no upstream is."""
-    files: tuple[FilePath, ...]
+    files: tuple[Path, ...]
     """The configuration files that were read."""
     found: tuple[FoundFile, ...]
     """Every configuration file that is there, also those that are not used."""
-    key_files: tuple[FilePath, ...]
+    key_files: tuple[Path, ...]
     layout: Layout
     """Where each value came from."""
 
@@ -51,7 +51,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found.notice for found in self.found if found.notice is not None)
 
 
-def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = (), lenient: bool = False) -> Loaded:
+def load(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[Path] = (), lenient: bool = False) -> Loaded:
     """The configuration. Raises ConfigError with every problem in `problems`, warnings included.
 
     `in_use` names files whose settings are in force already: that one of them is no longer trusted is an error then.
@@ -206,9 +206,7 @@ class ConfigWatcher:
         self._seen = self._look(self._seen)
         return loaded.config
 
-    def _look(
-        self, known: dict[FilePath, tuple[int, int, int] | None] | None = None
-    ) -> dict[FilePath, tuple[int, int, int] | None]:
+    def _look(self, known: dict[Path, tuple[int, int, int] | None] | None = None) -> dict[Path, tuple[int, int, int] | None]:
         """Time, size and identity of every file that counts; `known` keeps what was seen before the load began."""
         candidates = [file for file, _ in self.sources.candidates()]
         store = self.sources.trust_store
@@ -219,7 +217,7 @@ class ConfigWatcher:
         return seen if known is None else {file: known.get(file, stamp) for file, stamp in seen.items()}
 
 
-def _stamp(file: FilePath) -> tuple[int, int, int] | None:
+def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         found = os.stat(file)
     except OSError:

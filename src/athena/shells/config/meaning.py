@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import msgspec
 
@@ -22,7 +22,7 @@ from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, i
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
 from athena.shells.config.format_sources import declared_source
 from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, SharedTarget, Tls, Upstream
-from athena.shells.config.places import Path, Report, did_you_mean, show_path
+from athena.shells.config.places import KeyPath, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
 from athena.shells.config.targets import patterns_of, split_use, uses_of
@@ -36,9 +36,7 @@ _OWN_HEADERS = frozenset(
 )
 
 
-def complete(
-    config: Config, environment: Mapping[str, str], home: FilePath, report: Report
-) -> tuple[Config, tuple[FilePath, ...]]:
+def complete(config: Config, environment: Mapping[str, str], home: Path, report: Report) -> tuple[Config, tuple[Path, ...]]:
     """The configuration with everything filled in, and the files its keys and certificates come from."""
     reader = _KeyReader(environment, home, report)
     upstreams = {}
@@ -61,7 +59,7 @@ def complete(
     if config.envelope_key_file:
         envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
     tls = _checked_tls(config.tls, home, report)
-    files = [*reader.files, *formats.files, *(FilePath(name) for name in (tls.cert, tls.key) if name)]
+    files = [*reader.files, *formats.files, *(Path(name) for name in (tls.cert, tls.key) if name)]
     done = msgspec.structs.replace(config, upstreams=upstreams, models=tuple(models), envelope_key=envelope, tls=tls)
     return done, tuple(files)
 
@@ -69,7 +67,7 @@ def complete(
 # -- upstreams -------------------------------------------------------------------------------------------------------------
 
 
-def _placed(upstream: Upstream, path: Path, report: Report) -> Upstream:
+def _placed(upstream: Upstream, path: KeyPath, report: Report) -> Upstream:
     """The upstream with a clean address, its dialect and its profile."""
     if not upstream.base_url:
         return upstream  # reported already
@@ -106,7 +104,7 @@ def _host(base_url: str) -> KnownHost | None:
         return None  # a bad address, reported already
 
 
-def _keys_at(path: Path, report: Report) -> tuple[str, ...]:
+def _keys_at(path: KeyPath, report: Report) -> tuple[str, ...]:
     """The keys that were written there."""
     node: object = report.layout.tree
     for step in path:
@@ -114,7 +112,7 @@ def _keys_at(path: Path, report: Report) -> tuple[str, ...]:
     return tuple(key for key, value in node.items() if value is not None) if isinstance(node, dict) else ()
 
 
-def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Report) -> None:
+def _check_upstream(upstream: Upstream, config: Config, path: KeyPath, report: Report) -> None:
     _check_quirks(upstream.quirks, (*path, "quirks"), report)
     for name, value in upstream.headers.items():
         where = (*path, "headers", name)
@@ -126,7 +124,7 @@ def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Repo
         _check_proxy(upstream.proxy, (*path, "proxy"), report)
     if not upstream.verify and not is_loopback(host_of(upstream.base_url)):
         report.warn((*path, "verify"), "the server's certificate is not checked", "use ca_file for a private authority")
-    if upstream.ca_file is not None and not FilePath(upstream.ca_file).expanduser().is_file():
+    if upstream.ca_file is not None and not Path(upstream.ca_file).expanduser().is_file():
         report.error((*path, "ca_file"), "there is no such file")
     if upstream.forward_client_key and config.keys:
         report.error((*path, "forward_client_key"), "clients' keys are the gateway's own", "remove it, or remove keys")
@@ -139,12 +137,12 @@ def _check_upstream(upstream: Upstream, config: Config, path: Path, report: Repo
             report.warn(path, "no key is set for this upstream", f"add api_key_env: {host.key_env}")
 
 
-def _check_proxy(proxy: Secret, path: Path, report: Report) -> None:
+def _check_proxy(proxy: Secret, path: KeyPath, report: Report) -> None:
     if not re.match(r"https?://[^/\s]+/?\Z", proxy.reveal()):
         report.error(path, "must be an address such as http://proxy:3128")
 
 
-def _check_quirks(quirks: dict[str, object], path: Path, report: Report) -> None:
+def _check_quirks(quirks: dict[str, object], path: KeyPath, report: Report) -> None:
     fields = [name for name in Profile.__struct_fields__ if name not in ("name", "dialect")]
     for key, value in quirks.items():
         if key not in fields:
@@ -156,18 +154,18 @@ def _check_quirks(quirks: dict[str, object], path: Path, report: Report) -> None
             report.error((*path, key), str(error).partition(" - at ")[0].replace("`", ""))
 
 
-def _in_home(name: str, home: FilePath) -> FilePath:
-    return home / name[2:] if name.startswith("~/") else FilePath(name)
+def _in_home(name: str, home: Path) -> Path:
+    return home / name[2:] if name.startswith("~/") else Path(name)
 
 
 class _KeyReader:
-    def __init__(self, environment: Mapping[str, str], home: FilePath, report: Report) -> None:
-        self.files: list[FilePath] = []
+    def __init__(self, environment: Mapping[str, str], home: Path, report: Report) -> None:
+        self.files: list[Path] = []
         self._environment = environment
         self._home = home
         self._report = report
 
-    def with_key(self, upstream: Upstream, path: Path) -> Upstream:
+    def with_key(self, upstream: Upstream, path: KeyPath) -> Upstream:
         """The upstream with its key read."""
         given = [key for key in KEY_SOURCES if getattr(upstream, key) is not None]
         if len(given) > 1:
@@ -189,7 +187,7 @@ class _KeyReader:
             self._report.error((*path, given[0]), "the key is empty")
         return msgspec.structs.replace(upstream, api_key=key)
 
-    def read_file(self, name: str, path: Path) -> Secret | None:
+    def read_file(self, name: str, path: KeyPath) -> Secret | None:
         """The first line of a key file."""
         file = _in_home(name, self._home)
         self.files.append(file)
@@ -212,7 +210,7 @@ class _KeyReader:
 # -- rules -----------------------------------------------------------------------------------------------------------------
 
 
-def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> None:
+def _check_rule(rule: ModelRule, config: Config, path: KeyPath, report: Report) -> None:
     stars = {pattern.count("*") for pattern in patterns_of(rule)}
     if rule.match == ():
         report.error((*path, "match"), "names no pattern", 'write match: "*" for every model')
@@ -221,7 +219,7 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
         _check_format(rule.format, (*path, "format"), report)
     _check_quirks(rule.quirks, (*path, "quirks"), report)
     for index, fallback in enumerate(rule.fallback):
-        where: Path = (*path, "fallback", index)
+        where: KeyPath = (*path, "fallback", index)
         if isinstance(fallback, Fallback):
             _check_use(fallback.use, stars, (*where, "use"), report)
             if isinstance(fallback.format, str):
@@ -236,7 +234,7 @@ def _check_rule(rule: ModelRule, config: Config, path: Path, report: Report) -> 
     _check_reached(config, path, report)
 
 
-def _check_uses(rule: ModelRule, stars: set[int], path: Path, report: Report) -> None:
+def _check_uses(rule: ModelRule, stars: set[int], path: KeyPath, report: Report) -> None:
     if isinstance(rule.use, str):
         _check_use(rule.use, stars, path, report)
         return
@@ -253,7 +251,7 @@ def _check_uses(rule: ModelRule, stars: set[int], path: Path, report: Report) ->
         report.warn(path, "prefer: cost, and not every target says its cost", "those without one are asked last")
 
 
-def _check_reached(config: Config, path: Path, report: Report) -> None:
+def _check_reached(config: Config, path: KeyPath, report: Report) -> None:
     """Warn about a rule that an earlier rule hides. The catch-all rules of the short form are meant to be hidden."""
     label = report.layout.origin(path).key
     if label and not label.startswith("models["):
@@ -265,7 +263,7 @@ def _check_reached(config: Config, path: Path, report: Report) -> None:
             return
 
 
-def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
+def _check_use(use: str, stars: set[int], path: KeyPath, report: Report) -> None:
     if not use:
         return  # reported already
     upstream, model = split_use(use)
@@ -282,12 +280,12 @@ def _check_use(use: str, stars: set[int], path: Path, report: Report) -> None:
 class _FormatFiles:
     """Formats that are not shipped: their files are read here, so that their problems are reported with all others."""
 
-    def __init__(self, home: FilePath, report: Report) -> None:
-        self.files: list[FilePath] = []
+    def __init__(self, home: Path, report: Report) -> None:
+        self.files: list[Path] = []
         self._home = home
         self._report = report
 
-    def placed(self, rule: ModelRule, path: Path) -> ModelRule:
+    def placed(self, rule: ModelRule, path: KeyPath) -> ModelRule:
         """The rule with the full paths of its formats."""
         fallback = tuple(
             msgspec.structs.replace(one, format=self._source(one.format, (*path, "fallback", index, "format")))
@@ -298,7 +296,7 @@ class _FormatFiles:
         own = self._source(rule.format, (*path, "format"))
         return msgspec.structs.replace(rule, use=self._shared(rule, path), format=own, fallback=fallback)
 
-    def _shared(self, rule: ModelRule, path: Path) -> str | tuple[str | SharedTarget, ...]:
+    def _shared(self, rule: ModelRule, path: KeyPath) -> str | tuple[str | SharedTarget, ...]:
         """What the rule uses, with the full paths of its formats."""
         if isinstance(rule.use, str):
             return rule.use
@@ -309,7 +307,7 @@ class _FormatFiles:
             for index, one in enumerate(rule.use)
         )
 
-    def _source(self, wanted: str | FormatSource, path: Path) -> str | FormatSource:
+    def _source(self, wanted: str | FormatSource, path: KeyPath) -> str | FormatSource:
         if isinstance(wanted, str):
             return wanted
         given = [key for key in ("file", "template") if getattr(wanted, key) is not None]
@@ -336,7 +334,7 @@ def format_ids() -> tuple[str, ...]:
     return tuple(dict.fromkeys(("auto", "standard", *ALIASES, *ALIASES.values(), *format_names())))
 
 
-def _check_format(name: str, path: Path, report: Report, *, prompt: bool = False) -> None:
+def _check_format(name: str, path: KeyPath, report: Report, *, prompt: bool = False) -> None:
     if not name:
         return  # reported already
     known = format_ids()
@@ -354,7 +352,7 @@ def _check_formats(config: Config, report: Report) -> None:
         _check_format(name, ("format_overrides", model), report, prompt=True)
 
 
-def _check_tokens(name: str, tokens: dict[str, str], path: Path, report: Report) -> None:
+def _check_tokens(name: str, tokens: dict[str, str], path: KeyPath, report: Report) -> None:
     with_tokens = get_format(name).with_tokens
     if with_tokens is None:
         report.error(path, f"the markers of {name} cannot be changed")
@@ -373,7 +371,7 @@ def _check_keys(config: Config, report: Report) -> None:
         seen.setdefault(key.hash, index)
 
 
-def _checked_tls(tls: Tls, home: FilePath, report: Report) -> Tls:
+def _checked_tls(tls: Tls, home: Path, report: Report) -> Tls:
     """The listener's certificate with its files found and tried."""
     if not tls.cert:
         if tls.key:

@@ -10,7 +10,7 @@ import msgspec
 
 from athena.errors import ConfigError, ConfigProblem
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Tree = dict[str, Any]
 
 RANK_DEFAULT, RANK_HOME, RANK_DIRECTORY, RANK_ENVIRONMENT, RANK_FLAG = range(5)
@@ -34,7 +34,7 @@ class SettingOrigin(msgspec.Struct, frozen=True):
 DEFAULT_ORIGIN = SettingOrigin("default")
 
 
-def show_path(path: Path) -> str:
+def show_path(path: KeyPath) -> str:
     """`models[0].use`."""
     text = ""
     for step in path:
@@ -63,13 +63,13 @@ class Layout:
 
     __slots__ = ("origins", "tree", "unexpanded")
 
-    def __init__(self, tree: Tree | None = None, origins: dict[Path, SettingOrigin] | None = None) -> None:
+    def __init__(self, tree: Tree | None = None, origins: dict[KeyPath, SettingOrigin] | None = None) -> None:
         self.tree: Tree = {} if tree is None else tree
-        self.origins: dict[Path, SettingOrigin] = {} if origins is None else origins
-        self.unexpanded: dict[Path, str] = {}
+        self.origins: dict[KeyPath, SettingOrigin] = {} if origins is None else origins
+        self.unexpanded: dict[KeyPath, str] = {}
         """Texts as they stood before `${NAME}` was replaced."""
 
-    def origin(self, path: Path) -> SettingOrigin:
+    def origin(self, path: KeyPath) -> SettingOrigin:
         """Where the value came from; a value inside a list or mapping may only know its container's origin."""
         while path:
             if path in self.origins:
@@ -94,7 +94,7 @@ class Layout:
             for key in [key for key in table if key[:length] == path]:
                 del table[key]
 
-    def put(self, path: Path, value: Any, origin: SettingOrigin) -> None:
+    def put(self, path: KeyPath, value: Any, origin: SettingOrigin) -> None:
         """Set a value, making the mappings on the way. Where something else stands in the way, that is at fault and stays."""
         node: Any = self.tree
         for step in path[:-1]:
@@ -109,7 +109,7 @@ class Layout:
 
 UNKNOWN_KEY = "unknown key, not used"
 """A warning at the start, since a newer file should not stop an older gateway; `athena config check` fails on it."""
-_GONE: dict[Path, tuple[str, str]] = {
+_GONE: dict[KeyPath, tuple[str, str]] = {
     ("server",): (
         "there is no choice of a server any more, not used",
         "leave it out: Athena's own server serves; to run under uvicorn, start `uvicorn --factory athena.asgi:create_app`",
@@ -125,11 +125,11 @@ class Report:
         self.layout = layout
         self.problems: list[ConfigProblem] = []
 
-    def error(self, path: Path, message: str, remedy: str = "") -> None:
+    def error(self, path: KeyPath, message: str, remedy: str = "") -> None:
         """A bad value: the start stops."""
         self._add(path, message, remedy, fatal=True)
 
-    def warn(self, path: Path, message: str, remedy: str = "") -> None:
+    def warn(self, path: KeyPath, message: str, remedy: str = "") -> None:
         """Something odd that does not stop the start."""
         self._add(path, message, remedy, fatal=False)
 
@@ -137,7 +137,7 @@ class Report:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def unknown_key(self, path: Path, known: Iterable[str]) -> None:
+    def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
         """An unknown key: a warning that names the nearest known one, or what became of a key of earlier versions."""
         if path in _GONE:
             self.warn(path, *_GONE[path])
@@ -159,7 +159,7 @@ class Report:
         if self.failed:
             raise ConfigError.of(tuple(sorted(self.problems, key=lambda problem: (problem.source, problem.line or 0))))
 
-    def _add(self, path: Path, message: str, remedy: str, *, fatal: bool) -> None:
+    def _add(self, path: KeyPath, message: str, remedy: str, *, fatal: bool) -> None:
         origin = self.layout.origin(path)
         key = origin.key if origin.key and path in self.layout.origins else show_path(path)
         source = "" if origin is DEFAULT_ORIGIN else origin.source

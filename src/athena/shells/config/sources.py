@@ -17,7 +17,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,8 +32,8 @@ from athena.shells.config.places import (
     RANK_ENVIRONMENT,
     RANK_FLAG,
     RANK_HOME,
+    KeyPath,
     Layout,
-    Path,
     Report,
     SettingOrigin,
     Tree,
@@ -55,7 +55,7 @@ FILE_NAME = "athena.yml"
 PREFIX = "ATHENA_"
 CONFIG_VARIABLE = "ATHENA_CONFIG"
 STATE_VARIABLE = "ATHENA_STATE_DIR"
-SYSTEM_DIRECTORY = FilePath("/etc/athena")
+SYSTEM_DIRECTORY = Path("/etc/athena")
 KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
 
 FLAGS = {
@@ -86,36 +86,36 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     flags: Mapping[str, Any] = {}
     """Values by the keys of FLAGS; None is a flag that was not given."""
     environment: Mapping[str, str] = {}
-    config_file: FilePath | None = None
+    config_file: Path | None = None
     """The one file to read; None: search."""
-    directory: FilePath
-    home: FilePath
+    directory: Path
+    home: Path
 
     @classmethod
-    def here(cls, flags: Mapping[str, Any] | None = None, config_file: str | FilePath | None = None) -> Sources:
+    def here(cls, flags: Mapping[str, Any] | None = None, config_file: str | Path | None = None) -> Sources:
         """The process's own directory, home and environment."""
         environment = dict(os.environ)
         chosen = config_file or environment.get(CONFIG_VARIABLE) or None
         return cls(
             flags=dict(flags or {}),
             environment=environment,
-            config_file=FilePath(chosen).expanduser() if chosen else None,
-            directory=FilePath.cwd(),
-            home=FilePath.home(),
+            config_file=Path(chosen).expanduser() if chosen else None,
+            directory=Path.cwd(),
+            home=Path.home(),
         )
 
     @property
     def trust_store(self) -> TrustStore:
         """Which files the user approved. No file decides where that is kept: a variable may, or it is the state directory."""
         chosen = self.environment.get(STATE_VARIABLE)
-        return TrustStore(FilePath(chosen).expanduser() if chosen else state_directory(self.environment, self.home))
+        return TrustStore(Path(chosen).expanduser() if chosen else state_directory(self.environment, self.home))
 
     @property
-    def own_directories(self) -> tuple[FilePath, ...]:
+    def own_directories(self) -> tuple[Path, ...]:
         """Where a file needs no approval, because only the user or the system's administrator puts files there."""
         return (config_directory(self.environment, self.home), SYSTEM_DIRECTORY)
 
-    def candidates(self) -> tuple[tuple[FilePath, int], ...]:
+    def candidates(self) -> tuple[tuple[Path, int], ...]:
         """The files that may exist, the weakest first, with their rank."""
         if self.config_file is not None:
             return ((self.config_file, RANK_DIRECTORY),)
@@ -129,13 +129,13 @@ class Gathered(msgspec.Struct):
     """All sources merged, and what was found on the way."""
 
     layout: Layout
-    files: list[FilePath]
+    files: list[Path]
     """The files that were read."""
     found: list[FoundFile]
     problems: list[ConfigProblem]
 
 
-def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[FilePath] = ()) -> Gathered:
+def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection[Path] = ()) -> Gathered:
     """All sources merged. `in_use` names files that a running gateway goes by: that one of them lost its approval is an error,
     since without it the gateway would go on with half of its settings."""
     layout = Layout()
@@ -167,7 +167,7 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
     return gathered
 
 
-def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) -> tuple[FoundFile, bytes | None]:
+def _examined(file: Path, label: str, sources: Sources, *, is_in_use: bool) -> tuple[FoundFile, bytes | None]:
     """A file that is there, with its bytes if it is to be obeyed. Raises BadYaml for one that cannot be read."""
     if sources.config_file is not None:
         return FoundFile(file, TrustStanding.EXPLICIT), read_bytes(file, label)[0]
@@ -192,7 +192,7 @@ def _examined(file: FilePath, label: str, sources: Sources, *, is_in_use: bool) 
     return FoundFile(file, TrustStanding.TRUSTED), data
 
 
-def _label(file: FilePath, sources: Sources) -> str:
+def _label(file: Path, sources: Sources) -> str:
     """The file as its reader would name it."""
     for base, prefix in ((sources.directory, ""), (sources.home, "~/")):
         if file.is_relative_to(base):
@@ -200,14 +200,14 @@ def _label(file: FilePath, sources: Sources) -> str:
     return str(file)
 
 
-def _misnamed(file: FilePath) -> list[ConfigProblem]:
+def _misnamed(file: Path) -> list[ConfigProblem]:
     other = file.with_suffix(".yaml")
     if not other.exists():
         return []
     return [ConfigProblem("not read", "", str(other), None, f"name it {FILE_NAME}", False)]
 
 
-def read_bytes(file: FilePath, label: str) -> tuple[bytes, os.stat_result]:
+def read_bytes(file: Path, label: str) -> tuple[bytes, os.stat_result]:
     """The content of a file, read once, and what the system knew about that same file. Raises BadYaml."""
     try:
         # Not blocking: a pipe in a file's place must not make anybody wait.
@@ -236,7 +236,7 @@ def decode_text(data: bytes, label: str) -> str:
         raise BadYaml(ConfigProblem("is not UTF-8 text", "", label)) from None
 
 
-def _merge(layout: Layout, tree: Tree, origins: dict[Path, SettingOrigin], path: Path) -> None:
+def _merge(layout: Layout, tree: Tree, origins: dict[KeyPath, SettingOrigin], path: KeyPath) -> None:
     """Lay a stronger source over the layout."""
     target: Any = layout.tree
     for step in path:
@@ -264,23 +264,23 @@ def _merge(layout: Layout, tree: Tree, origins: dict[Path, SettingOrigin], path:
             layout.origins |= {inner: origin for inner, origin in origins.items() if inner[: len(here)] == here}
 
 
-def _is_free(path: Path) -> bool:
+def _is_free(path: KeyPath) -> bool:
     """Inside an object that is sent on as it is, null is a value."""
     return any(step in ("provider", "body", "quirks") or str(step).endswith("_provider") for step in path)
 
 
-def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[Path, SettingOrigin]]:
+def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[KeyPath, SettingOrigin]]:
     given = {key: value for key, value in flags.items() if value is not None}
-    origins: dict[Path, SettingOrigin] = {}
+    origins: dict[KeyPath, SettingOrigin] = {}
     for key in given:
         flag = FLAGS.get(key, "--" + key.replace("_", "-"))
         origins[(key,)] = SettingOrigin(flag, None, RANK_FLAG, flag)
     return given, origins
 
 
-def environment_names() -> dict[str, Path]:
+def environment_names() -> dict[str, KeyPath]:
     """Every variable that is read, and the key it sets. `ATHENA_LIMITS__BODY_BYTES` is `limits.body_bytes`."""
-    names: dict[str, Path] = {}
+    names: dict[str, KeyPath] = {}
     for struct in (FlatKeys, Config):
         for name, field in struct_fields(struct).items():
             names[PREFIX + name.upper()] = (name,)
@@ -291,7 +291,9 @@ def environment_names() -> dict[str, Path]:
     return names
 
 
-def _environment_layer(environment: Mapping[str, str], problems: list[ConfigProblem]) -> tuple[Tree, dict[Path, SettingOrigin]]:
+def _environment_layer(
+    environment: Mapping[str, str], problems: list[ConfigProblem]
+) -> tuple[Tree, dict[KeyPath, SettingOrigin]]:
     names = environment_names()
     layer = Layout()
     for variable in sorted(environment):
@@ -319,7 +321,7 @@ def _much_alike(variable: str, meant: str) -> bool:
     return nearest(variable[len(PREFIX) :], [meant[len(PREFIX) :]]) is not None
 
 
-def _environment_value(path: Path, text: str) -> Any:
+def _environment_value(path: KeyPath, text: str) -> Any:
     """Text for single values; YAML, and so JSON, for lists and mappings."""
     kind: inspect.Type = _field_type(path)
     if isinstance(kind, inspect.VarTupleType):
@@ -329,7 +331,7 @@ def _environment_value(path: Path, text: str) -> Any:
     return text
 
 
-def _field_type(path: Path) -> inspect.Type:
+def _field_type(path: KeyPath) -> inspect.Type:
     struct = FlatKeys if path[0] in struct_fields(FlatKeys) else Config
     kind = struct_fields(struct)[str(path[0])].type
     for step in path[1:]:
@@ -345,7 +347,7 @@ _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.S)
 def expand_variables(layout: Layout, environment: Mapping[str, str], report: Report) -> None:
     """`${NAME}` and `${NAME:-default}` in texts of files; `$${` stands for `${`. A missing variable is an error."""
 
-    def expand(text: str, path: Path) -> str:
+    def expand(text: str, path: KeyPath) -> str:
         def replace(found: re.Match[str]) -> str:
             if found.group(1) is None:
                 return "$"
@@ -364,7 +366,7 @@ def expand_variables(layout: Layout, environment: Mapping[str, str], report: Rep
             layout.unexpanded[path] = text
         return expanded
 
-    def walk(value: Any, path: Path) -> Any:
+    def walk(value: Any, path: KeyPath) -> Any:
         if isinstance(value, str):
             return expand(value, path) if "${" in value and layout.origin(path).rank < RANK_ENVIRONMENT else value
         if isinstance(value, dict):
@@ -379,7 +381,7 @@ def expand_variables(layout: Layout, environment: Mapping[str, str], report: Rep
 # -- YAML, loaded with the first text that needs it ------------------------------------------------------------------------
 
 
-def _read_yaml(text: str, source: str) -> tuple[Tree, dict[Path, int]]:
+def _read_yaml(text: str, source: str) -> tuple[Tree, dict[KeyPath, int]]:
     from athena.shells.config.yaml_lines import read_yaml
 
     return read_yaml(text, source)

@@ -13,7 +13,7 @@ import yaml
 
 from athena.errors import ConfigProblem
 from athena.shells.config.bad_file import BadYaml
-from athena.shells.config.places import Path, Tree
+from athena.shells.config.places import KeyPath, Tree
 
 _MAX_VALUES = 50_000
 _MAX_DEPTH = 64
@@ -37,7 +37,7 @@ for _tag, (_pattern, _first) in _RESOLVERS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), _firsts)
 
 
-def read_yaml(text: str, source: str) -> tuple[Tree, dict[Path, int]]:
+def read_yaml(text: str, source: str) -> tuple[Tree, dict[KeyPath, int]]:
     """The mapping in the text, and the line of every value. Raises BadYaml, which names the line."""
     loader: _Loader | None = None
     try:
@@ -73,11 +73,11 @@ def read_value(text: str) -> Any:
 
 class _Builder:
     def __init__(self, source: str) -> None:
-        self.lines: dict[Path, int] = {}
+        self.lines: dict[KeyPath, int] = {}
         self._source = source
         self._count = 0
 
-    def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
+    def value(self, node: yaml.Node, path: KeyPath, depth: int) -> Any:
         self._count += 1
         if self._count > _MAX_VALUES or depth > _MAX_DEPTH:
             raise self._bad(node, "too large or nested too deeply once its aliases are filled in")
@@ -90,7 +90,7 @@ class _Builder:
             return self._mapping(node, path, depth)
         raise self._bad(node, f"the tag {node.tag} is not allowed")
 
-    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> Tree:
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath, depth: int) -> Tree:
         found: Tree = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:

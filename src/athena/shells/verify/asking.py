@@ -150,7 +150,7 @@ class Verifier:
         if raw.outcome.error_kind in _WAIT_KINDS and case.expects != "refusal":
             told = _told_wait(tap)
             wait = told if told is not None else 2.0**again
-        kept = self._keeper is not None and self._keeper.settle(request_id, keep=wait is None and is_failure(trial))
+        kept = self._keeper is not None and self._keeper.keep_or_drop(request_id, keep=wait is None and is_failure(trial))
         return (msgspec.structs.replace(trial, recording=request_id) if kept else trial), wait
 
 

@@ -36,7 +36,7 @@ class FailureKeeper:
     def _over(self, tap: RecordingTap) -> None:
         self._taps[tap.record.request_id] = tap
 
-    def settle(self, request_id: str, *, keep: bool) -> bool:
+    def keep_or_drop(self, request_id: str, *, keep: bool) -> bool:
         """Keep the exchange or forget it; is it kept?"""
         tap = self._taps.pop(request_id, None)
         if tap is None:
