@@ -280,6 +280,7 @@ def test_a_closed_pipe_is_no_fault(tmp_path: Path) -> None:
         (["code", "zzz"], 2, "there is no agent 'zzz'; known: claude, codex"),
         (["init", "--yes"], 2, "--yes asks nothing: name the provider (--upstream NAME; athena init --list shows them)"),
         (["init"], 2, "this is not a terminal, so nothing can be asked: name the provider"),
+        (["completion"], 2, "Choose from: bash, zsh, fish"),
         (["config"], 2, "Usage: athena config [OPTIONS]"),
         (["version"], 0, f"athena {__version__}"),
         (["-V"], 0, f"athena {__version__}"),
@@ -301,3 +302,25 @@ def test_what_a_newcomer_types(tmp_path: Path, arguments: list[str], code: int, 
     done = athena(tmp_path, *arguments)
     assert done.code == code, done.err
     assert said in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["help", "upstream_empty", "--json"], {"code", "section", "when", "remedy"}),
+        (["config", "profiles", "--json"], {"anthropic", "ollama"}),
+        (["config", "profiles", "ollama", "--json"], {"dialect", "reasoning_field"}),
+        (["config", "new-key", "--name", "laptop", "--json"], {"key", "name", "hash"}),
+        (["store", "check", "--json"], {"store", "problems", "held", "bytes", "max_bytes"}),
+        (["store", "migrate", "--json"], {"before", "after"}),
+        (["store", "vacuum", "--json"], {"deleted"}),
+        (["stop", "--json"], {"stopped", "was_running", "finished"}),
+        (["config", "check", "--json"], {"valid", "problems", "files"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_answers_as_json(tmp_path: Path, arguments: list[str], fields: set[str]) -> None:
+    done = athena(tmp_path, *arguments)
+    assert done.code == 0, done.err
+    assert fields <= set(json.loads(done.out))
+    assert not done.err

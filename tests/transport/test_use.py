@@ -126,6 +126,12 @@ def test_a_wrong_keyword_is_named() -> None:
         Transport(base_url="http://127.0.0.1:9/v1", dialect="no_such_dialect")
 
 
+def test_a_wrong_value_is_named_by_its_keyword() -> None:
+    with pytest.raises(ConfigError, match=r"\n  base_url: must be an address") as raised:
+        Transport(base_url="127.0.0.1:8000/v1")
+    assert "--base-url" not in str(raised.value)
+
+
 def test_threads_share_a_client(upstream: FaultyUpstream) -> None:
     with sdk_clients(Transport(**settings_for(upstream.url))) as clients, ThreadPoolExecutor(8) as pool:
         jobs = [

@@ -78,7 +78,7 @@ def _usage_words(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         near = " or ".join(sorted(error.possibilities or ()))
         return f"there is no option {error.option_name}{f'; did you mean {near}?' if near else ''}"
-    words = error.format_message()
+    words = " ".join(error.format_message().split())
     return words[:1].lower() + words[1:].removesuffix(".")
 
 

@@ -43,7 +43,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 @serving_options
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model, whatever is configured.")
 @click.option("--wait", type=Duration(), default="5s", show_default=True, help="How long it may take until it listens.")
-def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as athena status --json does.")
+def start(config_file: str | None, demo: bool, wait: float, as_json: bool, **flags: Any) -> None:
     """Run the gateway in the background.
 
     Takes the flags of athena serve. Logs go to athena.log in state_dir (~/.local/state/athena) unless the configuration names
@@ -73,6 +74,9 @@ def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> Non
     arguments += ["--config", config_file] if config_file else []
     arguments += ["--demo"] if demo else []
     state = daemon.launch(daemon.Home(config.state_dir), arguments, environment, wait)
+    if as_json:
+        click.echo(json.dumps({"running": True, **_fields(state)}))
+        return
     click.echo(f"Athena runs in the background on {state.url} (pid {state.pid}); its log: {state.log_file}")
     if demo or loaded.is_empty:
         click.echo("No upstream is configured: the built-in demo model answers.")
@@ -83,7 +87,8 @@ def start(config_file: str | None, demo: bool, wait: float, **flags: Any) -> Non
 @click.command()
 @config_option
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="How long open answers may go on.")
-def stop(config_file: str | None, timeout: float) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {stopped, was_running, finished}.")
+def stop(config_file: str | None, timeout: float, as_json: bool) -> None:
     """Stop the gateway in the background.
 
     Open answers finish first; after the timeout the gateway is ended, and its clients are told.
@@ -98,7 +103,11 @@ def stop(config_file: str | None, timeout: float) -> None:
     try:
         asked = daemon.stop(_home(config_file), timeout)
     except daemon.NotRunning as nothing:
-        click.echo(f"{nothing.message.capitalize()}.")
+        stopped = {"stopped": True, "was_running": False, "finished": True}
+        click.echo(json.dumps(stopped) if as_json else f"{nothing.message.capitalize()}.")
+        return
+    if as_json:
+        click.echo(json.dumps({"stopped": True, "was_running": True, "finished": asked}))
         return
     click.echo("Athena is stopped." if asked else f"Athena did not stop within {timeout:g} s and was ended.")
 
@@ -157,7 +166,9 @@ def status(config_file: str | None, as_json: bool, forgotten: str | None) -> int
         own = entries.pop(0) if seen and seen[0][0] == "background" else {}
         click.echo(json.dumps({"running": bool(seen), **own, **({"terminals": entries} if entries else {})}))
     elif not seen:
-        click.echo("No gateway runs in the background, or in a terminal.")
+        click.echo(
+            "No gateway runs here, neither in the background nor in a terminal; athena serve or athena start starts one."
+        )
     for where, state, said in () if as_json else seen:
         _show_state(where, state, said, counts[state.pid])
     return 0 if seen and not refused else 1

@@ -185,7 +185,8 @@ def schema() -> None:
 @config.command()
 @click.argument("name", required=False)
 @click.option("--model", default="", metavar="NAME", help="Show the profile as it is for this model.")
-def profiles(name: str | None, model: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: dialects by name, or the fields of one.")
+def profiles(name: str | None, model: str, as_json: bool) -> None:
     """List the upstream profiles, or show the quirks that one of them sets.
 
     \b
@@ -198,6 +199,9 @@ def profiles(name: str | None, model: str) -> None:
     from athena.profiles import default_profiles
 
     table = default_profiles()
+    if name is None and as_json:
+        click.echo(msgspec.json.encode({known: table.get(known).dialect for known in table.names()}).decode())
+        return
     if name is None:
         width = max(map(len, table.names()))
         for known in table.names():
@@ -205,11 +209,16 @@ def profiles(name: str | None, model: str) -> None:
         return
     profile = table.get(name, model)
     defaults = type(profile)(dialect=profile.dialect)
-    for field in profile.__struct_fields__:
-        value = getattr(profile, field)
-        if field == "dialect" or value != getattr(defaults, field):
-            text = msgspec.json.encode(msgspec.to_builtins(value, order="sorted")).decode()
-            click.echo(f"{field}: {text}")
+    fields = {
+        field: msgspec.to_builtins(getattr(profile, field), order="sorted")
+        for field in profile.__struct_fields__
+        if field == "dialect" or getattr(profile, field) != getattr(defaults, field)
+    }
+    if as_json:
+        click.echo(msgspec.json.encode(fields).decode())
+        return
+    for field, value in fields.items():
+        click.echo(f"{field}: {msgspec.json.encode(value).decode()}")
 
 
 @config.command("hash-key")
@@ -233,7 +242,8 @@ def hash_key() -> None:
 
 @config.command("new-key")
 @click.option("--name", default="", help="Whose key it is; shown in logs.")
-def new_key(name: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {key, name, hash}.")
+def new_key(name: str, as_json: bool) -> None:
     """Make a key for a client of the gateway. It is shown once; athena.yml holds only its hash.
 
     \b
@@ -244,6 +254,11 @@ def new_key(name: str) -> None:
     from athena.shells.config import new_key as made
 
     key = made()
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({"key": key, "name": name, "hash": hashed(key)}).decode())
+        return
     label = f"name: {name}, " if name.replace("-", "").replace("_", "").isalnum() else f"name: {name!r}, " if name else ""
     click.echo(key)
     click.echo(f'\nKeep it; it is not shown again. In athena.yml:\n\nkeys:\n  - {{{label}hash: "{hashed(key)}"}}', err=True)

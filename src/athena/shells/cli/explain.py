@@ -44,8 +44,9 @@ def complete_topics(context: click.Context, parameter: click.Parameter, incomple
 
 @click.command("help")
 @click.argument("topic", metavar="[COMMAND | CODE]", shell_complete=complete_topics)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {code, section, when, remedy}. For a CODE only.")
 @click.pass_context
-def help(context: click.Context, topic: str) -> int:  # noqa: A001 - the registry finds a command by its name
+def help(context: click.Context, topic: str, as_json: bool) -> int:  # noqa: A001 - the registry finds a command by its name
     """Explain a command, or the code of an error.
 
     With a COMMAND, this is the same as athena COMMAND --help. With the CODE that an error carries, it says when that error
@@ -64,6 +65,12 @@ def help(context: click.Context, topic: str) -> int:  # noqa: A001 - the registr
         raise click.UsageError(
             f"there is no command and no error code {topic!r}{f'; did you mean {_listed(near)}?' if near else ''}", context
         )
+    if as_json:
+        import msgspec
+
+        row = {"code": found.name, "section": found.section, "when": _plain(found.when), "remedy": _plain(found.remedy)}
+        click.echo(msgspec.json.encode(row).decode())
+        return 0
     click.echo(f"{found.name} ({found.section})")
     click.echo(f"  When:       {_plain(found.when)}.")
     click.echo(f"  What to do: {_plain(found.remedy)}.")

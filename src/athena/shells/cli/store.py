@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ def store() -> None:
 
 @store.command()
 @config_option
-def check(config_file: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {store, problems, held, bytes, max_bytes}.")
+def check(config_file: str | None, as_json: bool) -> int:
     """Say whether the store can be used, and what it holds.
 
     The exit code is 1 where it cannot be used or is damaged.
@@ -45,13 +47,17 @@ def check(config_file: str | None) -> int:
     async def work(opened: Store) -> int:
         from athena.shells.store.queries import count, get_size
 
-        click.echo(f"store: {opened.database.name}")
         problems = await opened.database.check()
+        held = await opened.read(count)
+        size, limit = await opened.read(get_size), opened.limits.max_bytes
+        if as_json:
+            found = {"store": opened.database.name, "problems": problems, "held": held, "bytes": size, "max_bytes": limit}
+            click.echo(json.dumps(found))
+            return 1 if problems else 0
+        click.echo(f"store: {opened.database.name}")
         for problem in problems:
             click.echo(f"problem: {problem}")
-        held = await opened.read(count)
         click.echo(", ".join(f"{number} {kind}" for kind, number in held.items()))
-        size, limit = await opened.read(get_size), opened.limits.max_bytes
         click.echo(f"{size / 1048576:.1f} of {limit / 1048576:.0f} MB of content")
         return 1 if problems else 0
 
@@ -60,7 +66,8 @@ def check(config_file: str | None) -> int:
 
 @store.command()
 @config_option
-def migrate(config_file: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {before, after}.")
+def migrate(config_file: str | None, as_json: bool) -> int:
     """Bring the database into the form of this version.
 
     A gateway does the same by itself when it first uses the store.
@@ -72,6 +79,9 @@ def migrate(config_file: str | None) -> int:
 
     async def work(opened: Store) -> int:
         before, after = await opened.database.migrate()
+        if as_json:
+            click.echo(json.dumps({"before": before, "after": after}))
+            return 0
         click.echo(f"version {after}" if before == after else f"version {before} became version {after}")
         return 0
 
@@ -80,7 +90,8 @@ def migrate(config_file: str | None) -> int:
 
 @store.command()
 @config_option
-def vacuum(config_file: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {deleted}.")
+def vacuum(config_file: str | None, as_json: bool) -> int:
     """Delete what is too old or too much, and give its space back.
 
     \b
@@ -91,7 +102,7 @@ def vacuum(config_file: str | None) -> int:
     async def work(opened: Store) -> int:
         gone = await opened.trim()
         await opened.database.vacuum()
-        click.echo(f"{gone} objects deleted")
+        click.echo(json.dumps({"deleted": gone}) if as_json else f"{gone} objects deleted")
         return 0
 
     return _run(config_file, work)

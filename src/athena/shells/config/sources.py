@@ -85,6 +85,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
     flags: Mapping[str, Any] = {}
     """Values by the keys of FLAGS; None is a flag that was not given."""
+    are_arguments: bool = False
+    """A Python program gave them: messages call them by their keys."""
     environment: Mapping[str, str] = {}
     config_file: Path | None = None
     """The one file to read; None: search."""
@@ -92,12 +94,15 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
 
     @classmethod
-    def here(cls, flags: Mapping[str, Any] | None = None, config_file: str | Path | None = None) -> Sources:
+    def here(
+        cls, flags: Mapping[str, Any] | None = None, config_file: str | Path | None = None, *, are_arguments: bool = False
+    ) -> Sources:
         """The process's own directory, home and environment."""
         environment = dict(os.environ)
         chosen = config_file or environment.get(CONFIG_VARIABLE) or None
         return cls(
             flags=dict(flags or {}),
+            are_arguments=are_arguments,
             environment=environment,
             config_file=Path(chosen).expanduser() if chosen else None,
             directory=Path.cwd(),
@@ -163,7 +168,7 @@ def gather(sources: Sources, *, skip_unreadable: bool = True, in_use: Collection
         origins = {path: SettingOrigin(label, line, rank) for path, line in lines.items() if path}
         _merge(layout, tree, origins, ())
     _merge(layout, *_environment_layer(sources.environment, problems), ())
-    _merge(layout, *_flag_layer(sources.flags), ())
+    _merge(layout, *_flag_layer(sources), ())
     return gathered
 
 
@@ -269,11 +274,11 @@ def _is_free(path: KeyPath) -> bool:
     return any(step in ("provider", "body", "quirks") or str(step).endswith("_provider") for step in path)
 
 
-def _flag_layer(flags: Mapping[str, Any]) -> tuple[Tree, dict[KeyPath, SettingOrigin]]:
-    given = {key: value for key, value in flags.items() if value is not None}
+def _flag_layer(sources: Sources) -> tuple[Tree, dict[KeyPath, SettingOrigin]]:
+    given = {key: value for key, value in sources.flags.items() if value is not None}
     origins: dict[KeyPath, SettingOrigin] = {}
     for key in given:
-        flag = FLAGS.get(key, "--" + key.replace("_", "-"))
+        flag = key if sources.are_arguments else FLAGS.get(key, "--" + key.replace("_", "-"))
         origins[(key,)] = SettingOrigin(flag, None, RANK_FLAG, flag)
     return given, origins
 

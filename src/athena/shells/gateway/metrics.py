@@ -62,7 +62,9 @@ class Metrics:
         self.echoes = numbers.counter(
             "athena_echoes", "Calls in text that the model quoted from the request", ("upstream", "model", "policy")
         )
-        self.tokens = numbers.counter("athena_tokens", "Tokens as upstreams reported them", ("upstream", "kind"))
+        self.tokens = numbers.counter(
+            "athena_tokens", "Tokens as upstreams reported them", ("upstream", "model", "key", "kind")
+        )
         self.losses = numbers.counter("athena_losses", "Request fields dropped, emulated or repaired", ("action",))
         self.answer_losses = numbers.counter(
             "athena_answer_losses", "Parts of answers that a client's dialect has no place for", ("action",)

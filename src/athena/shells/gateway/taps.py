@@ -91,10 +91,10 @@ class RequestNumbers(EndTap):
             metrics.canaries.labels(first.upstream, self._model_label(first.model)).inc()
         if record.chunks:
             metrics.chunk_overhead.labels(record.dialect, record.upstream).observe(record.own_us_per_chunk)
-        if record.input_tokens:
-            metrics.tokens.labels(record.upstream, "input").inc(record.input_tokens)
-        if record.output_tokens:
-            metrics.tokens.labels(record.upstream, "output").inc(record.output_tokens)
+        if record.input_tokens or record.output_tokens:
+            source = (record.upstream, self._model_label(record.upstream_model), record.key)
+            metrics.tokens.labels(*source, "input").inc(record.input_tokens)
+            metrics.tokens.labels(*source, "output").inc(record.output_tokens)
         if record.calls or record.echoes or details.bad_calls:
             self._count_calls(record)
         if record.repairs:

@@ -187,7 +187,7 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
         if settings:
             raise ConfigError("give a Config or keyword arguments, not both")
         return config
-    loaded = load(Sources.here(settings, None if config is None else os.fspath(config)))
+    loaded = load(Sources.here(settings, None if config is None else os.fspath(config), are_arguments=True))
     if loaded.is_empty:
         reason = "no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY"
         raise ConfigError("\n".join((reason, *map(str, loaded.ignored))))
