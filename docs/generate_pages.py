@@ -185,7 +185,7 @@ def _provider(
     upstream = "mine" if name == "other" else name
     lines = [f"# {title}", "", WRITTEN, "", row["about"], "", *([note, ""] if note else [])]
     if "start" in row:
-        lines += ["Start the server, for example so:", "", "```text", row["start"], "```", ""]
+        lines += ["Start the server, for example:", "", "```text", row["start"], "```", ""]
     lines += ["```sh", *([f"export {key_env}=..."] if key_env else []), serve, "```", ""]
     lines += ["The same as a file, for more than one model or upstream:", "", "```yaml", "upstreams:", f"  {upstream}:"]
     lines += [f"    {field}" for field in fields]

@@ -132,9 +132,14 @@ def _wrapped(runs: list[Run], columns: int) -> Iterator[list[Run]]:
                     yield line
                     line, used = [], 0
                     continue
-                line.append((kind, rest[:room]))
-                used += len(rest[:room])
-                rest = rest[room:]
+                # Between words where there is a space, else wherever the line ends.
+                cut = rest.rfind(" ", 0, room) + 1 if len(rest) > room else 0
+                line.append((kind, rest[: cut or room]))
+                used += len(rest[: cut or room])
+                rest = rest[cut or room :]
+                if rest and used < columns:
+                    yield line
+                    line, used = [], 0
     if line:
         yield line
 
