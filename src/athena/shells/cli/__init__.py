@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -14,6 +15,8 @@ from athena.shells.cli.registry import Commands
 
 PROGRAM = "athena"
 COMPLETION_VARIABLE = "_ATHENA_COMPLETE"
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""A group without a command: its message is its help. Releases of click before 8.2 print that by themselves."""
 
 _HELP = """Tool calling that works between any client and any model.
 
@@ -46,10 +49,10 @@ def main() -> int:
     try:
         result = cli.main(args=arguments, prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE, standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
     except click.UsageError as error:
+        if isinstance(error, _NO_ARGUMENTS):
+            click.echo(error.format_message(), err=True)
+            return 2
         hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
         _complain(_usage_words(error) + hint)
         return 2
