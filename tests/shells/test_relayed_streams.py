@@ -264,9 +264,9 @@ def test_an_end_at_any_moment_is_the_same_end(how: str, tmp_path: Path) -> None:
             stage.source.connection_lost(ConnectionResetError())
         elif how == "client":
             stage.client.connection_lost(None)
-            stage.source.data_received(chunk(record("nobody reads this")))
+            stage.source.data_received(chunk(record("one more")))
             await asyncio.sleep(0)
-            stage.source.data_received(chunk(record("nor this")))
+            stage.source.data_received(chunk(record("and another")))
         elif how == "broken":
             stage.source.data_received(b"zz\r\n" + record("x"))
         else:
