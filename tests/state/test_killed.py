@@ -88,7 +88,9 @@ def _check(url: str, load: Load) -> None:
     """Everything that was acknowledged is there, with what was told, and can be continued."""
     with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as client:
         for name, text in load.acknowledged.items():
-            found = client.get(f"/v1/responses/{name}").json()
+            answer = client.get(f"/v1/responses/{name}")
+            assert answer.status_code == 200, f"{name}: {answer.text}"
+            found = answer.json()
             kept = "".join(part["text"] for item in found["output"] for part in item.get("content") or ())
             assert kept == text, name
         last = next(reversed(load.acknowledged))
