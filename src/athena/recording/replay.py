@@ -455,6 +455,10 @@ class _RecordedLessons(Learnt):
         super().__init__(clock, correct=settings.correct)
         self._left_out = {(each.upstream, each.model): tuple(each.left_out) for each in settings.targets}
 
+    @property
+    def has_lessons(self) -> bool:
+        return any(self._left_out.values())
+
     def known(self, target: Target, client: str) -> tuple[str, ...]:
         return self._left_out.get((target.upstream, target.model), ())
 
