@@ -11,13 +11,13 @@ from athena.model.request import Loss, Request, Tool, Turn
 from athena.wire.fragments import Recall, Written, same_objects
 
 
-class Run:
+class TurnRun:
     """What the turns of a request become for a target, all values in a row. Turns that stood at the same place in the last
     request become what they were there."""
 
     __slots__ = ("_before", "_profile", "_report", "ends", "losses", "state", "states", "turns", "values")
 
-    def __init__(self, turns: tuple[Turn, ...], before: Run | None, target: EncodeTarget, report: Losses) -> None:
+    def __init__(self, turns: tuple[Turn, ...], before: TurnRun | None, target: EncodeTarget, report: Losses) -> None:
         self.turns: tuple[Turn, ...] = turns
         count = same_objects(before.turns, turns) if before is not None else 0
         self.ends: list[int] = []
@@ -125,18 +125,18 @@ class Rewritten:
         """Is the conversation remembered as a whole? Then its turns are written in a run and not one by one."""
         return self._recall is not None and self._recall.runs is not None
 
-    def run(self, turns: tuple[Turn, ...]) -> Run:
+    def run(self, turns: tuple[Turn, ...]) -> TurnRun:
         """What these turns become, as far as it is known. The caller adds what is missing, and hands it to `keep`."""
         assert self._recall is not None
         assert self._recall.runs is not None
-        return Run(turns, self._recall.runs.get(self._key), self._target, self._report)
+        return TurnRun(turns, self._recall.runs.get(self._key), self._target, self._report)
 
-    def keep(self, run: Run) -> None:
+    def keep(self, run: TurnRun) -> None:
         """Remember a run for the next request."""
         assert self._recall is not None
         assert self._recall.runs is not None
         run.end()
-        before: Run | None = self._recall.runs.get(self._key)
+        before: TurnRun | None = self._recall.runs.get(self._key)
         more = len(run.ends) - (len(before.ends) if before is not None else 0)
         self._recall.keep_run(self._key, run, run.values[0] if run.values else None, more)
 
