@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from athena.errors import AthenaError, LimitExceeded
 from athena.serving.budget import Budget
 from athena.serving.holding import AnswerMemory, RequestMemory
-from athena.serving.weight import has_wide_text, text_bytes, weigh, with_measured_text, with_narrow_text
+from athena.serving.weight import has_wide_text, is_narrow, text_bytes, weigh, with_measured_text, with_narrow_text
 from athena.shells import machine
 from athena.shells.server.memory import FreedMemory
 
@@ -96,7 +97,7 @@ def test_a_request_gives_back_what_it_no_longer_needs() -> None:
     memory.announce(8 * MB)
     announced = budget.used
     assert announced >= 24 * MB
-    weight = weigh(8 * MB, ascii_only=True, values=0)
+    weight = weigh(8 * MB, narrow=True, values=0)
     memory.weighed(weight)
     assert budget.used == announced, "plain text needs no more than was announced"
     memory.building()
@@ -116,9 +117,9 @@ def test_wide_text_and_tiny_values_ask_for_more() -> None:
     memory = RequestMemory(budget)
     memory.announce(MB)
     before = budget.used
-    memory.weighed(weigh(MB, ascii_only=False, values=1000))
+    memory.weighed(weigh(MB, narrow=False, values=1000))
     assert budget.used > 2 * before
-    measured = with_measured_text(weigh(MB, ascii_only=False, values=3), {"a": ["\N{GRINNING FACE}" * 10, "b" * 1000]}, MB, 3)
+    measured = with_measured_text(weigh(MB, narrow=False, values=3), {"a": ["\N{GRINNING FACE}" * 10, "b" * 1000]}, MB, 3)
     memory.decoded(measured)
     assert budget.used > 2 * before, "the upstream's request is still to be made"
     memory.built()
@@ -173,7 +174,7 @@ def test_text_that_is_not_wide_is_weighed_without_a_look_at_it(text: str) -> Non
     value = {"a": [text * 10_000, text * 1000], "b": text}
     body = msgspec.json.encode(value)
     assert not has_wide_text(body)
-    weight = with_narrow_text(weigh(len(body), ascii_only=False, values=5), len(body), 5)
+    weight = with_narrow_text(weigh(len(body), narrow=False, values=5), len(body), 5)
     assert text_bytes(value) + len(body) <= weight.text
     assert has_wide_text(msgspec.json.encode([text, "\N{GRINNING FACE}"]))
 
@@ -271,3 +272,28 @@ def test_freed_memory_is_given_back_once_nobody_holds_much() -> None:
     freed.look()
     freed.look()
     assert given == [MB, 0]
+
+
+@pytest.mark.parametrize(
+    ("escape", "narrow"),
+    [
+        (b"\\u001b", True),
+        (b"\\u00e9", True),
+        (b"\\u001b" * 100, False),
+        (b"\\u4e2d", False),
+        (b"\\ud83d\\ude00", False),
+        (b"\\uD83D\\uDE00", False),
+    ],
+)
+def test_characters_that_are_spelled_as_escapes_weigh_what_they_take(escape: bytes, narrow: bool) -> None:
+    """One of them makes every character of its string wide, though all of the body is ASCII."""
+    body = b'{"a": "' + b"x" * (MB // 2) + escape + b'"}'
+    assert is_narrow(body) is narrow
+    weight = weigh(len(body), narrow=is_narrow(body), values=2)
+    assert text_bytes(json.loads(body)) <= weight.text
+    assert has_wide_text(body) is (b"ud83d" in escape.lower())
+
+
+def test_small_bodies_are_not_searched_for_escapes() -> None:
+    assert is_narrow(b'"\\u4e2d"')
+    assert not is_narrow("中".encode())

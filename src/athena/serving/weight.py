@@ -23,6 +23,10 @@ _WIDE_TEXT = 5
 _NARROW_TEXT = 3
 """What the decoded text takes of that: as a string and in UTF-8. No character up to U+FFFF takes more than two bytes."""
 _WIDE_BYTES = tuple(bytes((byte,)) for byte in range(0xF0, 0xF5))
+_UNSEARCHED = 256 * 1024
+"""Bytes of a body in which no escapes are looked for: the search would cost more than what it could tell."""
+_LOOKS = 64
+"""Harmless escapes after which the rest is taken for wide."""
 _CALL = 1.5
 _VALUE_WORK = 320
 _VALUE_TEXT = 192
@@ -40,18 +44,35 @@ class Weight(msgspec.Struct, frozen=True):
     """What the request to the upstream holds."""
 
 
-def weigh(size: int, *, ascii_only: bool, values: int) -> Weight:
-    """The weight of a body of that many bytes and values."""
+def is_narrow(body: bytes) -> bool:
+    """Does every character of the decoded text take one byte? Characters may be spelled as escapes."""
+    return body.isascii() and (len(body) <= _UNSEARCHED or not _has_wide_escape(body))
+
+
+def _has_wide_escape(body: bytes) -> bool:
+    """Is there an escape of a character beyond U+00FF?"""
+    at = body.find(b"\\u")
+    for _ in range(_LOOKS):
+        if at < 0:
+            return False
+        if body[at + 2 : at + 4] != b"00":
+            return True
+        at = body.find(b"\\u", at + 6)
+    return True
+
+
+def weigh(size: int, *, narrow: bool, values: int) -> Weight:
+    """The weight of a body of that many bytes and values; `narrow` is what `is_narrow` says of it."""
     return Weight(
-        work=size * (READING if ascii_only else _WIDE) + values * _VALUE_WORK,
-        text=size * (1 if ascii_only else _WIDE_TEXT) + values * _VALUE_TEXT,
+        work=size * (READING if narrow else _WIDE) + values * _VALUE_WORK,
+        text=size * (1 if narrow else _WIDE_TEXT) + values * _VALUE_TEXT,
         call=int(size * _CALL),
     )
 
 
 def has_wide_text(body: bytes) -> bool:
-    """Does a character beyond U+FFFF stand in these bytes?"""
-    return any(byte in body for byte in _WIDE_BYTES)
+    """May a character beyond U+FFFF stand in these bytes, as it is or as a pair of escapes?"""
+    return any(byte in body for byte in _WIDE_BYTES) or b"\\ud" in body or b"\\uD" in body
 
 
 def with_narrow_text(weight: Weight, size: int, values: int) -> Weight:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.serving.holding import RequestMemory
-from athena.serving.weight import Weight, has_wide_text, weigh, with_measured_text, with_narrow_text
+from athena.serving.weight import Weight, has_wide_text, is_narrow, weigh, with_measured_text, with_narrow_text
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
@@ -181,7 +181,7 @@ def _opened(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None
 def _at_worst(body: bytes, new: bytes, opened: Opened | None) -> Weight:
     """What the body can weigh at the most: no value takes less than two bytes."""
     values = (0 if opened is None else opened.known_values + _AROUND) + len(new) // 2 + 1
-    return weigh(len(body), ascii_only=body.isascii(), values=values)
+    return weigh(len(body), narrow=is_narrow(body), values=values)
 
 
 def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None) -> tuple[Weight, int]:
@@ -191,13 +191,13 @@ def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None) -> tupl
     values = opened.known_values + _bound_of_values(new, len(new) or 1) + _AROUND
     if len(body) > _FEW_BYTES and values > _VALUES_PER_KEY * keys:
         return measure(body, keys)
-    return weigh(len(body), ascii_only=body.isascii(), values=values), values
+    return weigh(len(body), narrow=is_narrow(body), values=values), values
 
 
 def measure(body: bytes, keys: int) -> tuple[Weight, int]:
     """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many."""
     values = _bound_of_values(body, keys)
-    return weigh(len(body), ascii_only=body.isascii(), values=values), values
+    return weigh(len(body), narrow=is_narrow(body), values=values), values
 
 
 def _bound_of_values(body: bytes, keys: int) -> int:
@@ -228,6 +228,7 @@ def _decoded(
     opened: Opened | None,
 ) -> tuple[Decoded, Weight]:
     """`values` are those that the weight was made of, where they are better known than by the body's length."""
+    narrow = is_narrow(body)
     known = opened.read() if opened is not None else None
     recall: Recall | None = None
     if known is not None and known[2].keys <= limits.request_keys and known[2].depth <= limits.request_depth:
@@ -237,8 +238,8 @@ def _decoded(
         value, counted = _shaped(body, limits.request_depth, limits.request_keys)
     if values is None or counted < values:
         values = counted
-        weight = weigh(len(body), ascii_only=body.isascii(), values=values)
-    if large and not body.isascii():
+        weight = weigh(len(body), narrow=narrow, values=values)
+    if large and not narrow:
         if has_wide_text(body):
             weight = with_measured_text(weight, value, len(body), values)
         else:

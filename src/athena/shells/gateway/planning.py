@@ -94,7 +94,7 @@ async def load_history(plan: ResponsePlan, configured: Configured, memory: Reque
         if size > limits.body_bytes:
             message = f"the stored history is larger than {limits.body_bytes} bytes; compact it, or begin anew"
             raise LimitExceeded(message, code="request_too_large", status=413)
-        weight = weigh(size, ascii_only=False, values=size // _BYTES_OF_VALUE)
+        weight = weigh(size, narrow=False, values=size // _BYTES_OF_VALUE)
         memory.weighed(weight)
         record.large = record.large or size > LARGE_BODY
 
