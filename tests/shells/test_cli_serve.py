@@ -122,8 +122,9 @@ def test_on_a_terminal_a_request_is_linked_to_its_page(tmp_path: Path) -> None:
         token = read_until(r"inspector: \S+\?token=([\w-]+)\s").group(1)
         body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
         post(f"{url}/v1/chat/completions", json.dumps(body))
-        link, name = read_until(r"\x1b\]8;;(\S+?)\x1b\\(req_\w+)\x1b\]8;;\x1b\\").groups()
+        link, name, shown_name = read_until(r"\x1b\]8;;(\S+?/x/(req_\w+))\x1b\\(req_\w+)\x1b\]8;;\x1b\\").groups()
         assert link == f"{url}/inspect#/x/{name}"
+        assert name.startswith(shown_name), "a narrow terminal shows the beginning of an id"
         request = urllib.request.Request(f"{url}/inspect/api/exchanges/{name}", headers={"authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert json.load(answer)["row"]["id"] == name
