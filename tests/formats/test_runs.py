@@ -119,7 +119,7 @@ def test_a_run_of_code_comes_to_what_its_copies_come_to(format_id: str, monkeypa
 
 
 def test_runs_are_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers are asked as often for 64 KiB of the same text as for 4."""
+    """Readers are asked as often for 16 KiB of the same text as for 4."""
     asked = 0
     plain = call_reading.CallReading._open
 
@@ -133,7 +133,7 @@ def test_runs_are_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for marker in _markers(format_id):
             for unit in (marker, marker + "{", marker + "\nx"):
                 counts = []
-                for size in (1 << 12, 1 << 16):
+                for size in (1 << 12, 1 << 14):
                     asked = 0
                     text = unit * (size // len(unit))
                     events, _ = _read(format_id, text, size)
