@@ -306,7 +306,10 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> Up:
 def ask(url: str, key: str) -> AgentGateway:
     """What the gateway offers. Raises CanNotRun when it is not there or refuses the key."""
     try:
-        listing, headers = _get(url + "/v1/models", key)
+        try:
+            listing, headers = _get(url + "/v1/models", key)
+        except ConnectionResetError:  # closed before it said anything, as any server may: asking is repeated like any client's
+            listing, headers = _get(url + "/v1/models", key)
         states = dict(pair.split("=", 1) for pair in headers.get("x-athena-upstreams", "").split(", ") if "=" in pair)
         return AgentGateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
     except urllib.error.HTTPError as error:
