@@ -20,6 +20,7 @@ import msgspec
 from athena.model.parts import Opaque, Thinking
 
 PREFIX = "gw1."
+read_opaque = msgspec.json.Decoder(Opaque).decode
 
 
 class Envelope:
@@ -43,7 +44,7 @@ class Envelope:
         if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(body.encode("utf-8", "replace")).encode()):
             return None
         try:
-            return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Opaque)
+            return read_opaque(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         except (binascii.Error, ValueError, msgspec.MsgspecError):
             return None
 

@@ -21,8 +21,12 @@ import msgspec
 
 from athena.errors import ConfigError
 from athena.model.profile import Profile
+from athena.typed_values import reader
 
-__all__ = ["ModelPattern", "ProfileTable", "default_profiles", "parse_profiles", "profile_for"]
+__all__ = ["ModelPattern", "ProfileTable", "default_profiles", "parse_profiles", "profile_for", "read_profile"]
+
+
+read_profile = reader(Profile)
 
 
 class ModelPattern:
@@ -228,7 +232,7 @@ def _convert(fields: dict[str, Any], label: str, *, named: bool = False) -> Prof
     if "name" in fields and not named:
         raise ConfigError(f"profiles: {label}.name: a profile's name is its table's name", path=f"{label}.name")
     try:
-        return msgspec.convert(fields, Profile)
+        return read_profile(fields)
     except msgspec.ValidationError as error:
         message = str(error)
         key = re.search(r"at `\$\.?([^`]*)`|unknown field `([^`]*)`", message)

@@ -134,10 +134,13 @@ class _OnlyId(msgspec.Struct, gc=False):
     id: Any = None
 
 
+_read_id = msgspec.json.Decoder(_OnlyId).decode
+
+
 def _id_of(line: bytes) -> Any:
     """The id of a record whose other fields are wrong; None if the line is not JSON at all."""
     try:
-        return msgspec.json.decode(line, type=_OnlyId).id
+        return _read_id(line).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

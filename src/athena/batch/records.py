@@ -20,6 +20,7 @@ from athena.model.events import Error, Event, TextDelta, ThinkingDelta, ToolCall
 from athena.model.names import FormatName
 from athena.model.request import Tool
 from athena.parsing import Parser, Tools, content_seed, quotations, read_tools
+from athena.typed_values import reader
 from athena.wire.surrogates import without_lone_surrogates
 
 BAD_RECORD = "bad_record"
@@ -135,6 +136,9 @@ def parse_batch(
     return (parser.mapping(record, f"record {number}: ") for number, record in enumerate(records, start=1))
 
 
+_read_record = reader(BatchRecord)
+
+
 class RecordParser:
     """Parses records one by one; what they do not say is given here. Holds nothing of any record."""
 
@@ -160,7 +164,7 @@ class RecordParser:
     def mapping(self, value: object, place: str = "") -> Outcome:
         """The outcome of a record as Python values; `place` begins the message if it cannot be read."""
         try:
-            record = msgspec.convert(value, BatchRecord)
+            record = _read_record(value)
         except (msgspec.ValidationError, RecursionError) as error:
             given = value.get("id") if isinstance(value, Mapping) else None
             return bad_record(given, f"{place}the record cannot be read: {error}")

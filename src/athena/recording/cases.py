@@ -30,6 +30,7 @@ from athena.recording.redact import redacted
 from athena.recording.replay import NO_CHANGES, Changes, Replayed, replay
 from athena.recording.view import Difference
 from athena.serving.targets import Target
+from athena.typed_values import reader
 
 _UNTOLD = ("id", "signature", "item_id", "usage", "raw", "message")
 
@@ -65,10 +66,13 @@ def case_of(recording: Recording, changes: Changes = NO_CHANGES, *, redact_with:
     return "\n".join(lines) + "\n"
 
 
+_read = reader(Case)
+
+
 def read_case(text: str) -> Case:
     """A case file. Raises UnreadableRecording."""
     try:
-        return msgspec.convert(tomllib.loads(text), Case)
+        return _read(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UnreadableRecording(f"this is no case: {error}") from None
 

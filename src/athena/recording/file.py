@@ -85,9 +85,12 @@ class _Versioned(msgspec.Struct):
     version: int = 0
 
 
+_read_version = msgspec.json.Decoder(_Versioned).decode
+
+
 def _version(text: bytes) -> int:
     try:
-        return msgspec.json.decode(text, type=_Versioned).version
+        return _read_version(text).version
     except msgspec.DecodeError:
         return 0
 

@@ -87,6 +87,9 @@ class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
         return Streams(self.clock, places, reads, writes, self.data, times)
 
 
+_read_settings = msgspec.json.Decoder(lines.Settings).decode
+
+
 class Parted(msgspec.Struct, frozen=True, kw_only=True):
     """One recording."""
 
@@ -144,7 +147,7 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.replace(line, body=Payload.of(next(rest))) if isinstance(line, lines.Attempt) else line
             for line in self.bare.happened
         ]
-        settings = msgspec.json.decode(self.settings, type=lines.Settings)
+        settings = _read_settings(self.settings)
         if self.bare.settings.kept is not None:
             settings = msgspec.structs.replace(settings, kept=self.bare.settings.kept)
         return msgspec.structs.replace(

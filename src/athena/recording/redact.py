@@ -15,6 +15,7 @@ import base64
 import hashlib
 import hmac
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -32,6 +33,7 @@ from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed
 from athena.recording.retold import replay_or_retell
 from athena.recording.state import digest_of, unsealed
+from athena.typed_values import reader
 from athena.wire.surrogates import without_lone_surrogates
 
 _STRUCTURAL = frozenset(
@@ -199,10 +201,13 @@ class _Vocabulary(msgspec.Struct):
     letters: str
 
 
+_read_vocabulary = reader(_Vocabulary)
+
+
 @lru_cache(maxsize=1)
 def _known_words() -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-    text = resources.files(__package__).joinpath("vocabulary.toml").read_bytes()
-    known = msgspec.toml.decode(text, type=_Vocabulary)
+    text = resources.files(__package__).joinpath("vocabulary.toml").read_text("utf-8")
+    known = _read_vocabulary(tomllib.loads(text))
     return (
         frozenset(known.api.encode().split()),
         frozenset(known.markers.encode().split()),

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -42,12 +42,17 @@ from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Tap
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
+from athena.typed_values import reader
 from athena.wire.fields import decode_json_object
 
 Chunks = Literal["recorded", "random"] | int
 _FOREVER = 1 << 60
 _MOST_PAUSES = 64
 _SEALED = re.compile(rb"gwc1\.[A-Za-z0-9_-]+")
+
+_ValueT = TypeVar("_ValueT")
+_kept, _retries, _answers = reader(Kept), reader(Retries), reader(AnswerSettings)
+_route, _profile, _limits = reader(Route), reader(Profile), reader(Limits)
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +147,7 @@ def decoded_request(recording: Recording) -> tuple[Request, Endpoint]:
     version = asked.headers.get("anthropic-version")
     request = get_dialect(endpoint.dialect).decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version)
     if recording.settings.kept is not None:
-        request = msgspec.structs.replace(request, kept=_convert(recording.settings.kept, Kept))
+        request = msgspec.structs.replace(request, kept=_made(_kept, recording.settings.kept))
     return request, endpoint
 
 
@@ -232,13 +237,13 @@ class _Run(Tap):
         record.large = settings.large
         memory = Budget(_FOREVER, lambda: self._now)
         shared = Shared(
-            retries=_convert(settings.retries, Retries),
+            retries=_made(_retries, settings.retries),
             learnt=_RecordedLessons(settings, lambda: self._now),
             tokens=_RecordedTokens(self),
             envelope=RecordedEnvelope(recording.seals),
             store=RecordedStore(recording.seals),
             seal=lambda text: _recorded_seal(recording),
-            answers=_convert(settings.answers, AnswerSettings),
+            answers=_made(_answers, settings.answers),
             memory=memory,
             health=_RecordedHealth(self, settings),
             retry_budget=_RecordedRetries(self),
@@ -573,7 +578,7 @@ def target_of(settings: lines.TargetSettings) -> Target:
         upstream=settings.upstream,
         model=settings.model,
         dialect=settings.dialect,
-        route=_convert(settings.route, Route),
+        route=_made(_route, settings.route),
         tools=settings.tools,
         origin=Origin("http", "127.0.0.1", 0),
         timeouts=Timeouts(),
@@ -581,18 +586,19 @@ def target_of(settings: lines.TargetSettings) -> Target:
         base_url=settings.url or "http://127.0.0.1",
         own_path=settings.own_path,
         fixed_headers=(),
-        profile=_convert(settings.profile, Profile),
-        limits=_convert(settings.limits, Limits),
+        profile=_made(_profile, settings.profile),
+        limits=_made(_limits, settings.limits),
         context_limit_kb=settings.context_limit_kb,
         forward_key=False,
         secrets=(),
         has_key=settings.has_key,
-        prompted_route=_convert(settings.prompted_route, Route) if settings.prompted_route is not None else None,
+        prompted_route=_made(_route, settings.prompted_route) if settings.prompted_route is not None else None,
     )
 
 
-def _convert(value: Any, kind: type[Any]) -> Any:
+def _made(read: Callable[[object], _ValueT], value: object) -> _ValueT:
+    """A part of the settings as it was then."""
     try:
-        return msgspec.convert(value, kind)
+        return read(value)
     except msgspec.ValidationError as error:
         raise AthenaError(f"the recording's settings cannot be used: {error}", code="unreadable_recording") from None

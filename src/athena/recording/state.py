@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from athena.model.parts import Opaque
-from athena.opaque import PREFIX, Envelope, Memory, OpaqueStore
+from athena.opaque import PREFIX, Envelope, Memory, OpaqueStore, read_opaque
 from athena.recording.lines import Seals
+from athena.typed_values import reader
 
 _NO_KEY = b"a recording holds no key"
+_read_memory = reader(Memory)
 
 
 class StateNotes:
@@ -115,14 +117,14 @@ class RecordedStore(OpaqueStore):
     def get(self, tenant: str, call_id: str) -> Memory | None:
         """What was remembered then."""
         found = self._known.get(call_id)
-        return msgspec.convert(found, Memory) if found is not None else None
+        return _read_memory(found) if found is not None else None
 
 
 def unsealed(text: str) -> Opaque | None:
     """What an envelope says, whoever made it. Only for text that is known to be ours."""
     body = text.removeprefix(PREFIX).partition(".")[0]
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Opaque)
+        return read_opaque(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None
 

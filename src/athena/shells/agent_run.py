@@ -300,7 +300,10 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> Up:
     if not line:
         process.wait()
         raise CanNotRun(f"the gateway did not start\n{log.read_text('utf-8', 'replace')}".rstrip())
-    return msgspec.json.decode(line, type=Up)
+    return _read_up(line)
+
+
+_read_up = msgspec.json.Decoder(Up).decode
 
 
 def ask(url: str, key: str) -> AgentGateway:

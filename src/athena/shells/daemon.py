@@ -53,6 +53,9 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.start_time)).total_seconds())
 
 
+_read_state = msgspec.json.Decoder(DaemonState).decode
+
+
 class NotRunning(AthenaError):
     """No gateway runs in the background."""
 
@@ -74,7 +77,7 @@ class Home:
     def read(self) -> DaemonState | None:
         """The state file as it is, of a running process or not."""
         try:
-            return msgspec.json.decode(read_own(self.pid_file, _STATE_BYTES) or b"", type=DaemonState)
+            return _read_state(read_own(self.pid_file, _STATE_BYTES) or b"")
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -150,7 +153,7 @@ class Home:
         earlier = read_own(self.pid_file, _STATE_BYTES)
         try:
             if earlier:
-                msgspec.json.decode(earlier, type=DaemonState)
+                _read_state(earlier)
         except msgspec.MsgspecError:
             message = f"{self.pid_file} is there already and is not a state file of Athena; move it away"
             raise UnsafePlace(message) from None
@@ -196,7 +199,7 @@ def _living(file: Path) -> DaemonState | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(os.pread(descriptor, _STATE_BYTES, 0), type=DaemonState)
+            return _read_state(os.pread(descriptor, _STATE_BYTES, 0))
         return None
     else:
         with contextlib.suppress(OSError):

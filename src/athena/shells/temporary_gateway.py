@@ -33,6 +33,9 @@ class Wish(msgspec.Struct, frozen=True):
         return Sources.here({**self.flags, **own}, self.config_file)
 
 
+_read_wish = msgspec.json.Decoder(Wish).decode
+
+
 class Up(msgspec.Struct, frozen=True):
     """The line that a temporary gateway writes once it listens."""
 
@@ -42,7 +45,7 @@ class Up(msgspec.Struct, frozen=True):
 
 def main() -> int:
     """Serve until standard input ends or a signal comes."""
-    wish = msgspec.json.decode(sys.argv[1], type=Wish)
+    wish = _read_wish(sys.argv[1])
     try:
         sources = wish.sources()
         loaded = load(sources)

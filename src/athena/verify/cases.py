@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from athena.errors import InvalidRequest
+from athena.typed_values import reader
 
 Battery = Literal["wire", "engineering", "behaviour"]
 AnswerMode = Literal["whole", "stream"]
@@ -76,9 +77,12 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Further fields of the request."""
 
 
+_read_rows = reader(tuple[_Row, ...])
+
+
 def read_battery(text: str, battery: Battery, tools: dict[str, Any]) -> tuple[VerifyCase, ...]:
     """The cases of one of our own files; `tools` are those that its rows name."""
-    rows = msgspec.convert(tomllib.loads(text)["case"], tuple[_Row, ...])
+    rows = _read_rows(tomllib.loads(text)["case"])
     return tuple(_case(row, battery, tools) for row in rows)
 
 

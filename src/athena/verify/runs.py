@@ -92,11 +92,17 @@ def line_of(value: RunHead | VerifyTrial) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
+_read_head = msgspec.json.Decoder(RunHead).decode
+
+
+_read_trial = msgspec.json.Decoder(VerifyTrial).decode
+
+
 def read_run(data: bytes) -> VerifyRun:
     """A run from its file. A last line that is cut, as an interruption leaves it, is passed over."""
     lines = data.split(b"\n")
     try:
-        head = msgspec.json.decode(lines[0], type=RunHead)
+        head = _read_head(lines[0])
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"this is not a file of athena verify: {error}") from None
     trials = []
@@ -104,7 +110,7 @@ def read_run(data: bytes) -> VerifyRun:
         if not line.strip():
             continue
         try:
-            trials.append(msgspec.json.decode(line, type=VerifyTrial))
+            trials.append(_read_trial(line))
         except msgspec.DecodeError as error:
             if number == len(lines):
                 break

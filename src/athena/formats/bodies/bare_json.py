@@ -41,7 +41,7 @@ def read_inline_call(scan: Scanner, calls: CallWriter, opener: str) -> Steps[Non
     if text is None or not (yield from _ends_line(scan)):
         raise Declined
     try:
-        call = msgspec.json.decode(text, type=_Inline)
+        call = _read_inline(text)
         arguments = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get(call.field)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         raise Declined from None
@@ -78,6 +78,9 @@ class _Inline(msgspec.Struct, forbid_unknown_fields=True):
     def field(self) -> str:
         """The key of the arguments."""
         return "arguments" if self.parameters is msgspec.UNSET else "parameters"
+
+
+_read_inline = msgspec.json.Decoder(_Inline).decode
 
 
 def _read(scan: Scanner, calls: CallWriter) -> Steps[None]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from athena.errors import UsageError
+from athena.typed_values import reader
 
 BodyKind = Literal["json", "headed", "tagged", "elements", "python", "literals"]
 """json: an object that holds name and arguments. headed: a name in a head, then the arguments as JSON. tagged: a name in a
@@ -157,12 +158,15 @@ class FormatDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return _written(self)
 
 
+_read = reader(FormatDescription)
+
+
 def read_description(text: str, where: str = "the format file") -> FormatDescription:
     """A format file's text as a description. Raises UsageError that names what is wrong with it."""
     if len(text) > LARGEST_FILE:
         raise UsageError(f"{where} is longer than {LARGEST_FILE} characters: this is no format file")
     try:
-        return msgspec.convert(tomllib.loads(text), FormatDescription)
+        return _read(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where} is not TOML: {error}") from None
     except msgspec.ValidationError as error:

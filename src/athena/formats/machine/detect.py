@@ -16,6 +16,7 @@ from importlib import resources
 import msgspec
 
 from athena.formats import ALIASES
+from athena.typed_values import reader
 
 _VENDORS = {"moonshotai": "kimi", "moonshot": "kimi", "qwen": "qwen", "deepseek": "deepseek"}
 _KEYWORDS = ("kimi", "qwen", "deepseek")
@@ -82,11 +83,14 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By format: patterns, each with its source."""
 
 
+_read_table = reader(ModelTable)
+
+
 @cache
 def model_table() -> ModelTable:
     """What is known about names of models."""
     text = resources.files("athena.formats").joinpath("models.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), ModelTable)
+    return _read_table(tomllib.loads(text))
 
 
 def models_of(format_id: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 import msgspec
 
 from athena.errors import ConfigError
+from athena.typed_values import reader
 
 _ENDPOINTS = ("/chat/completions", "/messages", "/responses")
 _SECRET = re.compile(r"key|token|secret|password|signature|\Asig\Z|\Acode\Z", re.IGNORECASE)
@@ -44,6 +45,9 @@ class _Table(msgspec.Struct, frozen=True):
     hosts: tuple[KnownHost, ...]
 
 
+_read_start = reader(StartDefaults)
+
+
 @cache
 def _table() -> _Table:
     text = resources.files("athena.shells.config").joinpath("hosts.toml").read_text("utf-8")
@@ -52,7 +56,7 @@ def _table() -> _Table:
     for host, row in value["hosts"].items():
         key_env = row.pop("key_env", None)
         hosts.append(KnownHost(host, row, key_env))
-    return _Table(msgspec.convert(value["start"], StartDefaults), tuple(hosts))
+    return _Table(_read_start(value["start"]), tuple(hosts))
 
 
 def start() -> StartDefaults:

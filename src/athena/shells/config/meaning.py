@@ -17,7 +17,7 @@ from athena.dialects import dialect_names
 from athena.errors import AthenaError, ConfigError
 from athena.formats import ALIASES, format_names, get_format
 from athena.model.profile import Profile
-from athena.profiles import ModelPattern, default_profiles
+from athena.profiles import ModelPattern, default_profiles, read_profile
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
 from athena.shells.config.format_sources import declared_source
@@ -149,7 +149,7 @@ def _check_quirks(quirks: dict[str, object], path: KeyPath, report: Report) -> N
             report.error((*path, key), "a profile has no such field", did_you_mean(key, fields))
             continue
         try:
-            msgspec.convert({key: value}, Profile)
+            read_profile({key: value})
         except msgspec.ValidationError as error:
             report.error((*path, key), str(error).partition(" - at ")[0].replace("`", ""))
 

@@ -20,7 +20,7 @@ from athena.formats.machine.policies import EchoRule, Policies
 from athena.formats.machine.stage import FormatOptions
 from athena.model.limits import Limits
 from athena.model.profile import Profile
-from athena.profiles import ModelPattern, default_profiles
+from athena.profiles import ModelPattern, default_profiles, read_profile
 from athena.prompted.options import PromptedOptions
 from athena.serving.targets import TargetPlace
 from athena.shells.config.format_sources import declared_source
@@ -357,7 +357,7 @@ def _profile(upstream: Upstream, rule: ModelRule, target: Fallback, model: str) 
         return profile
     fields = msgspec.structs.asdict(profile) | quirks
     fields["body"] = fields["body"] | body
-    return msgspec.convert(fields, Profile)
+    return read_profile(fields)
 
 
 def _timeouts(general: TimeoutSettings, *overrides: TimeoutOverrides) -> TimeoutSettings:

@@ -49,6 +49,9 @@ class Approval(msgspec.Struct, frozen=True):
     since: str
 
 
+_read_approval = msgspec.json.Decoder(Approval).decode
+
+
 class TrustStore:
     """The approved files, one record each, in the user's state directory. A directory that others can write is not believed."""
 
@@ -93,7 +96,7 @@ class TrustStore:
         try:
             check_directory(self._state_dir)
             check_directory(self._directory)
-            return msgspec.json.decode(read_own(record, _RECORD_BYTES) or b"", type=Approval)
+            return _read_approval(read_own(record, _RECORD_BYTES) or b"")
         except UnsafePlace:
             raise
         except (OSError, msgspec.MsgspecError):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from athena.profiles import ModelPattern
+from athena.typed_values import reader
 
 _MOST_MODELS = 5000
 _MOST_CHARS = 300
@@ -118,9 +119,12 @@ def published_window(model: str) -> Window:
     return Window()
 
 
+_read_rows = reader(dict[str, Window])
+
+
 @cache
 def _table() -> tuple[tuple[ModelPattern, Window], ...]:
     """Patterns and windows, the longest pattern first, so that the first match counts."""
     text = resources.files("athena.shells.config").joinpath("windows.toml").read_text("utf-8")
-    rows = msgspec.convert(tomllib.loads(text)["models"], dict[str, Window])
+    rows = _read_rows(tomllib.loads(text)["models"])
     return tuple((ModelPattern(name), rows[name]) for name in sorted(rows, key=len, reverse=True))

@@ -8,6 +8,7 @@ import msgspec
 
 from athena.errors import InvalidRequest
 from athena.serving.learning import Lesson
+from athena.typed_values import reader
 from athena.wire.fragments import Recall
 
 
@@ -16,6 +17,9 @@ class WantedLessons(msgspec.Struct, forbid_unknown_fields=True):
 
     upstream: str = ""
     model: str = ""
+
+
+_read_wanted = reader(WantedLessons)
 
 
 class Forgotten(msgspec.Struct):
@@ -28,7 +32,7 @@ class Forgotten(msgspec.Struct):
 def wanted_lessons(value: dict[str, Any], recall: Recall | None = None) -> WantedLessons:
     """What a request's body means. Raises InvalidRequest."""
     try:
-        wanted = msgspec.convert(value, WantedLessons)
+        wanted = _read_wanted(value)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     if wanted.model and not wanted.upstream:

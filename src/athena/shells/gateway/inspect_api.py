@@ -34,6 +34,7 @@ from athena.shells.gateway.client import Client, Headers
 from athena.shells.gateway.inspect_stored import list_talks, told_talk
 from athena.shells.recorder.recorder import Recorder
 from athena.shells.store.store import Store
+from athena.typed_values import reader
 
 PREFIX = "/inspect/api"
 _LARGEST_BODY = 64 * 1024
@@ -357,11 +358,17 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
     chunks: int | str = "recorded"
 
 
+_read_wanted = msgspec.json.Decoder(_Wanted).decode
+
+
+_read_changes = reader(Changes)
+
+
 def _changes(body: bytes) -> Changes:
     try:
-        wanted = msgspec.json.decode(body or b"{}", type=_Wanted)
+        wanted = _read_wanted(body or b"{}")
         chunks = int(wanted.chunks) if str(wanted.chunks).isdigit() else wanted.chunks
-        changes = msgspec.convert({**msgspec.structs.asdict(wanted), "chunks": chunks}, Changes)
+        changes = _read_changes({**msgspec.structs.asdict(wanted), "chunks": chunks})
     except msgspec.MsgspecError as error:
         raise _Refused(400, "invalid_request", str(error)) from None
     known = ("off", "auto", *ALIASES, *format_names())

@@ -30,6 +30,7 @@ _AREA_BYTES = 4 * 1024 * 1024  # what is not written to costs no memory
 _RECORD = struct.Struct("=II")
 """Length of the key and number of values; the key follows, padded to eight bytes, then the values."""
 _WORD = 8
+_read_key = msgspec.json.Decoder(Key).decode
 
 
 class Area:
@@ -61,7 +62,7 @@ class Area:
         while position < end:
             size, count = _RECORD.unpack_from(self._bytes, position)
             begin = position + _RECORD.size
-            key = msgspec.json.decode(self._bytes[begin : begin + size], type=Key)
+            key = _read_key(self._bytes[begin : begin + size])
             first = begin + _padded(size)
             yield key, first // _WORD, count
             position = first + count * _WORD

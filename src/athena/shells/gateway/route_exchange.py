@@ -34,6 +34,7 @@ _MOST_REPORTED = 256
 """Routes that one exchange writes; the others follow with the next."""
 _LONGEST_NAME = 1000
 """Characters of a model's name; longer ones are a client's invention."""
+_read_evidence = msgspec.json.Decoder(RouteEvidence).decode
 
 
 class RouteExchange:
@@ -78,7 +79,7 @@ class RouteExchange:
         since = time.time() - _FORGOTTEN_S
         bodies = await store.read(partial(_hear, self._replica, since))
         moved_by = routes.now() - time.time()
-        routes.hear(_moved(msgspec.json.decode(body, type=RouteEvidence), moved_by) for body in bodies)
+        routes.hear(_moved(_read_evidence(body), moved_by) for body in bodies)
 
     async def _tell(self, routes: RouteHealth, store: Store) -> None:
         known = {_digest(one): one for one in routes.evidence() if _is_of_use(one)}

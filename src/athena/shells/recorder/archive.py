@@ -376,8 +376,11 @@ class Archive:
         return body
 
 
+_read_row = msgspec.json.Decoder(ExchangeRow).decode
+
+
 def _row(packed: bytes) -> ExchangeRow:
-    return msgspec.json.decode(_unpacked(packed), type=ExchangeRow)
+    return _read_row(_unpacked(packed))
 
 
 def _numbers(parts: str) -> list[int]:
@@ -402,9 +405,15 @@ def _packed_streams(streams: Streams) -> bytes:
     return msgspec.msgpack.encode((packed, streams.times, _STEPS))
 
 
+_read_streams = msgspec.msgpack.Decoder(Streams).decode
+
+
+_read_ordered = msgspec.msgpack.Decoder(OrderedStreams).decode
+
+
 def _unpacked_streams(data: bytes) -> Streams:
     packed, times, *form = msgspec.msgpack.decode(data)
     if form:
-        return msgspec.structs.replace(msgspec.msgpack.decode(_unpacked(packed), type=Streams), times=times)
-    old = msgspec.msgpack.decode(_unpacked(packed), type=OrderedStreams)
+        return msgspec.structs.replace(_read_streams(_unpacked(packed)), times=times)
+    old = _read_ordered(_unpacked(packed))
     return msgspec.structs.replace(old, times=times).steps()

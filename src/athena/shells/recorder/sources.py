@@ -21,6 +21,7 @@ from athena.shells.config import Config
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.recorder import DATABASE
 from athena.shells.recorder.token import inspector_token
+from athena.typed_values import reader
 
 _PATIENCE_S = 30.0
 
@@ -82,6 +83,9 @@ class ArchiveSource:
         self.close()
 
 
+_read_rows = reader(list[ExchangeRow])
+
+
 class GatewaySource:
     """A running gateway."""
 
@@ -95,7 +99,7 @@ class GatewaySource:
         if values.pop("repaired", False):
             values["repaired"] = 1
         query = urllib.parse.urlencode({**values, "limit": min(limit, MOST_ROWS)})
-        return msgspec.convert(json.loads(self._get(f"/exchanges?{query}"))["rows"], list[ExchangeRow])
+        return _read_rows(json.loads(self._get(f"/exchanges?{query}"))["rows"])
 
     def load(self, name: str) -> Recording | None:
         try:

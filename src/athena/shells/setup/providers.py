@@ -10,6 +10,7 @@ from importlib import resources
 import msgspec
 
 from athena.errors import UsageError
+from athena.typed_values import reader
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +32,13 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return self.port != 0
 
 
+_read = reader(Provider)
+
+
 @cache
 def known_providers() -> tuple[Provider, ...]:
     text = resources.files("athena.shells.setup").joinpath("providers.toml").read_text("utf-8")
-    return tuple(msgspec.convert({"id": name, **row}, Provider) for name, row in tomllib.loads(text).items())
+    return tuple(_read({"id": name, **row}) for name, row in tomllib.loads(text).items())
 
 
 def own_provider(address: str, key_env: str = "") -> Provider:

@@ -303,7 +303,7 @@ class BatchStore:
 
     async def file(self, owner: str, name: str) -> File | None:
         rows = await self._store.read(partial(_rows, "SELECT body FROM files WHERE id = $1 AND owner = $2", (name, owner)))
-        return msgspec.json.decode(self._store.opened(rows[0][0], name), type=File) if rows else None
+        return _read_file(self._store.opened(rows[0][0], name)) if rows else None
 
     async def files(self, owner: str, *, after: str | None, limit: int) -> list[File]:
         """The owner's files, newest first."""
@@ -327,7 +327,7 @@ class BatchStore:
             )
 
         rows = await self._store.read(steps)
-        return [msgspec.json.decode(self._store.opened(body, str(name)), type=File) for name, body in rows]
+        return [_read_file(self._store.opened(body, str(name))) for name, body in rows]
 
     async def part(self, name: str, position: int) -> bytes | None:
         """One part of a file's content. Whose file it is, the caller has looked."""
@@ -349,12 +349,13 @@ class BatchStore:
 
     def _batch(self, name: str, state: Value, cancelled: Value, ended: Value, body: Value) -> RequestBatch:
         assert isinstance(body, bytes)
-        batch = _DECODER.decode(self._store.opened(body, name))
+        batch = _read_batch(self._store.opened(body, name))
         return msgspec.structs.replace(batch, state=BatchState(state), cancelled=cancelled, ended=ended)
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(RequestBatch)
+_read_file = msgspec.json.Decoder(File).decode
+_read_batch = msgspec.json.Decoder(RequestBatch).decode
 
 
 def _rows(sql: str, values: tuple[Value, ...]) -> SqlSteps[list[SqlRow]]:
