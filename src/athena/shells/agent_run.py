@@ -309,10 +309,7 @@ _read_up = msgspec.json.Decoder(Up).decode
 def ask(url: str, key: str) -> AgentGateway:
     """What the gateway offers. Raises CanNotRun when it is not there or refuses the key."""
     try:
-        try:
-            listing, headers = _get(url + "/v1/models", key)
-        except ConnectionResetError:  # closed before it said anything, as any server may: asking is repeated like any client's
-            listing, headers = _get(url + "/v1/models", key)
+        listing, headers = _get(url + "/v1/models", key)
         states = dict(pair.split("=", 1) for pair in headers.get("x-athena-upstreams", "").split(", ") if "=" in pair)
         return AgentGateway(url, tuple(entry["id"] for entry in listing["data"]), states, headers.get("x-athena-warnings", ""))
     except urllib.error.HTTPError as error:
