@@ -206,7 +206,9 @@ def test_learns_from_the_command_line(
     assert learnt.call == INVENTED["tags"].expected.call
     assert "were read back" in shown.err
     file = tmp_path / "acme.toml"
-    assert run(monkeypatch, "formats", "learn", str(template), "-o", str(file)) == 0
+    assert run(monkeypatch, "formats", "learn", str(template), "-o", str(file), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["id"], told["file"]) == ("chat", str(file))
     assert athena.load_format(file).id == "chat"
     text = tmp_path / "answer.txt"
     text.write_text("Hi <do=weather>\n<p=city>Rome</p>\n</do>")

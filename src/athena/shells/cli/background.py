@@ -285,7 +285,8 @@ def _fields(state: DaemonState) -> dict[str, Any]:
 @config_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--lines", "-n", type=click.IntRange(0), default=50, show_default=True, help="How many lines to begin with.")
-def logs(config_file: str | None, follow: bool, lines: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line; a line of text is its member line.")
+def logs(config_file: str | None, follow: bool, lines: int, as_json: bool) -> None:
     """Show the log of the gateway in the background.
 
     \b
@@ -293,6 +294,7 @@ def logs(config_file: str | None, follow: bool, lines: int) -> None:
       athena logs
       athena logs -f
       athena logs -n 1000 | grep warning
+      athena logs --json | jq .line
     """
     from athena.shells import daemon
 
@@ -302,14 +304,29 @@ def logs(config_file: str | None, follow: bool, lines: int) -> None:
     if not file.exists() and not follow:
         raise AthenaError(f"there is no log yet at {file}")
     for line in daemon.tail(file, lines):
-        click.echo(line)
+        click.echo(_log_record(line) if as_json else line)
     if not follow:
         return
+    unfinished = ""
     try:
         for text in daemon.follow(file):
-            click.echo(text, nl=False)
+            if not as_json:
+                click.echo(text, nl=False)
+                continue
+            *finished, unfinished = (unfinished + text).split("\n")
+            for line in finished:
+                click.echo(_log_record(line))
     except KeyboardInterrupt:
         return
+
+
+def _log_record(line: str) -> str:
+    """A line of a log as one JSON object: as it is where `log.format` is json, else as its text."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            json.loads(line)
+            return line
+    return json.dumps({"line": line})
 
 
 def _home(config_file: str | None) -> Home:

@@ -40,7 +40,8 @@ config.add_command(untrust)
 @config.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="athena.yml")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def init(file: Path, force: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {file, next_steps}.")
+def init(file: Path, force: bool, as_json: bool) -> None:
     """Write a commented athena.yml to start from.
 
     The one in ~/.config/athena is always used. One in another directory is used there once it is trusted, and has to be
@@ -63,8 +64,13 @@ def init(file: Path, force: bool) -> None:
         raise AthenaError(f"{file} is there already; --force replaces it") from None
     except OSError as error:
         raise AthenaError(f"{file} cannot be written: {error.strerror or error}") from None
-    next_steps = "athena config trust, and athena config check" if trust_own(file, text) else "athena config check"
-    click.echo(f"Wrote {file}. Edit it, then: {next_steps}")
+    next_steps = ["athena config trust", "athena config check"] if trust_own(file, text) else ["athena config check"]
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({"file": str(file), "next_steps": next_steps}).decode())
+        return
+    click.echo(f"Wrote {file}. Edit it, then: {', and '.join(next_steps)}")
 
 
 @config.command()
@@ -222,7 +228,8 @@ def profiles(name: str | None, model: str, as_json: bool) -> None:
 
 
 @config.command("hash-key")
-def hash_key() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {hash}.")
+def hash_key(as_json: bool) -> None:
     """Turn a key into the hash that stands in athena.yml. The key is read from standard input, never from the command line.
 
     \b
@@ -237,6 +244,11 @@ def hash_key() -> None:
         raise AthenaError("no key came on standard input")
     if len(key) < 16:
         click.echo("athena: warning: a key of fewer than 16 characters can be guessed", err=True)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({"hash": hashed(key)}).decode())
+        return
     click.echo(hashed(key))
 
 

@@ -54,7 +54,8 @@ def formats(context: click.Context, as_json: bool) -> int:
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to instead of standard output."
 )
-def learn(template: Path, name: str | None, output: Path | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {id, about, toml}, or file in place of toml.")
+def learn(template: Path, name: str | None, output: Path | None, as_json: bool) -> int:
     """Learn a format from a model's chat template.
 
     TEMPLATE is a Jinja file, a tokenizer_config.json, or the folder of a checkpoint. Probe calls are rendered through it in a
@@ -73,13 +74,19 @@ def learn(template: Path, name: str | None, output: Path | None) -> int:
 
     learnt = learn_format(template, name=name)
     text = learnt.to_toml()
-    if output is None:
-        click.echo(text, nl=False)
-    else:
+    if output is not None:
         try:
             output.write_text(text, encoding="utf-8")
         except OSError as error:
             raise AthenaError(f"{output} cannot be written: {error.strerror or error}") from None
+    if as_json:
+        import msgspec
+
+        made = {"toml": text} if output is None else {"file": str(output)}
+        click.echo(msgspec.json.encode({"id": learnt.id, "about": learnt.about, **made}).decode())
+        return 0
+    if output is None:
+        click.echo(text, nl=False)
     click.echo(f"athena: {learnt.about}", err=True)
     return 0
 

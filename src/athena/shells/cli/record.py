@@ -16,7 +16,7 @@ from athena.shells.cli.options import Function, config_option, sources
 
 if TYPE_CHECKING:
     from athena.recording.filters import Filter
-    from athena.recording.lines import Recording
+    from athena.recording.lines import Header, Recording
     from athena.recording.view import ExchangeRow, View
     from athena.shells.config import Config
     from athena.shells.recorder.sources import RecordingSource
@@ -42,6 +42,11 @@ def _filters(function: Function) -> Function:
     for option in reversed(_FILTERS):
         function = option(function)
     return config_option(function)
+
+
+def _written_json(function: Function) -> Function:
+    told = "Print one JSON object about the file that --output names: {file, ids, notes}."
+    return click.option("--json", "as_json", is_flag=True, help=told)(function)
 
 
 @click.group()
@@ -120,12 +125,14 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 @click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
 @click.option("--html", "as_html", is_flag=True, help="Write one page that shows them as the inspector does.")
+@_written_json
 def export(
     config_file: str | None,
     names: tuple[str, ...],
     output: Path | None,
     keep_text: bool,
     as_html: bool,
+    as_json: bool,
     url: str,
     **wanted: Any,
 ) -> int:
@@ -145,14 +152,16 @@ def export(
 
     chosen = _chosen(config_file, url, names, wanted)
     made = (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen)
-    (_write_page if as_html else _write)(output, made)
+    _check_output(output, as_json)
+    (_write_page if as_html else _write)(output, made, as_json)
     return 0
 
 
 @record.command("import")
 @config_option
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
-def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {ids}.")
+def import_command(config_file: str | None, files: tuple[Path, ...], as_json: bool) -> int:
     """Put exchanges of *.athena files into the archive on disk, to list and show them there.
 
     \b
@@ -163,16 +172,22 @@ def import_command(config_file: str | None, files: tuple[Path, ...]) -> int:
     from athena.shells.recorder.recorder import DATABASE
 
     with Archive(Path(_config(config_file).state_dir).expanduser() / DATABASE) as archive:
+        added: list[str] = []
         for path in files:
             for row in archive.add(_read(path)):
-                click.echo(row.id)
+                added.append(row.id)
+                if not as_json:
+                    click.echo(row.id)
+    if as_json:
+        _print_json({"ids": added})
     return 0
 
 
 @record.command()
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
-def redact(files: tuple[Path, ...], output: Path | None) -> int:
+@_written_json
+def redact(files: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     """Redact *.athena files that were exported with --keep-text.
 
     \b
@@ -181,7 +196,8 @@ def redact(files: tuple[Path, ...], output: Path | None) -> int:
     """
     from athena.recording.redact import redacted
 
-    _write(output, (redacted(recording, secrets.token_bytes(32)) for path in files for recording in _read(path)))
+    _check_output(output, as_json)
+    _write(output, (redacted(recording, secrets.token_bytes(32)) for path in files for recording in _read(path)), as_json)
     return 0
 
 
@@ -189,7 +205,8 @@ def redact(files: tuple[Path, ...], output: Path | None) -> int:
 @_filters
 @click.argument("names", metavar="[ID]...", nargs=-1)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(config_file: str | None, names: tuple[str, ...], yes: bool, url: str, **wanted: Any) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {deleted}, how many there were.")
+def delete(config_file: str | None, names: tuple[str, ...], yes: bool, as_json: bool, url: str, **wanted: Any) -> int:
     """Delete exchanges: those named, or all that the filters mean.
 
     \b
@@ -203,9 +220,13 @@ def delete(config_file: str | None, names: tuple[str, ...], yes: bool, url: str,
         found = [row.id for row in _rows(source, names, wanted)]
         if not found:
             raise AthenaError("no such exchange", code="no_recordings")
-        if not yes and not click.confirm(f"Delete {len(found)} exchanges?"):
+        if not yes and not click.confirm(f"Delete {len(found)} {'exchange' if len(found) == 1 else 'exchanges'}?", err=True):
             return 1
-        click.echo(f"deleted {source.delete(found)}")
+        deleted = source.delete(found)
+    if as_json:
+        _print_json({"deleted": deleted})
+    else:
+        click.echo(f"deleted {deleted}")
     return 0
 
 
@@ -288,26 +309,51 @@ def _read(path: Path) -> list[Recording]:
         raise AthenaError(f"{path} cannot be read: {error.strerror or error}", code="unreadable_recording") from None
 
 
-def _write(output: Path | None, recordings: Iterator[Recording]) -> None:
+def _check_output(output: Path | None, as_json: bool) -> None:
+    if as_json and output is None:
+        raise click.UsageError("--json tells of the file that was written: name one with --output")
+
+
+def _write(output: Path | None, recordings: Iterator[Recording], as_json: bool) -> None:
     from athena.recording import file
 
-    _save(output, [file.encode(recording) for recording in _noted(recordings)])
+    headers: list[Header] = []
+    _save(output, [file.encode(recording) for recording in _noted(recordings, headers)])
+    _tell(output, headers, as_json)
 
 
-def _write_page(output: Path | None, recordings: Iterator[Recording]) -> None:
+def _write_page(output: Path | None, recordings: Iterator[Recording], as_json: bool) -> None:
     from athena.recording.show import view_of
     from athena.shells.inspector import shared_page
 
-    views = [view_of(recording) for recording in _noted(recordings)]
+    headers: list[Header] = []
+    views = [view_of(recording) for recording in _noted(recordings, headers)]
     _save(output, [shared_page(views).encode()] if views else [])
+    _tell(output, headers, as_json)
 
 
-def _noted(recordings: Iterator[Recording]) -> Iterator[Recording]:
-    """The same, and what has to be said about each is said."""
+def _noted(recordings: Iterator[Recording], headers: list[Header]) -> Iterator[Recording]:
+    """The same, with the header of each added to those seen."""
     for recording in recordings:
-        for note in recording.header.notes:
-            click.echo(f"athena: {recording.header.id}: {note}", err=True)
+        headers.append(recording.header)
         yield recording
+
+
+def _tell(output: Path | None, written: list[Header], as_json: bool) -> None:
+    """What has to be said about the exchanges that were written."""
+    if as_json:
+        notes = {header.id: list(header.notes) for header in written if header.notes}
+        _print_json({"file": str(output), "ids": [header.id for header in written], "notes": notes})
+        return
+    for header in written:
+        for note in header.notes:
+            click.echo(f"athena: {header.id}: {note}", err=True)
+
+
+def _print_json(answer: dict[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(answer).decode())
 
 
 def _save(output: Path | None, parts: list[bytes]) -> None:

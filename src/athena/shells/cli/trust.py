@@ -6,11 +6,15 @@ import sys
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from athena.errors import AthenaError
 from athena.shells.cli.options import sources
+
+if TYPE_CHECKING:
+    from athena.shells.config.effects import Effect
 
 _WHERE = "PATH is a file named athena.yml, or a directory that holds one; left out: the current directory."
 
@@ -19,7 +23,13 @@ _WHERE = "PATH is a file named athena.yml, or a directory that holds one; left o
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--yes", "-y", is_flag=True, help="Do not ask; for scripts.")
 @click.option("--list", "listing", is_flag=True, help="List the trusted files, and whether they are still as they were.")
-def trust(path: Path | None, yes: bool, listing: bool) -> None:
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: what the file does, and nothing is asked; or the list.",
+)
+def trust(path: Path | None, yes: bool, listing: bool, as_json: bool) -> int:
     """Use the athena.yml of a directory, as it is now.
 
     A configuration file decides where prompts and keys go and which files are written, so the one of a directory is used only
@@ -32,10 +42,11 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
       athena config trust
       athena config trust ~/project/athena.yml
       athena config trust --list
+      athena config trust --json | jq .effects      (looks into the file; exit code 1 while it is not trusted)
     """
     if listing:
-        _list()
-        return
+        _list(as_json)
+        return 0
     from athena.shells.config.bad_file import BadYaml
     from athena.shells.config.effects import visible
     from athena.shells.config.sources import read_bytes
@@ -45,31 +56,45 @@ def trust(path: Path | None, yes: bool, listing: bool) -> None:
     name = visible(str(file))
     where = sources({}, None)
     if lies_in(file, where.own_directories):
-        click.echo(f"{name} lies in a configuration directory: it is used without being trusted.")
-        return
+        if as_json:
+            _print_json({"file": str(file), "trusted": True, "own_directory": True})
+        else:
+            click.echo(f"{name} lies in a configuration directory: it is used without being trusted.")
+        return 0
     store = where.trust_store
     try:
         data, _ = read_bytes(file, name)
-        _show(name, data)
+        found, settings = _effects(name, data)
     except BadYaml as error:
         raise AthenaError(f"not trusted: {error.problem}") from None
+    if not as_json:
+        _show(name, len(data), found, settings)
     try:
         known = store.find(file)
-        if known is not None and known.sha256 == digest(data):
-            click.echo(f"{name} is trusted already.")
-            return
-        if not yes and not _agreed():
+        already = known is not None and known.sha256 == digest(data)
+        if not already and not yes and not as_json and not _agreed():
             raise AthenaError(f"{name} is not trusted")
-        # The bytes that were shown, not what the file may hold by now.
-        store.trust(file, data, datetime.now(UTC).isoformat(timespec="seconds"))
+        trusted = already or yes or not as_json
+        if trusted and not already:
+            # The bytes that were shown, not what the file may hold by now.
+            store.trust(file, data, datetime.now(UTC).isoformat(timespec="seconds"))
     except OSError as error:
         raise AthenaError(f"what is trusted cannot be kept: {error}", code="state_dir") from None
-    click.echo(f"{name} is trusted as it is now. athena config untrust takes that back.")
+    if as_json:
+        told = [effect._asdict() for effect in found]
+        _print_json({"file": str(file), "trusted": trusted, "bytes": len(data), "settings": settings, "effects": told})
+        return 0 if trusted else 1
+    if already:
+        click.echo(f"{name} is trusted already.")
+    else:
+        click.echo(f"{name} is trusted as it is now. athena config untrust takes that back.")
+    return 0
 
 
 @click.command(epilog=_WHERE)
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-def untrust(path: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: {file, trusted}.")
+def untrust(path: Path | None, as_json: bool) -> None:
     """No longer use the athena.yml of a directory.
 
     A gateway that runs on it keeps its settings until it is started again.
@@ -89,6 +114,9 @@ def untrust(path: Path | None) -> None:
         raise AthenaError(f"what is trusted cannot be changed: {error}", code="state_dir") from None
     if not forgotten:
         raise AthenaError(f"{name} was not trusted; athena config trust --list shows the files that are")
+    if as_json:
+        _print_json({"file": str(file), "trusted": False})
+        return
     click.echo(f"{name} is no longer trusted.")
 
 
@@ -118,22 +146,25 @@ def _file(path: Path | None) -> Path:
     return Path.cwd() / file
 
 
-def _show(name: str, data: bytes) -> None:
-    """What the file does that matters. Raises BadYaml."""
+def _effects(name: str, data: bytes) -> tuple[list[Effect], int]:
+    """What the file does that matters, and how many settings it has. Raises BadYaml."""
     from athena.shells.config.effects import count_settings, effects
     from athena.shells.config.sources import decode_text
     from athena.shells.config.yaml_lines import read_yaml
 
     tree, lines = read_yaml(decode_text(data, name), name)
-    found = effects(tree, lines)
-    click.echo(f"{name}, {len(data)} bytes:")
+    return effects(tree, lines), count_settings(tree)
+
+
+def _show(name: str, size: int, found: list[Effect], settings: int) -> None:
+    click.echo(f"{name}, {size} bytes:")
     for kind, members in groupby(found, key=lambda effect: effect.kind):
         click.echo(f"  {kind}:")
         for effect in members:
             click.echo(f"    {effect.setting}" + (f"  (line {effect.line})" if effect.line else ""))
     if not found:
         click.echo("  names no server, variable, file or header.")
-    click.echo(f"  settings in all: {count_settings(tree)}")
+    click.echo(f"  settings in all: {settings}")
 
 
 def _agreed() -> bool:
@@ -142,7 +173,7 @@ def _agreed() -> bool:
     return bool(click.confirm("Use this file?", default=False))
 
 
-def _list() -> None:
+def _list(as_json: bool) -> None:
     from athena.shells.config.bad_file import BadYaml
     from athena.shells.config.effects import visible
     from athena.shells.config.sources import read_bytes
@@ -152,7 +183,7 @@ def _list() -> None:
         approvals = sources({}, None).trust_store.approvals()
     except OSError as error:
         raise AthenaError(f"what is trusted cannot be told: {error}", code="state_dir") from None
-    if not approvals:
+    if not approvals and not as_json:
         click.echo("No file is trusted.")
     for approval in approvals:
         try:
@@ -160,4 +191,13 @@ def _list() -> None:
             state = "trusted" if same else "changed since, not used"
         except BadYaml:
             state = "gone or not readable"
+        if as_json:
+            _print_json({"file": approval.path, "state": state, "since": approval.since})
+            continue
         click.echo(f"{visible(approval.path)}  {state}  (trusted {approval.since})")
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(record).decode())
