@@ -15,12 +15,13 @@ CORE: dict[str, set[str]] = {
     "wire": {"errors", "model"},
     "opaque": {"model"},
     "bounded_cache": set(),
+    "typed_values": set(),
     "schema_cost": {"wire"},
     "schemas": {"errors", "model", "wire"},
     "calls": {"errors", "model", "wire"},
-    "profiles": {"errors", "model"},
+    "profiles": {"errors", "model", "typed_values"},
     "dialects": {"errors", "model", "wire", "calls", "opaque", "schemas"},
-    "formats": {"errors", "model", "wire", "calls", "bounded_cache"},
+    "formats": {"errors", "model", "wire", "calls", "bounded_cache", "typed_values"},
     "learning": {"errors", "model", "formats"},
     "prompted": {"errors", "model", "wire", "calls", "formats", "bounded_cache", "schema_cost"},
     "prepare": {"errors", "model", "wire", "calls", "opaque", "dialects", "prompted"},
@@ -42,11 +43,15 @@ CORE: dict[str, set[str]] = {
         "quality", "wire",
     },
     "state": {"errors", "model", "wire", "opaque"},
-    "recording": {"dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "wire"},
-    "verify": {"errors", "model", "wire", "dialects", "formats", "parsing", "prompted", "quality", "serving"},
+    "recording": {
+        "dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "typed_values", "wire",
+    },
+    "verify": {
+        "errors", "model", "wire", "dialects", "formats", "parsing", "prompted", "quality", "serving", "typed_values",
+    },
     "websocket": {"errors", "model", "wire"},
     "bulk": {"errors"},
-    "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache"},
+    "batch": {"errors", "model", "wire", "formats", "parsing", "bounded_cache", "typed_values"},
     "parsing": {"errors", "model", "wire", "calls", "formats"},
     "tool_adapter": {
         "errors", "model", "wire", "dialects", "exchange", "formats", "parsing", "prepare", "profiles", "prompted",
@@ -70,7 +75,7 @@ SHELLS: dict[str, set[str]] = {
     "shells.templates": {"__version__", "errors", "formats", "learning"},
     "shells.config": {
         "bounded_cache", "calls", "dialects", "errors", "exchange", "formats", "model", "profiles", "prompted", "serving",
-        "shells.own_files", "shells.templates",
+        "shells.own_files", "shells.templates", "typed_values",
     },
     "shells.logs": {"serving", "shells.config", "shells.own_files", "shells.stream_mask"},
     "shells.envelope_key": {"errors", "shells.config", "shells.own_files"},
@@ -81,13 +86,14 @@ SHELLS: dict[str, set[str]] = {
     "shells.inspector": {"dialects", "formats", "recording", "shells.config"},
     "shells.recorder": {
         "errors", "model", "recording", "serving", "shells.config", "shells.migrations", "shells.own_files",
-        "shells.stream_mask",
+        "shells.stream_mask", "typed_values",
     },
     "shells.store": {"bulk", "errors", "shells.config", "shells.migrations", "shells.own_files", "state"},
     "shells.gateway": {
         "__version__", "calls", "dialects", "errors", "exchange", "formats", "model", "opaque", "profiles", "recording",
         "serving", "state", "websocket", "wire", "shells.config", "shells.envelope_key", "shells.inspector", "shells.logs",
         "shells.machine", "shells.recorder", "shells.sealing", "shells.store", "shells.stream_mask", "shells.upstream", "bulk",
+        "typed_values",
     },
     "shells.server": {
         "dialects", "errors", "exchange", "formats", "model", "serving", "websocket", "shells.config", "shells.demo",
@@ -105,7 +111,7 @@ SHELLS: dict[str, set[str]] = {
         "errors", "shells.agents", "shells.config", "shells.daemon", "shells.own_files", "shells.temporary_gateway",
     },
     "shells.showcase": {"formats", "parsing", "translate"},
-    "shells.setup": {"errors", "shells.config"},
+    "shells.setup": {"errors", "shells.config", "typed_values"},
     "shells.cli": {
         "__version__", "batch", "errors", "formats", "model", "parsing", "profiles", "quality", "recording",
         "serving", "verify", "shells.agent_run", "shells.agents",

@@ -37,7 +37,7 @@ def test_two_searches_find_what_one_finds(format_id: str) -> None:
         for at in {0, drawn.randint(0, len(text))}:
             for final, search in ((False, table.any), (True, table.final)):
                 found = search(text, at)
-                got = (-1, None) if found is None else (found.start(), table.name(found) if found.lastindex else None)
+                got = (-1, None) if found is None else (found.start(), found.group() if found.lastindex else None)
                 assert got == expected.find(text, at, final), (text, at, final)
 
 

@@ -249,7 +249,7 @@ class CallReading:
         at, end = size, 2 * size
         while at < end:
             found = table.any(copies, at)
-            marker = table.name(found) if found is not None and found.lastindex is not None else ""
+            marker = found.group() if found is not None and found.lastindex is not None else ""
             if found is None or not marker:
                 break
             spans.advance(copies[at : found.start()])

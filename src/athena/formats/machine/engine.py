@@ -276,7 +276,7 @@ class TextParser:
             speech.say(before)
         if found.lastindex is None:
             return False
-        marker = table.name(found)
+        marker = found.group()
         meaning = table.meanings.get(marker)
         if meaning is None:
             return self._ticks(marker)

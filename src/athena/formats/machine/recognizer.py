@@ -165,12 +165,8 @@ class Table:
         )
         self._given_up: dict[str, int] = {}
 
-    def name(self, found: re.Match[str]) -> str:
-        """The marker that a search found."""
-        return self.lexer.name(found)
-
     def __getattr__(self, name: str) -> Search:
-        # Compiled on first use, a tenth of a second each: most answers need two of the four searches of a recognizer.
+        # Compiled on first use, some hundredths of a second each: most answers need two of the four searches of a recognizer.
         if name not in ("any", "final"):
             raise AttributeError(name)
         search: Search = getattr(self.lexer, name).search
@@ -199,7 +195,7 @@ class Table:
         asked = {candidate.opener.read for candidate in self.meanings[marker].candidates}
         start = 1
         while (found := self.any(marker, start)) is not None:
-            inner = self.meanings.get(self.name(found)) if found.lastindex is not None else None
+            inner = self.meanings.get(found.group()) if found.lastindex is not None else None
             if inner is None or found.end() < len(marker) or not asked.issuperset(one.opener.read for one in inner.candidates):
                 return found.start()
             # The same without its line break: its readers have been asked.
@@ -211,7 +207,7 @@ class ToolTable(Table):
     """The markers of another table, and those that the declared tools add to them.
 
     Every request may declare other tools, so their markers have a search of their own: that of all other markers, which takes
-    a tenth of a second to build, is shared. What the two find together is what one search for all would find: the leftmost,
+    long to build, is shared. What the two find together is what one search for all would find: the leftmost,
     and at one place what may still become a marker before what is one, and the longer before the shorter.
     """
 
@@ -244,10 +240,6 @@ class ToolTable(Table):
                 stray=known is not None and known.stray,
                 unmistakable=known is not None and known.unmistakable,
             )
-
-    def name(self, found: re.Match[str]) -> str:
-        """The marker that a search found."""
-        return self._words.name(found) if found.re == self._words.final else self.lexer.name(found)
 
     def may_begin(self, pieces: Sequence[str]) -> bool:
         """May a marker begin in one of these pieces? False is certain."""

@@ -49,11 +49,12 @@ class Lexer:
     """The earliest of several literal markers in a text, or the end of it that may become one.
 
     A trie of the markers as one regular expression: one branch per character, no repeats, so a search is linear and runs in C.
-    Each complete marker ends in an empty group of its own; a match without a group is a possible beginning at the text's end.
+    Beginnings that go on alike share how they go on: to compile an expression takes as long as it is.
+    A complete marker ends in an empty group; a match without a group is a possible beginning at the text's end.
     `ticks`, `tildes`: the runs that code fences are made of are markers too. `never`: what makes a marker none when it follows.
     """
 
-    __slots__ = ("_markers", "_names", "_never", "_with_ticks", "_with_tildes", "any", "begin", "final", "longest")
+    __slots__ = ("_markers", "_never", "_with_ticks", "_with_tildes", "any", "begin", "final", "longest")
 
     def __init__(
         self, markers: Iterable[str], *, ticks: bool = False, tildes: bool = False, never: Mapping[str, str] | None = None
@@ -62,20 +63,13 @@ class Lexer:
         self._never = never or {}
         self._with_ticks = ticks
         self._with_tildes = tildes
-        self._names: list[str] = [""]
         self.longest = max(map(len, self._markers), default=0)
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
         # Compiled on first use: a process that reads two formats does not pay for the lexers of fifty.
         if name not in ("any", "begin", "final"):
             raise AttributeError(name)
-        if name == "begin":
-            self.begin = re.compile(self._beginnings())
-            return self.begin
-        names = [""]
-        compiled = re.compile(self._pattern(names, partial=name == "any"))
-        # Both patterns name the same markers in the same order; another thread may be searching with the other one.
-        self._names = names
+        compiled = re.compile(self._beginnings() if name == "begin" else self._pattern(partial=name == "any"))
         setattr(self, name, compiled)
         return compiled
 
@@ -105,40 +99,39 @@ class Lexer:
         found = (self.final if final else self.any).search(text, at)
         if found is None:
             return -1, None
-        return found.start(), None if found.lastindex is None else self.name(found)
+        return found.start(), None if found.lastindex is None else found.group()
 
-    def name(self, found: re.Match[str]) -> str:
-        """The marker of a complete match; a run of backticks or tildes is its own text."""
-        index = found.lastindex or 0
-        return self._names[index] or found.group()
-
-    def _pattern(self, names: list[str], *, partial: bool) -> str:
+    def _pattern(self, *, partial: bool) -> str:
         root = _Node()
         for marker in self._markers:
             node = root
             for character in marker:
                 node = node.children.setdefault(character, _Node())
             node.marker = marker
-        branches = [re.escape(character) + self._branch(child, names, partial) for character, child in root.children.items()]
+        # Every branch begins with a letter of its own: a search looks for these letters first.
+        branches = [re.escape(first) + self._from(node, partial) for first, node in root.children.items()]
         if self._with_ticks:
-            names.append("")
             branches.append(f"`(`{{0,{TICKS_AT_ONCE - 1}}})")
         if self._with_tildes:
-            names.append("")
             branches.append(f"~~~(~{{0,{TICKS_AT_ONCE - 3}}})" + (r"|~~?\Z" if partial else ""))
         return "|".join(branches) if branches else r"(?!)"
 
-    def _branch(self, node: _Node, names: list[str], partial: bool) -> str:
-        options = [re.escape(character) + self._branch(child, names, partial) for character, child in node.children.items()]
-        if partial and options:
-            options.append(r"\Z")
+    def _from(self, node: _Node, partial: bool) -> str:
+        """How markers go on behind their first letter."""
+        if not (partial and node.children):
+            return self._rest(node)
+        # What may become a marker is looked for where fewer characters follow than the longest one has.
+        return rf"(?:(?!(?s:.){{{_height(node)}}}){_cut(node)}|{self._rest(node)})"
+
+    def _rest(self, node: _Node) -> str:
+        """How markers go on from a node to their ends."""
+        options = [_one_of(map(re.escape, ways)) + rest for rest, ways in _grouped(node, self._rest).items()]
         if node.marker:
-            names.append(node.marker)
             never = self._never.get(node.marker)
             # A longer marker that is none makes no marker of its beginning: its reader would give back all of it as text.
             behind = [*([never] if never else ()), *(re.escape(rest) for rest in self._excluded_rests(node))]
             options.append(f"(?!{'|'.join(behind)})()" if behind else "()")
-        return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+        return _one_of(options)
 
     def _excluded_rests(self, node: _Node) -> Iterator[str]:
         """How longer markers go on from here that are none when something follows them."""
@@ -180,6 +173,38 @@ class Run:
 def lexer_of(markers: tuple[str, ...]) -> Lexer:
     """The lexer of these markers, made once."""
     return Lexer(markers)
+
+
+def _grouped(node: _Node, pattern_of: Callable[[_Node], str]) -> dict[str, list[str]]:
+    """The ways from a node to the next one where markers part or end, by the pattern of what follows there."""
+    found: dict[str, list[str]] = {}
+    for way, child in node.children.items():
+        while len(child.children) == 1 and not child.marker:
+            ((character, child),) = child.children.items()
+            way += character
+        found.setdefault(pattern_of(child), []).append(way)
+    return found
+
+
+def _cut(node: _Node) -> str:
+    """How markers go on from a node when the text ends before they do."""
+    options = [r"\Z"]
+    for rest, ways in _grouped(node, lambda child: _cut(child) if child.children else "").items():
+        if rest:
+            options.append(_one_of(map(re.escape, ways)) + rest)
+        if cut := [re.escape(way[:size]) for way in ways for size in range(1, len(way))]:
+            options.append(_one_of(cut) + r"\Z")
+    return _one_of(options)
+
+
+def _height(node: _Node) -> int:
+    """Characters from a node to the end of the longest marker."""
+    return max((1 + _height(child) for child in node.children.values()), default=0)
+
+
+def _one_of(patterns: Iterable[str]) -> str:
+    options = tuple(patterns)
+    return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
 
 
 class _Node:
@@ -498,7 +523,7 @@ class Scanner:
             pattern = lexer.final if self.final or beyond else lexer.any
             found = pattern.search(self.text, self.at, stop)
             if found is not None and found.lastindex is not None and found.start() - self.at <= limit:
-                return self.take(found.start() - self.at), lexer.name(found)
+                return self.take(found.start() - self.at), found.group()
             if beyond or (found is not None and found.start() - self.at > limit):
                 raise Declined
             if self.final:

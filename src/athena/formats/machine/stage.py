@@ -113,7 +113,7 @@ def may_hold_call(formats: Recognizer, tools: tuple[str, ...], text: str) -> boo
             return True
     table, at = known.text, 0
     while (found := table.final(text, at)) is not None:
-        if found.lastindex is None or table.meanings.get(table.name(found)) is not None:
+        if found.lastindex is None or table.meanings.get(found.group()) is not None:
             return True
         at = found.end()
     return False
