@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from athena.exchange import Options, Step
 from athena.model.events import Event
@@ -11,13 +11,6 @@ from athena.model.request import Request
 from athena.serving.record import RequestRecord
 from athena.serving.shared import Shared
 from athena.serving.tap import Tap
-
-TapMethod = Literal[
-    "client_request", "asked", "chosen", "trying", "upstream_request", "sent", "upstream_head", "upstream_end", "moment",
-    "stopped", "not_kept", "client_head", "answered",
-]  # fmt: skip
-"""What a tap is told besides bytes and events, by the name of its method."""
-
 
 ReadsNoted = Callable[[bytes, bytes, float], None] | list[Any] | None
 """What is told of a read of plain text, what left for it, and when; a list gets them as `Tap.steps` does."""
@@ -41,11 +34,11 @@ class RequestTaps:
             self.byte_taps = tuple([tap for tap in self.active if tap.sees_bytes])
             self.event_taps = tuple([tap for tap in self.byte_taps if tap.sees_events])
 
-    def tell(self, what: TapMethod, *arguments: object) -> None:
-        """Something other than bytes and events: the name of a tap's method, and what it gets."""
+    def tell(self, happened: Callable[[Tap], None]) -> None:
+        """Something other than bytes and events, told by calling one method of each tap."""
         for tap in self.active:
             try:
-                getattr(tap, what)(*arguments)
+                happened(tap)
             except Exception as error:
                 self.drop(tap, error)
 
@@ -102,7 +95,7 @@ class RequestTaps:
         """What the client gets."""
         head, output = step.head, step.output
         if head is not None and self.active:
-            self.tell("client_head", head, now)
+            self.tell(lambda tap: tap.client_head(head, now))
         if output:
             for tap in self.byte_taps:
                 try:

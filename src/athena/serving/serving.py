@@ -169,8 +169,8 @@ class Serving:
                 kept=request.kept,
                 correct=shared.learnt.corrects,
             )
-            taps.tell("client_request", body)
-            taps.tell("asked", asked)
+            taps.tell(lambda tap: tap.client_request(body))
+            taps.tell(lambda tap: tap.asked(asked))
         self._checks: CallChecks | None = None
         """Made for the first call of an answer."""
         self._marks: AnswerMarks
@@ -225,10 +225,10 @@ class Serving:
             attempts.choose(self.request, self._client_headers)
         except AthenaError as none_is_up:
             if taps.active:
-                taps.tell("chosen", (), none_is_up)
+                taps.tell(lambda tap: tap.chosen((), none_is_up))  # noqa: F821  # it is called at once
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
         if taps.active:
-            taps.tell("chosen", attempts.targets, None)
+            taps.tell(lambda tap: tap.chosen(attempts.targets, None))
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -242,7 +242,7 @@ class Serving:
         target = self._attempts.target
         trial = self._trial = self._shared.learnt.trial(target, self.request, self.record.key)
         if self._taps.active:
-            self._taps.tell("trying", target, trial.corrections)
+            self._taps.tell(lambda tap: tap.trying(target, trial.corrections))
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
@@ -271,8 +271,8 @@ class Serving:
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
         if self._taps.active:
-            self._taps.tell("upstream_request", target, exchange.call)
-            self._taps.tell("sent", path, headers, now)
+            self._taps.tell(lambda tap: tap.upstream_request(target, exchange.call))
+            self._taps.tell(lambda tap: tap.sent(path, headers, now))
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -377,7 +377,7 @@ class Serving:
             self._expect(ServingState.SENDING)
         self._attempts.request_sent = error.request_sent
         if self._taps.active:
-            self._taps.tell("upstream_end", error, now)
+            self._taps.tell(lambda tap: tap.upstream_end(error, now))
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -394,7 +394,7 @@ class Serving:
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
         if self._taps.active:
-            self._taps.tell("upstream_head", status, headers, now)
+            self._taps.tell(lambda tap: tap.upstream_head(status, headers, now))
 
     def plain(self, data: bytes, now: float) -> bytes | None:
         """What the client is to get for a read that is one more piece of plain text; None, and nothing is done: call `data`.
@@ -458,7 +458,7 @@ class Serving:
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
         if self._taps.active:
-            self._taps.tell("upstream_end", failure, now)
+            self._taps.tell(lambda tap: tap.upstream_end(failure, now))
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -482,7 +482,7 @@ class Serving:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
-            taps.tell("upstream_end", full, now)
+            taps.tell(lambda tap: tap.upstream_end(full, now))
             return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
@@ -527,7 +527,7 @@ class Serving:
         exchange = self._present()
         self._short_way = None
         if self._taps.active:
-            self._taps.tell("answered")
+            self._taps.tell(lambda tap: tap.answered())
         self.clock.read()
         if self._answer is not None:
             self._answer.close()
@@ -576,7 +576,7 @@ class Serving:
         self._expect(ServingState.KEEPING)
         exchange = self._present()
         if self._taps.active and (changed or failure is not None):
-            self._taps.tell("not_kept", changed, failure, now)
+            self._taps.tell(lambda tap: tap.not_kept(changed, failure, now))
         if failure is not None:
             exchange.outcome, exchange.error = "error", error_event(failure)
             if not self.request.stream:
@@ -662,7 +662,7 @@ class Serving:
         if exchange is not None and self.state is ServingState.READING and self.clock.is_window_over(now):
             self.clock.window(None)
             if self._taps.active:
-                self._taps.tell("moment", "tick", now)
+                self._taps.tell(lambda tap: tap.moment("tick", now))
             return self.worked(b"", exchange.tick(now), now)
         due = self.clock.look(
             now, finished=self.has_said_all, has_head=self.has_head, waits_for_us=waits_for_us, has_unread=has_unread
@@ -691,7 +691,7 @@ class Serving:
         if not self.has_head:
             return NOTHING
         if self._taps.active:
-            self._taps.tell("moment", "keep_alive", now)
+            self._taps.tell(lambda tap: tap.moment("keep_alive", now))
         step = Step(step.head, step.output + exchange.keep_alive())
         self.clock.shown(now)
         self._taps.left(step, now)
@@ -704,7 +704,7 @@ class Serving:
         if self.state in (ServingState.OVER, ServingState.CLOSED):
             return NOTHING
         if self._taps.active:
-            self._taps.tell("stopped", reason, now)
+            self._taps.tell(lambda tap: tap.stopped(reason, now))
         self.record.outcome = "error" if reason == "internal_error" else reason
         exchange = self._exchange
         step = NOTHING
