@@ -196,7 +196,14 @@ class StreamTranslator:
             raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data must be bytes, not {type(data).__name__}")
-        events, output = self._path.feed(data)
+        if type(data) is not bytes:
+            data = bytes(data)
+        path = self._path
+        if path.has_short_way:
+            plain = path.plain(data)
+            if plain is not None:
+                return plain
+        events, output = path.feed(data)
         return output if events and type(events[-1]) is TextDelta else self._shown(events, output)
 
     @property
