@@ -61,7 +61,10 @@ class _Body:
 
     def _take(self, piece: bytes | None) -> Step:
         now = time.monotonic()
-        return self._serving.end(None, now) if piece is None else self._serving.data(piece, now)
+        if piece is None:
+            return self._serving.end(None, now)
+        plain = self._serving.plain(piece, now)
+        return Step(output=plain) if plain is not None else self._serving.data(piece, now)
 
     def _cut(self, failure: str | None) -> Step:
         """The body ended too early; None: only its end is missing."""
