@@ -32,6 +32,15 @@ def test_a_conflict_has_a_code(dialect: Dialect, code: str, shown: str) -> None:
     assert json.loads(answer.body)["error"] == {"message": "m", "type": "invalid_request_error", "param": None, "code": shown}
 
 
+@pytest.mark.parametrize("name", dialect_names())
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, "upstream_auth"), (403, "upstream_auth"), (404, "upstream_status"), (500, "upstream_status")]
+)
+def test_an_error_without_a_code_gets_ours(name: str, status: int, code: str) -> None:
+    """The code is the one that `athena help` explains with the remedy of this status."""
+    assert get_dialect(name).decode_error(status, {}, b'{"error": {"message": "no"}}').code == code
+
+
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [

@@ -681,7 +681,7 @@ def loose_error(status: int, headers: Mapping[str, str], body: bytes) -> Error:
     return Error(
         message=message,
         kind=kind,
-        code=code or "upstream_status",
+        code=code or ("upstream_auth" if status in (401, 403) else "upstream_status"),
         status=status,
         retry_after=retry_after(headers, value, message),
         param=param,
