@@ -219,8 +219,9 @@ def test_a_text_without_a_call_and_one_with_half_a_call_say_so() -> None:
     assert "the answer ended inside a call of f" in half.stdout
 
 
-def test_one_text_as_json(tmp_path: Path) -> None:
-    done = athena("parse", "--json", given=f"Look. {CALL}")
+def test_one_text_as_json() -> None:
+    """`-` is standard input, as elsewhere."""
+    done = athena("parse", "--json", "-", given=f"Look. {CALL}")
     found = json.loads(done.stdout)
     assert [(call["name"], call["arguments"]) for call in found["tool_calls"]] == [("f", '{"a": 1}')]
     assert (found["format"], found["text"], found["incomplete"], found["errors"]) == ("hermes", "Look. ", False, [])
@@ -244,3 +245,8 @@ def test_why_there_is_no_call(text: str, said: str) -> None:
     done = athena("parse", given=text)
     assert said in done.stderr
     assert "call      none" in done.stdout
+
+
+def test_a_model_that_is_named_is_not_asked_for() -> None:
+    done = athena("parse", "--model", "qwen3-8b", given="just prose")
+    assert done.stderr == "athena: nothing in the text is a call in any of the known formats\n"

@@ -28,7 +28,7 @@ _TRIED_CHARS = 100_000
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True))
 @click.option("--jsonl", is_flag=True, help="Read one JSON record per line, write one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as a line of --jsonl has it.")
 @click.option(
@@ -102,10 +102,12 @@ def parse(
       athena parse --model moonshotai/kimi-k2 < answer.txt
       athena parse --json answer.txt | jq .tool_calls
       athena parse --jsonl --workers 8 log.jsonl -o calls.jsonl
+      tail -f log.jsonl | athena parse --jsonl -
     """
     from athena.formats import get_format
     from athena.shells.cli.json_lines import LineParserSettings
 
+    file = None if file == Path("-") else file
     declared = None
     if format_id.endswith(".toml"):
         from athena.shells.templates.learn import load_format
@@ -201,7 +203,8 @@ def _no_call(text: str, format_id: str, given: dict[str, Any]) -> str:
         return f"nothing in the text is a call {looked}{more}; with --format {readers[0]} it is one" + (
             f" (also with {', '.join(readers[1:])})" if readers[1:] else ""
         )
-    return f"nothing in the text is a call in any of the known formats{more}; --model NAME says which model wrote it"
+    hint = "" if given["model"] else "; --model NAME says which model wrote it"
+    return f"nothing in the text is a call in any of the known formats{more}{hint}"
 
 
 def _readers(text: str, given: dict[str, Any]) -> list[str]:
