@@ -1,4 +1,4 @@
-"""What `mkdocs build` makes besides the pages: `llms.txt`, `llms-full.txt`, and a plain twin of every page.
+"""What `mkdocs build` makes besides the pages: `llms.txt`, `llms-full.txt`, and a plain twin of every page; tables for phones.
 
 The twin of `agents/index.html` is `agents.md`, with the files that it includes and with the docstrings that the site renders. A
 program that reads documentation takes those instead of markup.
@@ -16,6 +16,10 @@ _INCLUDE_BLOCK = re.compile(r"--8<--\n(\S+)\n--8<--\n")
 _INCLUDE_LINE = re.compile(r'^--8<-- "(.+?)"$', re.MULTILINE)
 _OBJECT = re.compile(r"^::: ([\w.]+)\n(?:    .*\n)*", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_SENTENCE_CHARS = 40
+"""A table with a cell of so many characters is one of sentences, not of figures."""
 _HTML = re.compile(r"</?(?:div|picture|source|p|ul|li|b|img|a|br)\b[^>]*>")
 WIDE = ("dialects.md", "errors.md", "losses.md")
 """Pages whose tables need the room of the table of contents."""
@@ -38,6 +42,26 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
     text = _OBJECT.sub(lambda found: _object(found[1]), text)
     text = _HTML.sub("", _COMMENT.sub("", text))
     _twins[page.file.src_uri] = (page.title or page.file.name, re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Let tables of sentences be shown row by row on a phone, each cell with its column's name."""
+    return _TABLE.sub(lambda found: _stackable(found[0]), html)
+
+
+def _stackable(table: str) -> str:
+    """The table with a label on each cell. One of figures, or of two columns, stays as it is: it fits, or is better scrolled."""
+    head, divider, body = table.partition("<tbody>")
+    labels = [_TAG.sub("", cell).strip() for cell in re.findall(r"<th\b[^>]*>(.*?)</th>", head, re.DOTALL)]
+    cells = [_TAG.sub("", cell) for cell in re.findall(r"<td\b[^>]*>(.*?)</td>", body, re.DOTALL)]
+    if len(labels) < 3 or max(map(len, cells), default=0) < _SENTENCE_CHARS:
+        return table
+
+    def row(found: re.Match[str]) -> str:
+        rest = iter(labels)
+        return re.sub(r"<td\b", lambda _: f'<td data-label="{next(rest, "")}"', found[0])
+
+    return head.replace("<table", "<table data-stacked", 1) + divider + re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
 
 
 def on_post_build(config: Any) -> None:

@@ -52,6 +52,7 @@ MEASURE = """(width) => {
     const seen = bar >= 1 && !/^(transparent|rgba\\(0, 0, 0, 0\\))/.test(style.scrollbarColor);
     const scrolls = ["auto", "scroll"].includes(style.overflowX) && seen;
     if (!scrolls) wrong.push(`${hidden} px are cut off of ${name(element)}`);
+    else if (element.matches("table[data-stacked]")) wrong.push(`${hidden} px have to be scrolled to in ${name(element)}`);
     else if (width >= 1280) wrong.push(`${hidden} px are out of sight in ${name(element)}`);
   }
   for (const element of document.querySelectorAll(".md-content img")) {
