@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 FOLDER = ROOT / ".screenshots"
 VIEWS = {"laptop": (1280, 800), "phone": (390, 800)}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+README = "readme.html"
+"""A page of nothing but the README's picture, as wide as the window lets it."""
 PAGES: dict[str, tuple[str, str]] = {
-    "picture": ("images/demo.svg", ""),
+    "picture": (README, ""),
     "home": ("", ""),
     "home-start": ("", "#start"),
     "guide": ("guides/gateway/", ""),
@@ -45,6 +48,13 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="athena-site-") as site:
         command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site]
         subprocess.run(command, cwd=ROOT, check=True)
+        picture = re.search(r"<picture>.*?</picture>", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+        assert picture is not None, "README.md has no picture"
+        shown = picture[0].replace("docs/", "").replace("<img", '<img style="max-width: 100%"')
+        look = (
+            "<!doctype html><meta name=viewport content='width=device-width'><style>:root { color-scheme: light dark }</style>"
+        )
+        Path(site, README).write_text(look + shown, "utf-8")
         with served(Path(site)) as url, chromium() as browser:
             for name in arguments or PAGES:
                 for path in take(browser, url, name):

@@ -17,6 +17,7 @@ _INCLUDE_LINE = re.compile(r'^--8<-- "(.+?)"$', re.MULTILINE)
 _OBJECT = re.compile(r"^::: ([\w.]+)\n(?:    .*\n)*", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_PLOT = re.compile(r'(?<=<p>)<img [^>]*src="([^"]+\.svg)"[^>]*>(?=</p>)')
 _TAG = re.compile(r"<[^>]+>")
 _SENTENCE_CHARS = 40
 """A table with a cell of so many characters is one of sentences, not of figures."""
@@ -45,12 +46,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Let tables of sentences be shown row by row on a phone, each cell with its column's name."""
-    return _TABLE.sub(lambda found: _stackable(found[0]), html)
+    """For phones: tables of sentences row by row, each cell with its column's name, and the narrow twins of plots."""
+    docs = Path(config["docs_dir"])
+
+    def with_twin(found: re.Match[str]) -> str:
+        narrow = found[1].removesuffix(".svg") + "-narrow.svg"
+        if not (docs / page.url / narrow).resolve().exists():
+            return found[0]
+        return f'<picture><source media="(max-width: 44.9375em)" srcset="{narrow}">{found[0]}</picture>'
+
+    return _PLOT.sub(with_twin, _TABLE.sub(lambda found: _stackable(found[0]), html))
 
 
 def _stackable(table: str) -> str:
-    """The table with a label on each cell. One of figures, or of two columns, stays as it is: it fits, or is better scrolled."""
+    """The table with a label on each cell. One of figures or of two columns stays as it is: it fits or is scrolled."""
     head, divider, body = table.partition("<tbody>")
     labels = [_TAG.sub("", cell).strip() for cell in re.findall(r"<th\b[^>]*>(.*?)</th>", head, re.DOTALL)]
     cells = [_TAG.sub("", cell) for cell in re.findall(r"<td\b[^>]*>(.*?)</td>", body, re.DOTALL)]

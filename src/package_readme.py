@@ -15,8 +15,9 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PAGES = {"CONTRIBUTING.md": "contributing/", "SECURITY.md": "threat-model/", "CHANGELOG.md": "changelog/"}
 """Files outside docs that the site shows."""
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s:]+)\)")
-_PICTURE = re.compile(r"^!\[[^\]]*\]\([^)\s:]+\)\n\n?", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s:]+)\)")
+_PICTURE = re.compile(r"^<picture>.*?</picture>\n\n?", re.MULTILINE | re.DOTALL)
+_IMAGE = re.compile(r'\b(src|srcset)="docs/([^":]+)"')
 _COMMENT = re.compile(r"<!--.*?-->\n\n?", re.DOTALL)
 
 
@@ -24,10 +25,11 @@ def for_the_index(text: str, documentation: str) -> str:
     """The text with links that work anywhere: to pages below `documentation`, or none where that is empty."""
     text = _COMMENT.sub("", text)
     if not documentation:
-        return _LINK.sub(r"\2", _PICTURE.sub("", text))
+        return _LINK.sub(r"\1", _PICTURE.sub("", text))
+    site = documentation.rstrip("/")
 
     def replaced(found: re.Match[str]) -> str:
-        mark, label, target = found.groups()
+        label, target = found.groups()
         path, _, anchor = target.partition("#")
         if path.startswith("docs/"):
             page = path.removeprefix("docs/")
@@ -36,9 +38,9 @@ def for_the_index(text: str, documentation: str) -> str:
             page = PAGES[path]
         else:
             return label
-        return f"{mark}[{label}]({documentation.rstrip('/')}/{page.lstrip('/')}{'#' if anchor else ''}{anchor})"
+        return f"[{label}]({site}/{page.lstrip('/')}{'#' if anchor else ''}{anchor})"
 
-    return _LINK.sub(replaced, text)
+    return _IMAGE.sub(rf'\1="{site}/\2"', _LINK.sub(replaced, text))
 
 
 class PackageReadme(MetadataHookInterface):

@@ -25,6 +25,17 @@ class Case:
     pace_us: int = 0
 
     @property
+    def words(self) -> str:
+        """What it is, for a plot."""
+        if not self.streamed:
+            return f"{self.name}: " + (
+                "one plain request after another" if self.concurrent == 1 else f"{self.concurrent} plain requests at once"
+            )
+        return f"{self.name}: {self.concurrent} streams, " + (
+            "paced like a model's" if self.pace_us else "as fast as they are read"
+        )
+
+    @property
     def model(self) -> str:
         """The model name that makes the upstream answer so."""
         return f"fake-p{self.pace_us}"

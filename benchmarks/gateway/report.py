@@ -97,9 +97,7 @@ def agent(run: Run) -> list[str]:
         groups.append(Group(case, drawn, ours.at_most if ours else None))
     if groups:
         note = "dashed: the target; seen before: every message, the tools and the instructions were sent before"
-        (PLOTS / "agent.svg").write_text(
-            bars("CPU of a coding agent's request relative to nginx", groups, note=note, axis="times nginx's CPU")
-        )
+        _draw("agent", "CPU of a coding agent's request relative to nginx", groups, note=note, axis="times nginx's CPU")
         sections.append("![CPU of a coding agent's request relative to nginx](performance/agent.svg)")
         heads = ["request", "nginx, us", *(f"{name}, x nginx" for name in AGENT), "athena-msg by the checkout before"]
         rows = [
@@ -215,10 +213,16 @@ def _plot_ratios(run: Run, cases: list[str], systems: list[str]) -> None:
         drawn = [_bar(figure, name, systems.index(name)) for name, figure in found if figure]
         translated = run.find(case, "athena-msg", "cpu ratio")
         if drawn:
-            groups.append(Group(case, drawn, translated.at_most if translated else None))
-    title = "CPU relative to nginx, per request (n) or chunk (s, p)"
-    picture = bars(title, groups, note="dashed: the target for translated traffic", axis="times nginx's CPU")
-    (PLOTS / "gateway.svg").write_text(picture)
+            groups.append(Group(CASES[case].words, drawn, translated.at_most if translated else None))
+    title, note = "CPU relative to nginx, per request or chunk", "dashed: the target for translated traffic"
+    _draw("gateway", title, groups, note=note, axis="times nginx's CPU")
+
+
+def _draw(name: str, title: str, groups: list[Group], *, note: str, axis: str, logarithmic: bool = False) -> None:
+    """Write a plot for laptops, and one for phones beside it, which the site shows there."""
+    for narrow in (False, True):
+        picture = bars(title, groups, note=note, axis=axis, logarithmic=logarithmic, narrow=narrow)
+        (PLOTS / f"{name}{'-narrow' if narrow else ''}.svg").write_text(picture)
 
 
 def peers(run: Run) -> str:
@@ -229,10 +233,9 @@ def peers(run: Run) -> str:
     for case in cases:
         drawn = [_bar(f, name, names.index(name)) for name in names if (f := run.find(case, name, "by athena"))]
         if drawn:
-            groups.append(Group(case, drawn))
+            groups.append(Group(CASES[case].words, drawn))
     title, note = "CPU of other gateways, relative to Athena's", "logarithmic; more is better for Athena"
-    picture = bars(title, groups, note=note, axis="times Athena's CPU", logarithmic=True)
-    (PLOTS / "peers.svg").write_text(picture)
+    _draw("peers", title, groups, note=note, axis="times Athena's CPU", logarithmic=True)
     return "\n\n".join(
         [
             "## Beside other gateways",
@@ -305,8 +308,6 @@ def micro(run: Run) -> str:
     if formats := [figure for figure in run.figures if figure.case == "formats" and figure.metric == "prose"]:
         drawn = [Bar(f.system, 1e6 / f.middle, 1e6 / max(f.values), 1e6 / min(f.values), 0) for f in formats]
         groups = [Group("megabytes per second", drawn, 50.0)]
-        (PLOTS / "formats.svg").write_text(
-            bars("Prose through each text format's parser", groups, note="dashed: the target", axis="MB per second")
-        )
+        _draw("formats", "Prose through each text format's parser", groups, note="dashed: the target", axis="MB per second")
         parts.append("![Prose through each text format's parser](performance/formats.svg)")
     return "\n\n".join(parts)

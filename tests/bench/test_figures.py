@@ -87,6 +87,20 @@ def test_a_plot_is_well_formed_and_as_long_as_its_values() -> None:
     assert [word for word in words if word in ("0", "0.5", "1", "1.5", "2")][:5] == ["0", "0.5", "1", "1.5", "2"]
 
 
+def test_a_plot_for_a_phone_keeps_inside_of_it() -> None:
+    title = "A title that is wider than a phone is and goes on below itself"
+    groups = [Group("g", [Bar("a-long-label", value, value, value, 0) for value in (1.234, 10, 1000)])]
+    for logarithmic in (False, True):
+        root = ElementTree.fromstring(bars(title, groups, note=title, axis="axis", logarithmic=logarithmic, narrow=True))
+        width = float(root.attrib["width"])
+        assert width <= 390
+        for found in root.findall("{http://www.w3.org/2000/svg}text"):
+            length, x = len(found.text or "") * 6, float(found.attrib["x"])
+            left = {"end": x - length, "middle": x - length / 2}.get(found.attrib.get("text-anchor", ""), x)
+            assert left >= 0
+            assert left + length <= width, found.text
+
+
 def test_a_logarithmic_plot_keeps_its_order() -> None:
     groups = [Group("g", [Bar(str(value), value, value, value, 0) for value in (1, 10, 1000)])]
     root = ElementTree.fromstring(bars("t", groups, note="", axis="", logarithmic=True))

@@ -21,7 +21,8 @@ from support.shell_lines import check, check_arguments, is_runnable
 
 @pytest.mark.parametrize("page", [page.name for page in sorted(ROOT.glob("*.md"))])
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text("utf-8")):
+    text = (ROOT / page).read_text("utf-8")
+    for target in [*re.findall(r"\]\(([^)#:]+)\)", text), *re.findall(r'\b(?:src|srcset)="([^"]+)"', text)]:
         assert (ROOT / target).exists(), target
 
 
@@ -65,6 +66,8 @@ def test_the_package_index_shows_no_dead_link(package_readme: Any) -> None:
     shown = package_readme.for_the_index(readme, "")
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", shown) if not link.startswith("https://")] == []
     assert "![" not in shown
+    assert "<picture" not in shown
+    assert "docs/images" not in shown
     assert "<!--" not in shown
     assert "its inspector, a page that shows" in shown
     assert "```python\nimport athena\n" in shown
@@ -75,7 +78,9 @@ def test_links_of_the_package_index_lead_to_pages(package_readme: Any) -> None:
     """Once `project.urls` names the documentation."""
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = package_readme.for_the_index(readme, "https://docs.example/en/latest/")
-    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    pictures = re.findall(r'\b(?:src|srcset)="([^"]+)"', shown)
+    assert len(pictures) == 2
+    links = [*re.findall(r"\]\(([^)\s]+)\)", shown), *pictures]
     assert len(links) >= 30
     assert [link for link in links if not link.startswith("https://docs.example/en/latest/")] == []
     for link in links:
