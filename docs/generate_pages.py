@@ -183,7 +183,9 @@ def _provider(
     serve = f"athena serve --base-url {base_url}" + (f" --api-key-env {key_env}" if key_env else "")
     serve += (f" --profile {local}" if local else "") + f" --model {model}"
     upstream = "mine" if name == "other" else name
-    lines = [f"# {title}", "", WRITTEN, "", row["about"], "", *([note, ""] if note else [])]
+    # The note is also printed by `athena init`, where options stand without marks.
+    marked = re.sub(r"(?<![`\w])--[a-z][a-z-]*", r"`\g<0>`", note)
+    lines = [f"# {title}", "", WRITTEN, "", row["about"], "", *([marked, ""] if note else [])]
     if "start" in row:
         lines += ["Start the server, for example:", "", "```text", row["start"], "```", ""]
     lines += ["```sh", *([f"export {key_env}=..."] if key_env else []), serve, "```", ""]
