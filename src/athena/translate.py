@@ -190,7 +190,7 @@ class StreamTranslator:
         self.done: Done | None = None
         """The end, with its reason and the usage, once it came."""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes | bytearray | memoryview) -> bytes:
         """Bytes for the client, made of `data`, the upstream's next bytes. Raises `UsageError` after `close()`."""
         if self._closed:
             raise UsageError("feed() after close(): make a new StreamTranslator for the next answer")
