@@ -14,6 +14,7 @@ from typing import get_args
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from athena import __version__
@@ -201,6 +202,40 @@ def test_completion_completes(tmp_path: Path) -> None:
         "store_full",
         "store_unreadable",
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["parse", "--format"], {"auto", "standard", "kimi_k2"}),
+        (["replay", "--format"], {"kimi_k2"}),
+        (["formats"], {"kimi_k2", "learn"}),
+        (["detect"], {"big", "lab-model"}),
+        (["models"], {"big"}),
+        (["parse", "--model"], {"big"}),
+        (["serve", "--model-opus"], {"big"}),
+        (["code", "claude", "--model"], {"big"}),
+        (["serve", "--profile"], {"openrouter"}),
+        (["config", "profiles"], {"openrouter"}),
+        (["doctor", "--upstream"], {"lab"}),
+        (["verify"], {"lab/"}),
+        (["init", "--upstream"], {"ollama"}),
+        (["init", "--agent"], {"claude"}),
+        (["code"], {"claude"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_names_are_completed(words: list[str], offered: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shell is offered after these words, in the process: a shell would start one for each."""
+    file = tmp_path / "athena" / "athena.yml"
+    file.parent.mkdir()
+    file.write_text("""
+upstreams: {lab: {base_url: "http://127.0.0.1:9/v1"}}
+models: [{match: big, use: lab/one}, {match: lab-model, use: lab/two}]
+""")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    completer = ShellComplete(cli, {}, "athena", "_ATHENA_COMPLETE")
+    assert offered <= {item.value for item in completer.get_completions(words, "")}
 
 
 def test_messages_name_codes_that_help_explains() -> None:

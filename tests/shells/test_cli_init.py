@@ -71,6 +71,15 @@ def written(home: Path) -> Path:
     return home / ".config" / "athena" / "athena.yml"
 
 
+def test_a_program_asks_for_everything_as_json(tmp_path: Path, server: str) -> None:
+    done = athena(tmp_path, "init", "--json", "--upstream", f"{server}/v1", "--model", "acme/one", "--agent", "claude")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["file"], found["model"], found["agent"]) == (str(written(tmp_path)), "acme/one", "claude")
+    assert (found["works"], found["missing_key"], found["start"]) == (True, None, "athena code claude")
+    assert "models" in {step["name"] for step in found["steps"]}
+
+
 def test_flags_answer_everything(tmp_path: Path, server: str) -> None:
     """No terminal: the file is written, is valid, names the window, and the next command is printed."""
     done = athena(tmp_path, "init", "--yes", "--upstream", f"{server}/v1", "--model", "acme/one", "--agent", "claude")

@@ -251,8 +251,8 @@ def _show_state(where: str, state: DaemonState, said: dict[str, Any] | None, cou
         failed, streams = counts["failed_requests"], counts["open_streams"]
         click.echo(f"  requests   {counts['requests']}, of which {failed} failed; {streams} streams open")
         click.echo(
-            f"  calls      {counts['tool_calls']}; {counts['leaked_answers']} answers had leaked calls as text, "
-            f"{counts['repaired_calls']} calls were repaired"
+            f"  calls      {counts['tool_calls']} delivered; read from leaked text in {counts['leaked_answers']} answers; "
+            f"{counts['repaired_calls']} had broken arguments repaired"
         )
     if state.log_file:
         click.echo(f"  log        {state.log_file}")

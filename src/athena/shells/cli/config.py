@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from athena.errors import AthenaError, ConfigError, ConfigProblem
+from athena.shells.cli.completing import complete_models, complete_profiles
 from athena.shells.cli.importing import import_config
 from athena.shells.cli.options import serving_options, sources, tell_ignored
 from athena.shells.cli.trust import trust, trust_own, untrust
@@ -189,8 +190,10 @@ def schema() -> None:
 
 
 @config.command()
-@click.argument("name", required=False)
-@click.option("--model", default="", metavar="NAME", help="Show the profile as it is for this model.")
+@click.argument("name", required=False, shell_complete=complete_profiles)
+@click.option(
+    "--model", default="", metavar="NAME", shell_complete=complete_models, help="Show the profile as it is for this model."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: dialects by name, or the fields of one.")
 def profiles(name: str | None, model: str, as_json: bool) -> None:
     """List the upstream profiles, or show the quirks that one of them sets.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from athena.shells.cli.completing import complete_upstreams
 from athena.shells.cli.options import serving_options, sources
 
 if TYPE_CHECKING:
@@ -18,7 +19,13 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "failed": ("FAILED"
 
 @click.command()
 @serving_options
-@click.option("--upstream", default="", metavar="NAME", help="Only this upstream of the configuration. [all]")
+@click.option(
+    "--upstream",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_upstreams,
+    help="Only this upstream of the configuration. [all]",
+)
 @click.option(
     "--timeout", "seconds", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True, help="Seconds to wait."
 )

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from athena.errors import AthenaError
+from athena.shells.cli.completing import complete_agents, complete_providers
 
 if TYPE_CHECKING:
     from athena.shells.config import OfferedModel
+    from athena.shells.doctor import CheckStep
     from athena.shells.setup import Answers, KeyPlace, LocalOffer, Provider
 
 _SHOWN = 12
@@ -23,11 +25,21 @@ _DOCTOR_SECONDS = 30.0
 
 
 @click.command()
-@click.option("--upstream", metavar="NAME", help="A provider of the list, or the address of a server (http://...).")
+@click.option(
+    "--upstream",
+    metavar="NAME",
+    shell_complete=complete_providers,
+    help="A provider of the list, or the address of a server (http://...).",
+)
 @click.option("--model", metavar="NAME", help='The model; "": names pass through as clients send them.')
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the provider's key.")
 @click.option("--api-key-file", metavar="FILE", help="File that holds the key; it is made if a key is typed in.")
-@click.option("--agent", metavar="NAME", help='The agent to run: claude, codex, gemini, opencode...; "": none.')
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agents,
+    help='The agent to run: claude, codex, gemini, opencode...; "": none.',
+)
 @click.option(
     "--file", "-o", "path", type=click.Path(path_type=Path, dir_okay=False),
     help="Where to write.  [default: ~/.config/athena/athena.yml]",
@@ -35,7 +47,9 @@ _DOCTOR_SECONDS = 30.0
 @click.option("--force", is_flag=True, help="Replace a file that is there; it is kept with the ending .bak.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing: take flags, and defaults for what they leave out.")
 @click.option("--list", "listing", is_flag=True, help="List the providers, and which servers run on this machine.")
-@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Ask nothing, as with --yes, and print one JSON object; with --list a list."
+)
 @click.option("--no-check", is_flag=True, help="Do not try the upstream.")
 def init(
     upstream: str | None,
@@ -64,6 +78,7 @@ def init(
       athena init --yes --upstream ollama --model qwen3-coder:30b --agent claude
       athena init --yes --upstream openrouter --api-key-env OPENROUTER_API_KEY --model z-ai/glm-4.6
       athena init --yes --upstream http://127.0.0.1:8000/v1 --model= -o athena.yml
+      athena init --json --upstream ollama | jq .start
     """
     from athena.shells.config import Window
     from athena.shells.setup import Answers, configuration_text, find_local
@@ -71,9 +86,10 @@ def init(
     if listing:
         _list(find_local(), as_json=as_json)
         return 0
-    asks = not yes and sys.stdin.isatty()
+    asks = not yes and not as_json and sys.stdin.isatty()
     if not asks and upstream is None:
-        why = "--yes asks nothing" if yes else "this is not a terminal, so nothing can be asked"
+        flag = "--yes" if yes else "--json" if as_json else ""
+        why = f"{flag} asks nothing" if flag else "this is not a terminal, so nothing can be asked"
         raise click.UsageError(f"{why}: name the provider (--upstream NAME; athena init --list shows them)")
     provider = _chosen_provider(upstream, api_key_env)
     _check_agent(agent)
@@ -87,7 +103,7 @@ def init(
     window = next((one.window for one in offered if one.id == chosen), Window())
     answers = Answers(provider=provider, model=chosen, window=window, key_place=place, key_name=name, agent=runner)
     _write(target, configuration_text(answers))
-    return _finish(target, answers, asks=asks, checks=not no_check)
+    return _finish(target, answers, asks=asks, checks=not no_check, as_json=as_json)
 
 
 def _may_replace(target: Path) -> bool:
@@ -312,31 +328,44 @@ def _write(target: Path, text: str) -> None:
     trust_own(target, text.encode())
 
 
-def _finish(target: Path, answers: Answers, *, asks: bool, checks: bool) -> int:
+def _finish(target: Path, answers: Answers, *, asks: bool, checks: bool, as_json: bool) -> int:
     """Check what was written, say what comes next, and start it where the person wants that."""
     from athena.shells.config import Sources, load
     from athena.shells.setup import KeyPlace
 
-    click.echo(f"Wrote {target}")
-    if answers.key_place is KeyPlace.ENVIRONMENT and not os.environ.get(answers.key_name):
-        click.echo(f"Set the key first: export {answers.key_name}=...")
+    def say(words: str) -> None:
+        if not as_json:
+            click.echo(words)
+
+    say(f"Wrote {target}")
+    missing = answers.key_place is KeyPlace.ENVIRONMENT and not os.environ.get(answers.key_name)
+    if missing:
+        say(f"Set the key first: export {answers.key_name}=...")
         checks = False
     else:
         load(Sources.here({}, target))
-    works = _examined(target, free=not asks) if checks else True
+    steps: list[CheckStep] = _examined(target, free=not asks, shows=not as_json) if checks else []
+    works = not any(step.state.value == "failed" for step in steps)
     named = ["--config", str(target)] if target != _default_file() else []
     start = ["code", *named, answers.agent] if answers.agent else ["serve", *named]
     command = " ".join(["athena", *start])
     if checks and asks and click.confirm(f"Start now ({command})?", default=works):
         os.execv(sys.executable, [sys.executable, "-m", "athena", *start])
-    click.echo(f"Start with: {command}")
+    say(f"Start with: {command}")
     if not answers.agent:
-        click.echo("Then point your client at http://127.0.0.1:12377")
-        click.echo("(OpenAI's SDKs: http://127.0.0.1:12377/v1)")
+        say("Then point your client at http://127.0.0.1:12377")
+        say("(OpenAI's SDKs: http://127.0.0.1:12377/v1)")
+    if as_json:
+        import msgspec
+
+        done = {"file": str(target), "upstream": answers.provider.id, "model": answers.model, "agent": answers.agent or None,
+                "missing_key": answers.key_name if missing else None, "works": works if checks else None,
+                "steps": steps, "start": command}  # fmt: skip
+        click.echo(msgspec.json.encode(done).decode())
     return 0 if works else 1
 
 
-def _examined(target: Path, *, free: bool) -> bool:
+def _examined(target: Path, *, free: bool, shows: bool) -> list[CheckStep]:
     """Let the doctor try the upstream that was set up, and show its steps. `free`: without anything that could cost money.
 
     What stands in the gateway's own way, such as its port, is no matter yet.
@@ -347,12 +376,13 @@ def _examined(target: Path, *, free: bool) -> bool:
     from athena.shells.config import Sources
     from athena.shells.doctor import CheckWish, check_up
 
-    async def run() -> bool:
-        works = True
+    async def run() -> list[CheckStep]:
+        steps: list[CheckStep] = []
         async for step in check_up(Sources.here({}, target), CheckWish(seconds=_DOCTOR_SECONDS, free=free)):
             if step.upstream:
-                show_step(step, verbose=False, as_json=False)
-                works = works and step.state.value != "failed"
-        return works
+                steps.append(step)
+                if shows:
+                    show_step(step, verbose=False, as_json=False)
+        return steps
 
     return asyncio.run(run())

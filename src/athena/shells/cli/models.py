@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from athena.errors import AthenaError
-from athena.shells.cli.options import serving_options, sources, tell_ignored
+from athena.shells.cli.completing import complete_models
+from athena.shells.cli.options import sources, tell_ignored, upstream_options
 
 if TYPE_CHECKING:
     from athena.shells.config import OfferedModel, Upstream
 
 
 @click.command()
-@click.argument("part", required=False)
+@click.argument("part", required=False, shell_complete=complete_models)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@serving_options
+@upstream_options
 def models(part: str | None, as_json: bool, config_file: str | None, **flags: Any) -> int:
     """List the models of the configured upstreams.
 
@@ -43,7 +44,10 @@ def models(part: str | None, as_json: bool, config_file: str | None, **flags: An
         except AthenaError as error:
             failed += 1
             click.echo(f"athena: {name}: {error.message}", err=True)
-    _show(found, as_json)
+    if not found and not failed and not as_json:
+        click.echo("athena: the upstreams list no model" + (f" whose name contains {part!r}" if part else ""), err=True)
+    else:
+        _show(found, as_json)
     return 1 if failed == len(loaded.config.upstreams) else 0
 
 
@@ -71,6 +75,8 @@ def _show(found: list[tuple[str, OfferedModel]], as_json: bool) -> None:
 
     from athena.shells.cli.terminal import console
 
+    if not found:
+        return
     table = Table(box=None, pad_edge=False)
     for column in ("model", "upstream", "window", "format"):
         table.add_column(column, overflow="fold", justify="right" if column == "window" else "left")
@@ -78,3 +84,5 @@ def _show(found: list[tuple[str, OfferedModel]], as_json: bool) -> None:
         window = f"{model.window.context:,}" if model.window.context else ""
         table.add_row(model.id, name, window, detect_format(model.id))
     console().print(table)
+    if any(detect_format(model.id) == "standard" for _, model in found):
+        console().print("\nstandard: structured calls; unmistakable markers of other formats are read too", highlight=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from athena.shells.cli.completing import complete_models
+from athena.shells.cli.completing import complete_models, complete_profiles
 from athena.shells.cli.names import DIALECTS, LEVELS
 
 if TYPE_CHECKING:
@@ -17,24 +17,42 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read only this file; left out: athena.yml is searched.")
+_UPSTREAM = (
+    click.option("--base-url", metavar="URL", help="Send all traffic to this upstream, with or without /v1."),
+    click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the upstream's key."),
+    click.option("--api-key", metavar="KEY", help="The upstream's key itself. Others may see it: prefer --api-key-env."),
+)
+_SPOKEN = (
+    click.option("--dialect", type=click.Choice(DIALECTS), help="API of the upstream. [by its address, else openai_chat]"),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        shell_complete=complete_profiles,
+        help="Quirks of the upstream (athena config profiles). [by its address]",
+    ),
+)
 _SERVING = (
     _CONFIG,
     click.option("--host", metavar="ADDRESS", help="Address to listen on; any but this machine's own needs a key. [127.0.0.1]"),
     click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. [12377]"),
-    click.option("--base-url", metavar="URL", help="Send all traffic to this upstream, with or without /v1."),
-    click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the upstream's key."),
-    click.option("--api-key", metavar="KEY", help="The upstream's key itself. Others may see it: prefer --api-key-env."),
+    *_UPSTREAM,
     click.option(
         "--model",
         metavar="NAME",
         shell_complete=complete_models,
         help='Model for every name without a "/"; left out: names pass unchanged.',
     ),
-    click.option("--model-opus", "opus_model", metavar="NAME", help="Model for names that contain opus."),
-    click.option("--model-sonnet", "sonnet_model", metavar="NAME", help="Model for names that contain sonnet."),
-    click.option("--model-haiku", "haiku_model", metavar="NAME", help="Model for names that contain haiku."),
-    click.option("--dialect", type=click.Choice(DIALECTS), help="API of the upstream. [by its address, else openai_chat]"),
-    click.option("--profile", metavar="NAME", help="Quirks of the upstream (athena config profiles). [by its address]"),
+    *(
+        click.option(
+            f"--model-{name}",
+            f"{name}_model",
+            metavar="NAME",
+            shell_complete=complete_models,
+            help=f"Model for names that contain {name}.",
+        )
+        for name in ("opus", "sonnet", "haiku")
+    ),
+    *_SPOKEN,
     click.option("--workers", type=click.IntRange(1, 256), help="Serving processes. [1]"),
     click.option("--tls-cert", metavar="FILE", help="Certificate in PEM form: serve https."),
     click.option("--tls-key", metavar="FILE", help="Its private key in PEM form. [in the file of --tls-cert]"),
@@ -49,7 +67,17 @@ def config_option(function: Function) -> Function:
 
 
 def serving_options(function: Function) -> Function:
-    for option in reversed(_SERVING):
+    """All that `athena serve` takes."""
+    return _with(function, _SERVING)
+
+
+def upstream_options(function: Function) -> Function:
+    """Which upstream to ask, for a command that serves nothing."""
+    return _with(function, (_CONFIG, *_UPSTREAM, *_SPOKEN))
+
+
+def _with(function: Function, options: tuple[Callable[[Function], Function], ...]) -> Function:
+    for option in reversed(options):
         function = option(function)
     return function
 

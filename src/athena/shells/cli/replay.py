@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from athena.errors import AthenaError
+from athena.shells.cli.completing import complete_formats
 from athena.shells.cli.names import DIALECTS
 from athena.shells.cli.options import config_option, sources
 
@@ -25,7 +26,9 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 @click.command()
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--client", type=click.Choice(DIALECTS), help="Answer in this dialect instead of the client's own.")
-@click.option("--format", "format_id", metavar="NAME", help="Look for this text format; off: for none.")
+@click.option(
+    "--format", "format_id", metavar="NAME", shell_complete=complete_formats, help="Look for this text format; off: for none."
+)
 @click.option("--repair", type=click.Choice(_REPAIRS), help="Mend arguments at this level.")
 @click.option("--policy", type=click.Choice(_POLICIES), help="The policy of prompted tools.")
 @click.option("--chunks", default="recorded", metavar="1|7|random|recorded", help="Bytes in each read. [recorded]")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from athena.errors import AthenaError
+from athena.shells.cli.completing import complete_targets
 from athena.shells.cli.names import DIALECTS
 from athena.shells.cli.options import sources, tell_ignored
 
@@ -32,7 +33,7 @@ _STYLES = {"passed": "green", "failed": "bold red", "undecided": "yellow", "not 
 
 
 @click.command()
-@click.argument("target", required=False, metavar="[UPSTREAM/MODEL]")
+@click.argument("target", required=False, metavar="[UPSTREAM/MODEL]", shell_complete=complete_targets)
 @click.option("--config", "config_file", metavar="FILE", help="Read only this file; left out: athena.yml is searched.")
 @click.option("--base-url", metavar="URL", help="Ask this server instead of a configured upstream.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds its key.")
