@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from athena.errors import AthenaError
-from athena.shells.config import Sources, load
+from athena.shells.config import Secret, Sources, Upstream, load
 from athena.shells.demo import demo_answer
 from athena.shells.setup import Provider, ask_models, known_providers, own_provider
 from athena.shells.setup.claude_code_router import import_claude_code_router
@@ -36,9 +36,12 @@ class _Models(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         wants_key = self.path.startswith("/keyed")
         refused = wants_key and self.headers.get("authorization") != f"Bearer {KEY}"
-        status = 401 if refused else 404 if self.path.startswith("/nothing") else 200
+        moved = self.path.startswith("/moved")
+        status = 401 if refused else 404 if self.path.startswith("/nothing") else 302 if moved else 200
         body = b"<html>hello</html>" if self.path.startswith("/page") else json.dumps(MODELS).encode()
         self.send_response(status)
+        if moved:
+            self.send_header("location", "/v1/models")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -135,12 +138,29 @@ def test_every_provider_gives_a_valid_file(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("/keyed", "the key is missing or wrong"), ("/nothing", "answers 404"), ("/page", "does not answer with JSON")],
+    [
+        ("/keyed", "the key is missing or wrong"),
+        ("/nothing", "answers 404"),
+        ("/page", "does not answer with JSON"),
+        ("/moved", "answers 302; it has moved to /v1/models"),
+    ],
 )
 def test_a_server_that_does_not_list_says_why(server: str, path: str, said: str) -> None:
     with pytest.raises(AthenaError, match=re.escape(said)) as caught:
         ask_models(Provider(id="x", title="x", base_url=server + path), "")
     assert server in caught.value.message
+
+
+def test_the_list_is_asked_for_as_the_gateway_would(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past a proxy that the environment names, by the one that is configured, with the configured headers."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    own = Provider(id="x", title="x", base_url=f"{server}/v1")
+    assert [model.id for model in ask_models(own, "")] == ["acme/one", "acme/two"]
+    by_proxy = Upstream(base_url="http://models.invalid/v1", proxy=Secret(server))
+    assert len(ask_models(Provider(id="x", title="x", base_url=by_proxy.base_url), "", upstream=by_proxy)) == 2
+    keyed = Upstream(base_url=f"{server}/keyed/v1", headers={"authorization": Secret(f"Bearer {KEY}")})
+    assert len(ask_models(Provider(id="x", title="x", base_url=keyed.base_url), "", upstream=keyed)) == 2
 
 
 def test_a_server_that_is_not_there() -> None:

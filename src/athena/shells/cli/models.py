@@ -55,7 +55,7 @@ def _offered(name: str, upstream: Upstream) -> tuple[OfferedModel, ...]:
     from athena.shells.setup import Provider, ask_models
 
     key = upstream.api_key.reveal() if upstream.api_key is not None else ""
-    return ask_models(Provider(id=name, title=name, base_url=upstream.base_url), key, upstream.dialect)
+    return ask_models(Provider(id=name, title=name, base_url=upstream.base_url), key, upstream.dialect, upstream=upstream)
 
 
 def _show(found: list[tuple[str, OfferedModel]], as_json: bool) -> None:
