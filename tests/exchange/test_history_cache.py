@@ -230,6 +230,17 @@ def _repeat(rng: random.Random, asked: dict[str, Any]) -> None:
     messages.insert(rng.randrange(len(messages)), copy.deepcopy(rng.choice(messages)))
 
 
+def _word_between(rng: random.Random, asked: dict[str, Any]) -> None:
+    """What is a turn or none by its place, and what ends the turn before it."""
+    messages = _messages(asked)
+    between: list[dict[str, Any]] = [
+        {"role": "developer", "content": "From now on be brief."},
+        {"role": "assistant", "content": "I look.", "phase": rng.choice(("commentary", "final_answer"))},
+        {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "late", "parameters": {}}]},
+    ]
+    messages.insert(rng.randrange(len(messages)), rng.choice(between))
+
+
 def _unknown_field(rng: random.Random, asked: dict[str, Any]) -> None:
     rng.choice(_messages(asked))["unheard_of"] = {"a": [1]}
 
@@ -272,7 +283,8 @@ def _older_form(rng: random.Random, asked: dict[str, Any]) -> None:
 
 
 _CHANGES = (
-    _mark, _mark_many, _drop, _swap, _repeat, _unknown_field, _odd_part, _broken_arguments, _other_tools, _older_form,
+    _mark, _mark_many, _drop, _swap, _repeat, _word_between, _unknown_field, _odd_part, _broken_arguments, _other_tools,
+    _older_form,
 )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ WORDS = "words of a turn that is long enough to be worth remembering " * 8
 
 
 def _talk(url: str, name: str) -> None:
-    """A loop with a tool by ids, forked, and the same in a conversation; each request repeats what was said before it."""
+    """A loop with a tool by ids, forked, continued from its middle, compacted, and the same in a conversation; each request
+    repeats what was said before it."""
     with httpx.Client(base_url=f"{url}/v1", timeout=PATIENCE, trust_env=False) as client:
         numbers = count()
 
@@ -36,9 +37,11 @@ def _talk(url: str, name: str) -> None:
         for by in ("previous_response_id", "conversation"):
             said: list[Any] = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": WORDS}]
             last = ask(said, **({by: conversation} if by == "conversation" else {}))
+            made = []
             for turn in ("one", "use the tool two", "three", WORDS, WORDS):
                 where = {by: conversation if by == "conversation" else last["id"]}
                 last = ask(turn, **where)
+                made.append(last["id"])
                 where = {by: conversation if by == "conversation" else last["id"]}
                 calls = [item for item in last["output"] if item["type"] == "function_call"]
                 if calls:
@@ -47,7 +50,13 @@ def _talk(url: str, name: str) -> None:
                         **where,
                     )
             if by == "previous_response_id":
-                ask("another way", **{by: last["id"]})
+                for way in ("another way", "another way", "and another"):
+                    ask(way, **{by: last["id"]})
+                aside = ask("from the middle", **{by: made[2]})
+                ask("and on from there", **{by: aside["id"]})
+                short = ask([{"type": "compaction_trigger"}], **{by: last["id"]})
+                for turn in ("with less", "with less"):
+                    short = ask(turn, **{by: short["id"]})
                 ask([{"type": "item_reference", "id": last["output"][-1]["id"]}, {"role": "user", "content": "and on"}])
 
 
@@ -63,5 +72,5 @@ def test_the_upstream_is_sent_the_same(name: str, tmp_path: Path) -> None:
             _talk(gateway.url, name)
             sent.append([json.dumps(body) for body in upstream.answered])
             assert (read_number(gateway.port, 'athena_request_parts_total{seen="before"}') > 0) is bool(kept)
-    assert len(sent[0]) == 16
+    assert len(sent[0]) == 23
     assert sent[0] == sent[1]

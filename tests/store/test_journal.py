@@ -16,6 +16,8 @@ import pytest
 
 from athena.shells.store import Store
 from athena.shells.store import sqlite as sqlite_module
+from athena.shells.store.database import Query
+from athena.shells.store.journal import Journal
 from athena.shells.store.queries import count
 from athena.shells.store.sqlite import SqliteDatabase
 from athena.shells.store.store import StoreLimits
@@ -233,3 +235,28 @@ def test_many_at_once_and_one_of_them_twice(path: Path) -> None:
 
     with_stores(path, work)
     assert in_tables(path) == {"first", *(f"a{number}" for number in range(30))}
+
+
+def test_the_writer_is_told_of_the_first_and_of_many(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    journal = Journal(path)
+    journal.open()
+    journal.is_trusted = True
+    try:
+        assert [journal.append(Query("", (str(number), "x" * 200_000))) for number in range(8)] == [
+            True, *[False] * 4, True, *[False] * 2,
+        ]  # fmt: skip
+    finally:
+        journal.close(None)
+
+
+def test_what_is_put_off_is_known(path: Path) -> None:
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("a"))
+        assert one.database.is_put_off("a")
+        assert not one.database.is_put_off("first")
+        assert not other.database.is_put_off("a")
+        assert await one.response("bob", "a") is None, "it was written, and is not his"
+        assert not one.database.is_put_off("a")
+
+    with_stores(path, work)

@@ -162,13 +162,15 @@ class Fields:
             return None
         return recall.meaning(fragment)
 
-    def remember(self, item: object, made: object, before: int) -> None:
-        """Remember what was made of a part: nothing else went into it, and nothing of it was left unread. `before` is
-        `reading` as it was before the part was read."""
+    def remember(self, item: object, made: object, before: int) -> bool:
+        """Remember what was made of a part, unless something of it was left unread; nothing else went into it. `before` is
+        `reading` as it was before the part was read. Returns whether it is remembered."""
         recall = self.recall
         fragment = recall.of(item) if recall is not None else None
-        if recall is not None and fragment is not None and not self._left_unread(before):
-            recall.meant(fragment, made)
+        if recall is None or fragment is None or self._left_unread(before):
+            return False
+        recall.meant(fragment, made)
+        return True
 
     def _left_unread(self, before: int) -> bool:
         return len(self._nested) > before and bool(_unread(self._nested[before:]))

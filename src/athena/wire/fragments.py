@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import chain, compress, takewhile
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 _Made = TypeVar("_Made")
+_Whole = TypeVar("_Whole", bound="KnownConversation | KnownHistory")
 
 CONVERSATIONS = ("messages", "contents", "input")
 """Fields that are a list of parts."""
@@ -43,6 +45,9 @@ _VALUE = 130
 """What a part takes besides its text, and what each value in it takes, with all that is made of them. Measured."""
 _WRITTEN = 700
 """What a form for one target takes besides its JSON."""
+_MEANING = 100
+"""What a message takes in a row of messages and what they mean."""
+_MEANINGS = "meanings"
 _CONVERSATIONS_KEPT = 8
 """Conversations of one caller whose last request is remembered as a whole."""
 _FORMS = 8
@@ -200,6 +205,27 @@ class KnownConversation:
         return known
 
 
+class KnownHistory:
+    """What stored responses hold that continue one another: the parts that their items are, no two of which are the same."""
+
+    __slots__ = ("ends", "names", "parts", "places", "runs", "size", "sizes", "splits", "values")
+
+    def __init__(self, runs: dict[Hashable, Any]) -> None:
+        self.names: list[str] = []
+        """The ids of the responses, in order."""
+        self.places: dict[str, int] = {}
+        self.sizes: list[int] = []
+        """The bytes of each response."""
+        self.splits: list[int] = []
+        self.ends: list[int] = []
+        """Behind how many of the parts the input and the output of each response end."""
+        self.parts: list[Fragment] = []
+        self.values: list[Any] = []
+        self.runs = runs
+        """What items in a row became: of the last request that continued these responses, and of those before it."""
+        self.size = 0
+
+
 class Fragments:
     """The parts of all requests. Two generations, each at most half of the limit, less what one part may add: what is not asked
     for while the younger one fills is forgotten. Several threads may use one: at worst a part is decoded twice.
@@ -213,6 +239,7 @@ class Fragments:
         self._notes: dict[int, None] = {}
         self._old_notes: dict[int, None] = {}
         self._conversations: dict[Hashable, tuple[KnownConversation, ...]] = {}
+        self._histories: dict[Hashable, tuple[KnownHistory, ...]] = {}
         self.turned_over = 0
         """How often a generation went."""
         self.set_limit(limit)
@@ -226,7 +253,7 @@ class Fragments:
         if not limit:
             self._young, self._old, self._size, self._old_size = {}, {}, 0, 0
             self._notes, self._old_notes = {}, {}
-            self._conversations = {}
+            self._conversations, self._histories = {}, {}
 
     @property
     def used(self) -> int:
@@ -278,13 +305,25 @@ class Fragments:
         self, space: Hashable, conversation: KnownConversation, instead: KnownConversation | None, since: int
     ) -> None:
         """Remember a conversation `instead` of what it was before, unless a generation went `since` its parts were found."""
-        if self.turned_over != since:
-            return
-        before = self.conversations(space)
-        others = tuple(one for one in before if one is not instead and one is not conversation)
-        kept = (conversation, *others)[:_CONVERSATIONS_KEPT]
-        self._conversations[space] = kept
-        self.take(sum(one.size for one in kept) - sum(one.size for one in before))
+        if self.turned_over == since:
+            self._keep_latest(self._conversations, space, conversation, instead)
+
+    def histories(self, space: Hashable) -> tuple[KnownHistory, ...]:
+        """Those of stored responses that were continued last, the latest first."""
+        return self._histories.get(space, ())
+
+    def keep_history(self, space: Hashable, history: KnownHistory, instead: KnownHistory | None, since: int) -> None:
+        """The same as `keep_conversation` for what stored responses hold."""
+        if self.turned_over == since:
+            self._keep_latest(self._histories, space, history, instead)
+
+    def _keep_latest(
+        self, kept: dict[Hashable, tuple[_Whole, ...]], space: Hashable, latest: _Whole, instead: _Whole | None
+    ) -> None:
+        before = kept.get(space, ())
+        others = [one for one in before if one is not instead and one is not latest]
+        now = kept[space] = (latest, *others[: _CONVERSATIONS_KEPT - 1])
+        self.take(sum(one.size for one in now) - sum(one.size for one in before))
 
     def take(self, more: int) -> None:
         """Something of that size is kept with a conversation."""
@@ -301,7 +340,7 @@ class Fragments:
     def _turn_over(self) -> None:
         self._old, self._old_size = self._young, self._size
         self._young, self._size = {}, 0
-        self._conversations = {}
+        self._conversations, self._histories = {}, {}
         self.turned_over += 1
 
 
@@ -319,6 +358,16 @@ def same_objects(one: Sequence[Any], other: Sequence[Any]) -> int:
     if all(map(operator.is_, one, other)):
         return most
     return next(index for index, (mine, others) in enumerate(zip(one, other, strict=False)) if mine is not others)
+
+
+class MeaningRun(NamedTuple):
+    """Messages in a row and what a decoder made of them, where several may mean one thing; behind how many of the messages
+    each meaning ends, and the parts that the meanings stand for."""
+
+    values: list[Any]
+    ends: list[int]
+    meanings: list[Any]
+    parts: list[Fragment]
 
 
 class TextRun(NamedTuple):
@@ -389,6 +438,47 @@ class Recall:
         self._meanings = meanings
         self._meant = parts[: len(meanings)]
         return list(meanings)
+
+    def joined_meanings(self, values: list[Any], first: int, may_grow: Callable[[Any], bool]) -> MeaningRun | None:
+        """What a decoder made of the messages from the `first` one on when the conversation came last, as far as they are the
+        same, without a last meaning that `may_grow` by what follows. The meanings stand for their parts from now on."""
+        before: MeaningRun | None = self.runs.get(_MEANINGS) if self.runs is not None else None
+        if before is None:
+            return None
+        given = values[first:] if first else values
+        same = same_objects(before.values, given)
+        count = bisect_right(before.ends, same)
+        if count and may_grow(before.meanings[count - 1]):
+            count -= 1
+        if not count:
+            return None
+        run = before
+        if count < len(before.ends):
+            end = before.ends[count - 1]
+            run = MeaningRun(before.values[:end], before.ends[:count], before.meanings[:count], before.parts[:count])
+        self._nodes.update(zip(map(id, run.meanings), run.parts, strict=True))
+        self._meanings, self._meant = run.meanings, run.parts
+        return run
+
+    def keep_meanings(self, before: MeaningRun | None, values: list[Any], ends: list[int], meanings: list[Any]) -> None:
+        """Remember what a decoder made of these messages, all in a row, for the next request of the conversation: behind what
+        it made `before`, as far as each is something that was made of parts and of nothing else."""
+        if self.runs is None or not meanings:
+            return
+        parts = list(map(self.of, meanings))
+        known = len(list(takewhile(_is_something, parts)))
+        if not known:
+            return
+        end = ends[known - 1]
+        run = MeaningRun(values[:end], ends[:known], meanings[:known], parts[:known])  # type: ignore[arg-type]  # none is None
+        if before is not None:
+            run = MeaningRun(
+                before.values + run.values,
+                before.ends + [len(before.values) + each for each in run.ends],
+                before.meanings + run.meanings,
+                before.parts + run.parts,
+            )
+        self._put(_MEANINGS, run, _MEANING * known)
 
     def first_facts(self, turns: Sequence[Any]) -> list[Any]:
         """What was found out about the first of these, as far as they are what the conversation began with before."""

@@ -64,17 +64,45 @@ def decode_input(body: Fields) -> Input:
         return Input()
     if isinstance(value, str):
         return Input(turns=(Turn(role="user", parts=(Text(text=value),), raw=value),))
-    reader = _Reader(body.recall)
-    for index, item in enumerate(body.sequence("input") or ()):
-        known: Turn | _Said | None = body.recalled(item)
-        if known is not None:
-            reader.add(item, known)
-            continue
-        before = body.reading
-        meaning = reader.item(body.inner(item, f"{body.at('input')}[{index}]"))
-        if meaning is not None:
-            body.remember(item, meaning, before)
-    return reader.input()
+    items: list[Any] = body.sequence("input") or []
+    recall = body.recall
+    reader = _Reader(recall)
+    first, run = 0, None
+    if recall is not None and recall.runs is not None:
+        # Instructions before everything else are no turns; what follows them may have come before.
+        first = next((index for index, item in enumerate(items) if type(item) is not dict or not is_instruction(item)), 0)
+        run = recall.joined_meanings(items, first, _may_grow)
+    known = first + len(run.values) if run is not None else first
+    for index in range(first):
+        _read_item(body, reader, items[index], index)
+    if run is not None:
+        reader.turns += run.meanings
+    start, remembered = len(reader.turns), len(items)
+    for index in range(known, len(items)):
+        if not _read_item(body, reader, items[index], index):
+            remembered = min(remembered, index)
+    made = reader.input(len(items))
+    if recall is not None and recall.runs is not None:
+        ends = [end - known for end in reader.ends if end <= remembered]
+        recall.keep_meanings(run, items[known:], ends, reader.turns[start : start + len(ends)])
+    return made
+
+
+def _read_item(body: Fields, reader: _Reader, item: Any, index: int) -> bool:
+    """Returns whether it is remembered what the item means."""
+    reader.at = index
+    known: Turn | _Said | None = body.recalled(item)
+    if known is not None:
+        reader.add(item, known)
+        return True
+    before = body.reading
+    meaning = reader.item(body.inner(item, f"{body.at('input')}[{index}]"))
+    return meaning is not None and body.remember(item, meaning, before)
+
+
+def _may_grow(turn: Turn) -> bool:
+    """Do items that follow belong to the turn as well?"""
+    return turn.role == "assistant"
 
 
 def is_instruction(item: dict[str, Any]) -> bool:
@@ -94,15 +122,21 @@ class _Reader:
         self._recall = recall
         self._system: list[Part] = []
         self._system_hint: str | None = None
-        self._turns: list[Turn] = []
+        self.turns: list[Turn] = []
+        self.at = 0
+        """The place of the item that is read."""
+        self.ends: list[int] = []
+        """The places behind the items of each turn that was read."""
         self._tools: list[Tool] = []
         self._raw: list[dict[str, Any]] = []
         self._parts: list[Part] = []
         self._phase: str | None = None
 
-    def input(self) -> Input:
+    def input(self, count: int) -> Input:
+        """Of all items, which are so many."""
+        self.at = count
         self._end_assistant()
-        return Input(tuple(self._system), self._system_hint, tuple(self._turns), tuple(self._tools))
+        return Input(tuple(self._system), self._system_hint, tuple(self.turns), tuple(self._tools))
 
     def item(self, fields: Fields) -> Turn | _Said | None:
         """Read one item. Returns what it means; None where that depends on where it stands, or where it declares tools."""
@@ -140,7 +174,7 @@ class _Reader:
         if word == "assistant":
             return self.add(fields.value, _Said(_answer_parts(fields, content), phase))
         parts = (Text(text=content),) if isinstance(content, str) else fields.each("content", decode_part)
-        if word in _SYSTEM_ROLES and not self._turns and not self._parts:
+        if word in _SYSTEM_ROLES and not self.turns and not self._parts:
             self._system.extend(parts)
             self._system_hint = self._system_hint or word
             return None
@@ -154,7 +188,8 @@ class _Reader:
         """What the next item means: a turn of the client's, or more of the model's."""
         if isinstance(meaning, Turn):
             self._end_assistant()
-            self._turns.append(meaning)
+            self.turns.append(meaning)
+            self.ends.append(self.at + 1)
             return meaning
         phase = meaning.phase
         if self._parts and phase is not None and self._phase is not None and phase != self._phase:
@@ -168,7 +203,8 @@ class _Reader:
         raw = self._raw
         if raw:
             make = partial(Turn, role="assistant", parts=tuple(self._parts), phase=self._phase, raw=raw)
-            self._turns.append(make() if self._recall is None else self._recall.together(raw, make))
+            self.turns.append(make() if self._recall is None else self._recall.together(raw, make))
+            self.ends.append(self.at)
         self._raw, self._parts, self._phase = [], [], None
 
 

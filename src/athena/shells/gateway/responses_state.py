@@ -32,7 +32,7 @@ from athena.state.asked import AskedToKeep, read_asked
 from athena.state.compaction import holds_compaction, opened_items, retained_messages, summary_request
 from athena.state.errors import StoreDown, conversation_locked, conversation_not_found, item_not_found, previous_not_found
 from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
-from athena.state.remembered import KnownResponse, PartMemory, RememberedItems
+from athena.state.remembered import PartMemory, RememberedItems, StoredPart
 from athena.state.resolve import Resolved, input_items, joined_chain, resolve
 from athena.state.stored import listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem
@@ -233,10 +233,10 @@ class ResponsesState:
             raise previous_not_found(name)  # an id that no gateway of ours made is in no store of ours
         items = self._remembered_items(plan)
         if items is not None:
-            beside = await self.store.chain_beside(plan.owner, name, items.known)
+            beside: list[tuple[str, StoredPart]] | None = await self.store.chain_beside(plan.owner, name, items.known)
             if beside is None:
                 raise previous_not_found(name)
-            admit(sum(part.size if isinstance(part, KnownResponse) else len(part[0]) + len(part[1]) for _, part in beside))
+            admit(sum(len(part[0]) + len(part[1]) if isinstance(part, tuple) else part.size for _, part in beside))
             return items.chain(beside)
         parts = await self.store.chain(plan.owner, name)
         if parts is None:

@@ -54,6 +54,9 @@ class Database(Protocol):
     async def settle(self) -> None:
         """Let reads see whatever was put before this call, by whichever process."""
 
+    def is_put_off(self, name: str) -> bool:
+        """Is a row of that name one that this process has put, and that reads surely do not see yet?"""
+
     async def exists(self) -> bool:
         """Is there something to read? Asking makes nothing."""
 

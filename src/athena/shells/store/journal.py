@@ -28,13 +28,14 @@ from typing import Any
 import msgspec
 
 from athena.shells.own_files import open_own
-from athena.shells.store.database import Query
+from athena.shells.store.database import Query, Value
 
 _HEAD = 8
 _LARGEST = 256 * 1024
 """Bytes of an entry; what is larger goes to the database at once, so that no other request waits for its copy."""
+_MUCH_PENDING = 1024 * 1024
 _MOST_PENDING = 4 * 1024 * 1024
-"""Bytes that may wait for the database."""
+"""Bytes that the database gets at once, and bytes that may wait for it."""
 _LONG = 1024 * 1024
 """Bytes of a file that is emptied once the database has everything in it."""
 _MARK = "-journal-of-"
@@ -63,6 +64,8 @@ class Journal:
         self._file: int | None = None
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, Query, int]] = deque()
+        self._names: dict[Value, int] = {}
+        """The first values of what is pending, with the number of the last statement that has each."""
         self._waiting = 0
         """Bytes of what is pending."""
         self._size = 0
@@ -75,11 +78,16 @@ class Journal:
         """Has the database everything?"""
         return not self._pending
 
+    def holds(self, name: str) -> bool:
+        """Does the database not have a statement yet whose first value this is, the name of its row?"""
+        return name in self._names
+
     # -- in the event loop ---------------------------------------------------------------------------------------------------
 
     def append(self, query: Query) -> bool:
-        """Keep a statement. Returns whether the writing thread has to be told. Raises JournalFull where this is no place for
-        the statement, OSError where it cannot be kept."""
+        """Keep a statement. Returns whether the writing thread has to be told: of the first statement, upon which it waits for
+        more, and once there are many. Raises JournalFull where this is no place for the statement, OSError where it cannot be
+        kept."""
         number = self._number + 1
         entry = _encode((number, query.sql, query.values))
         size = _HEAD + len(entry)
@@ -99,10 +107,13 @@ class Journal:
                 raise OSError(f"{self._path}: only {written} of {size} bytes were written; is the disk full?")
             self._number = number
             self._size += size
+            were_few = self._waiting < _MUCH_PENDING
             self._waiting += size
             self._pending.append((number, query, size))
+            if query.values:
+                self._names[query.values[0]] = number
             announced, self._is_announced = self._is_announced, True
-        return not announced
+            return not announced or (were_few and self._waiting >= _MUCH_PENDING)
 
     # -- in the thread that writes -------------------------------------------------------------------------------------------
 
@@ -144,7 +155,10 @@ class Journal:
         with self._lock:
             pending = self._pending
             while pending and pending[0][0] <= last:
-                self._waiting -= pending.popleft()[2]
+                number, query, size = pending.popleft()
+                self._waiting -= size
+                if query.values and self._names.get(query.values[0]) == number:
+                    del self._names[query.values[0]]
             if not pending and self._file is not None and self._size > (0 if forget else _LONG):
                 os.ftruncate(self._file, 0)
                 self._size = 0
@@ -155,6 +169,7 @@ class Journal:
             file, self._file, self.is_trusted = self._file, None, False
             is_empty = not self._pending
             self._pending.clear()
+            self._names.clear()
             self._waiting = 0
             self._is_announced = False
         if file is None:

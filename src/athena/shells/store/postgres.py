@@ -83,6 +83,9 @@ class PostgresDatabase:
     async def settle(self) -> None:
         """Reads see everything at once."""
 
+    def is_put_off(self, name: str) -> bool:
+        return False
+
     async def put(self, query: Query) -> None:
         if self._is_putting:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -100,11 +100,11 @@ class Store:
             self._failed(error)
             raise
 
-    async def _found(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
-        """The same for one that looks for something that never changes once it is there: only where it is not found may it
-        have been kept a moment ago."""
+    async def _found(self, name: str, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
+        """The same for one that looks for the row of this name, which never changes once it is there: only where it is not
+        found may it have been kept a moment ago."""
         try:
-            found = await self.database.read(steps)
+            found = None if self.database.is_put_off(name) else await self.database.read(steps)
             if found is None:
                 await self.database.settle()
                 found = await self.database.read(steps)
@@ -171,7 +171,7 @@ class Store:
 
     async def response(self, owner: str, name: str) -> StoredResponse | None:
         """The response; one whose maker died is `failed`."""
-        found = await self._found(partial(queries.get_response, owner, name))
+        found = await self._found(name, partial(queries.get_response, owner, name))
         if found is None:
             return None
         response, lease = found
@@ -195,7 +195,7 @@ class Store:
 
         Raises the error of a response that is not found where the beginning is gone: the model would miss it.
         """
-        found = await self._found(partial(queries.get_chain, owner, name))
+        found = await self._found(name, partial(queries.get_chain, owner, name))
         if found is None:
             return None
         if not found.is_whole:
@@ -207,7 +207,7 @@ class Store:
     ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
         """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
         another thread."""
-        found = await self._found(partial(queries.get_chain_beside, owner, name, known))
+        found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
         if found is None:
             return None
         if not found.is_whole:
