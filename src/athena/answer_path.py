@@ -261,7 +261,7 @@ class AnswerPath:
     def _feed_burst(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
         """Many records at once: those that are plain take the short way, between those that cannot.
 
-        How many take the long way in one go doubles while none behind them was plain, so that what is no text costs no more.
+        How many take the long way in one go doubles while none after them was plain, so that what is no text costs no more.
         """
         end = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
         events: list[Event] = []
@@ -575,7 +575,7 @@ _BURST = 1024
 
 
 def _last_record(data: bytes) -> bytes:
-    """What stands behind the last end of an event but one."""
+    """What stands after the last end of an event but one."""
     end = b"\r\n\r\n" if data[-4:] == b"\r\n\r\n" else b"\n\n"
     before = data.rfind(end, 0, len(data) - len(end))
     return data[before + len(end) :] if before >= 0 else data

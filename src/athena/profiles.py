@@ -52,7 +52,7 @@ class ModelPattern:
         for piece in self._pieces[1:-1]:
             if found is None:
                 return False
-            # The leftmost place leaves most room for the pieces behind it, so no other place need be tried.
+            # The leftmost place leaves most room for the pieces after it, so no other place need be tried.
             found = piece.search(model, found.end())
         start = len(model) - self._last_length
         return found is not None and start >= found.end() and last.fullmatch(model, start) is not None

@@ -390,7 +390,7 @@ class _Collector:
 
 
 def _in_place_order(nodes: list[_Node]) -> tuple[list[int], int]:
-    """The nodes, each behind those it names in place, and the longest chain of such names. Raises where they go in a circle."""
+    """The nodes, each after those it names in place, and the longest chain of such names. Raises where they go in a circle."""
     order: list[int] = []
     heights = [0] * len(nodes)
     state = [0] * len(nodes)  # 0 new, 1 begun, 2 done

@@ -31,7 +31,7 @@ _ENDED_BY_ITSELF = frozenset({"stop", "stop_sequence", "tool"})
 
 
 class ChoiceGuard:
-    """One per answer, behind everything that finds or renames calls. Feed events, get those the client may see."""
+    """One per answer, after everything that finds or renames calls. Feed events, get those the client may see."""
 
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice

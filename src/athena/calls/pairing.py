@@ -3,7 +3,7 @@
 Runs on every request that goes to another dialect. A history that is already in order comes out as the same objects, so its raw
 JSON survives. Idempotent.
 
-A result may come late: functions that run in the background answer behind later turns of the model. Where its call stood, the
+A result may come late: functions that run in the background answer after later turns of the model. Where its call stood, the
 target gets a result that says there is none yet; the late result is told as text where it arrived. What stands there before it
 arrives is the same as afterwards, so prompt caches hold.
 
@@ -26,7 +26,7 @@ MISSING_RESULT = "no result was recorded"
 
 
 def pair_results(turns: Iterable[Turn], pairing: Pairing = "strict") -> tuple[tuple[Turn, ...], tuple[Loss, ...]]:
-    """The turns with every call answered right behind it, and what had to be done for that."""
+    """The turns with every call answered right after it, and what had to be done for that."""
     pairs = _Pairs(pairing)
     speaking: list[Turn] = []
     between: list[Turn] = []
@@ -55,8 +55,8 @@ class _Pairs:
     def step(self, speaking: list[Turn], between: list[Turn]) -> None:
         """Assistant turns in a row and what follows them up to the next one.
 
-        A turn whose calls are answered only behind a later assistant turn becomes one turn with that one, because every target
-        wants results right behind the turn that called. A turn none of whose calls is answered gets its missing results at
+        A turn whose calls are answered only after a later assistant turn becomes one turn with that one, because every target
+        wants results right after the turn that called. A turn none of whose calls is answered gets its missing results at
         once.
         """
         paired = self.paired

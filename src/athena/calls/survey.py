@@ -247,7 +247,7 @@ def kinds_of(parts: Iterable[Part]) -> int:
 
 
 def is_orderly(looked: Survey, fits: Callable[[str], bool]) -> bool:
-    """Is every call answered right behind its turn, in the order of the calls and by nothing else, under ids that occur once
+    """Is every call answered right after its turn, in the order of the calls and by nothing else, under ids that occur once
     and that `fits` takes? Then there is nothing to pair, and no id to make unique or to fit.
     """
     if looked.kinds & ADRIFT:
@@ -267,7 +267,7 @@ def is_orderly(looked: Survey, fits: Callable[[str], bool]) -> bool:
                     return False
                 seen.add(call_id)
         elif facts.results:
-            # A part before the results, in this turn or one before it, is moved behind them.
+            # A part before the results, in this turn or one before it, is moved after them.
             if not first or not facts.results_first:
                 return False
             given.extend(facts.results)

@@ -51,7 +51,7 @@ _CONVERSATION = ("messages", "contents", "input")
 
 
 def conversation_last(body: dict[str, Any]) -> dict[str, Any]:
-    """The body with its conversation behind everything else.
+    """The body with its conversation after everything else.
 
     So the bytes of one turn are the beginning of those of the next: the tools stand before what grows.
     """

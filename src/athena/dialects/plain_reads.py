@@ -1,7 +1,7 @@
 """The short way into a decoder: reads of a stream that bring one piece of text and nothing else, known by their bytes.
 
 Most reads of an answer differ from the one before in their text alone. From a read that the long way has taken and that was
-such a piece, `PlainReads` keeps the bytes before and behind the text. A read with the same bytes around a JSON string says the
+such a piece, `PlainReads` keeps the bytes before and after the text. A read with the same bytes around a JSON string says the
 same of everything but its text: the dialect's reader is asked once, with a text of our own in that place, whether the delta's
 text stands there. Where a server numbers its records, each is read by the dialect's strict reader instead.
 
@@ -141,7 +141,7 @@ class PlainReads:
 
     @property
     def around(self) -> tuple[bytes, bytes]:
-        """What stands before and behind the characters of the text, its quotes included."""
+        """What stands before and after the characters of the text, its quotes included."""
         return self._head, self._tail
 
     def texts_of(self, data: bytes, at: int, most: int = MOST_TEXTS) -> tuple[list[str], int]:
@@ -182,7 +182,7 @@ class PlainReads:
             texts.append(text)
             at += len(head) + (end if end >= 0 else len(piece)) + len(tail)
             if end >= 0:
-                break  # behind it stands a record of another kind
+                break  # after it stands a record of another kind
         return texts, at
 
 

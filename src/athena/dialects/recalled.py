@@ -24,7 +24,7 @@ class TurnRun:
         """Behind how many of the values each turn ends."""
         self.values: list[Any] = []
         self.states: list[bool] = []
-        """What the writer knew behind each turn."""
+        """What the writer knew after each turn."""
         self.losses: dict[int, list[Loss]] = {}
         """What was lost of turns, by their places."""
         self.state = False
@@ -55,7 +55,7 @@ class TurnRun:
             yield position, turn
 
     def add(self, values: list[Any], state: bool, losses: list[Loss]) -> None:
-        """The next turn became these values, its losses were reported, and the writer knows this behind it."""
+        """The next turn became these values, its losses were reported, and the writer knows this after it."""
         if losses:
             self.losses[len(self.ends)] = losses
         self._add(values, state)

@@ -1,4 +1,4 @@
-"""DeepSeek V3.1 and V3.2-Exp: the tokens of V3, the name before the separator, bare JSON behind it.
+"""DeepSeek V3.1 and V3.2-Exp: the tokens of V3, the name before the separator, bare JSON after it.
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{"tz": "UTC"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 

@@ -1,4 +1,4 @@
-"""ERNIE 4.5 Thinking of Baidu: Hermes blocks behind the reasoning, answers in `<response>`.
+"""ERNIE 4.5 Thinking of Baidu: Hermes blocks after the reasoning, answers in `<response>`.
 
     ...
     </think>

@@ -1,4 +1,4 @@
-"""Functionary 2 of MeetKai: messages with a recipient, the user included (2 to 2.4), or calls behind a token (2.5).
+"""Functionary 2 of MeetKai: messages with a recipient, the user included (2 to 2.4), or calls after a token (2.5).
 
     <|from|>assistant
     <|recipient|>get_time

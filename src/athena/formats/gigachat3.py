@@ -1,4 +1,4 @@
-"""GigaChat 3 of Sber: a JSON call in a message of its own (3.0) or behind a token (3.1).
+"""GigaChat 3 of Sber: a JSON call in a message of its own (3.0) or after a token (3.1).
 
     I will look.<|message_sep|>
 

@@ -3,7 +3,7 @@
     get_weather
     {"city": "Paris"}
 
-Everything is ordinary text, so it counts only where the answer begins (or behind `<|assistant|>`, which separates the calls of
+Everything is ordinary text, so it counts only where the answer begins (or after `<|assistant|>`, which separates the calls of
 0414), with a declared name and an object below it. Origin: gorilla's glm handler, vLLM's tool_chat_template_glm4.
 """
 

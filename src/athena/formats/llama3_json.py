@@ -1,9 +1,9 @@
-"""Llama 3.1 to 3.3: a JSON object as the whole message, perhaps behind a control token.
+"""Llama 3.1 to 3.3: a JSON object as the whole message, perhaps after a control token.
 
     <|python_tag|>{"name": "a", "parameters": {"x": 1}}; {"name": "b", "parameters": {}}
 
 The template writes one call without the token; models write several, with any separator. Built-in tools are written
-`<|python_tag|>NAME.call(key="value")`, code for an interpreter stands bare behind the token. Origin: the templates of Llama
+`<|python_tag|>NAME.call(key="value")`, code for an interpreter stands bare after the token. Origin: the templates of Llama
 3.1, 3.2 and 3.3, vLLM's llama_tool_parser, SGLang's llama32_detector. Without the token only declared names count, at the
 start of a line or as an object that ends it.
 """

@@ -1,4 +1,4 @@
-"""Mistral since Small 3.2: a control token per call, name and arguments behind it.
+"""Mistral since Small 3.2: a control token per call, name and arguments after it.
 
     [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]get_time[ARGS]{}
 

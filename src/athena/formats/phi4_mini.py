@@ -4,7 +4,7 @@
     <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
 
 Origin: vLLM's phi4mini_tool_parser and template, the FireFunction 2 template, gorilla's phi_fc. `functools` is ordinary text
-(and a Python module): it counts at a word's start with a declared name behind it.
+(and a Python module): it counts at a word's start with a declared name after it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     ✿ARGS✿: {"city": "Paris"}
     ✿RESULT✿
 
-Results are put into the same assistant message behind `✿RESULT✿`, and the model goes on behind `✿RETURN✿`. Both are stop
-words; what a model makes up behind `✿RESULT✿` is left out. Origin: Qwen-Agent's qwen_fncall_prompt.
+Results are put into the same assistant message after `✿RESULT✿`, and the model goes on after `✿RETURN✿`. Both are stop
+words; what a model makes up after `✿RESULT✿` is left out. Origin: Qwen-Agent's qwen_fncall_prompt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     Observation
 
 Thoughts are reasoning. The input is JSON, perhaps in a fence or a string, or free text for the only parameter of the tool (or
-for one called `input`). `Observation` is a stop word; what a model makes up behind it is left out. LangChain's JSON form (an
+for one called `input`). `Observation` is a stop word; what a model makes up after it is left out. LangChain's JSON form (an
 object with `action` and `action_input` in a fence) is read too. Everything is ordinary text: read only where the format is
 named, with declared names, at the start of a line. Origin: Qwen-Agent's and LangChain's ReAct prompts and parsers.
 """

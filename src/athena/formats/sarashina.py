@@ -1,4 +1,4 @@
-"""Sarashina of SB Intuitions: a Python list of dictionaries, behind a token that most servers remove.
+"""Sarashina of SB Intuitions: a Python list of dictionaries, after a token that most servers remove.
 
     <|tool_calls|>[{'name': 'f', 'arguments': {'a': True}}]
 

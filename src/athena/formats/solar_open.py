@@ -1,8 +1,8 @@
-"""Solar Open of Upstage: messages of a kind; a message of calls holds id, name and JSON behind tokens.
+"""Solar Open of Upstage: messages of a kind; a message of calls holds id, name and JSON after tokens.
 
     <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{"a": 1}<|tool_call:end|><|calls|>
 
-Reasoning is a message behind `<|think|>`, the answer one behind `<|content|>`; ids are ten lower-case letters and digits.
+Reasoning is a message after `<|think|>`, the answer one after `<|content|>`; ids are ten lower-case letters and digits.
 Origin: the template of Solar-Open-100B.
 """  # noqa: E501 - the sample is one line for the model
 

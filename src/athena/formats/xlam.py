@@ -2,7 +2,7 @@
 
     [{"name": "f", "arguments": {"a": 1}}]
 
-Prompts put it in a code fence or behind the markers of other families too. Origin: vLLM's xlam_tool_parser and templates,
+Prompts put it in a code fence or after the markers of other families too. Origin: vLLM's xlam_tool_parser and templates,
 gorilla's hammer. An array is ordinary text: it needs a declared name with arguments, and the format is read only where it is
 named. `[]` (no call) stays text.
 """

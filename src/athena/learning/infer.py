@@ -1,4 +1,4 @@
-"""From renderings to a description: what the template writes before, between and behind the words of the probe calls."""
+"""From renderings to a description: what the template writes before, between and after the words of the probe calls."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class _Shape:
         return _HeadSpot(start + first, form)
 
     def _split_head(self, begin: str, heads: Sequence[_HeadSpot]) -> tuple[str, str, str]:
-        """(marker, head, what stands behind it): words behind the marker's last tag belong to the head."""
+        """(marker, head, what stands after it): words after the marker's last tag belong to the head."""
         forms = [head.form for head in heads]
         form = _counted(forms) if len(forms) > 1 else forms[0]
         cut = behind_last_tag(begin)
@@ -368,7 +368,7 @@ class _Shape:
     _listed = False
 
     def _edges(self, spots: Sequence[Spot], brackets: str = "") -> _Edges:
-        """What stands before, between and behind the calls, told apart by what comes again."""
+        """What stands before, between and after the calls, told apart by what comes again."""
         before, behind = self._text[: spots[0].start], self._text[spots[-1].end :]
         if brackets and before.rstrip().endswith(brackets[0]) and behind.lstrip().startswith(brackets[1]):
             self._listed = True

@@ -66,7 +66,7 @@ def through_tags(text: str, count: int) -> str:
 
 
 def behind_last_tag(text: str) -> int:
-    """Where the text behind the last whole tag begins; 0 when there is none."""
+    """Where the text after the last whole tag begins; 0 when there is none."""
     end = 0
     for tag in _TAG.finditer(text):
         end = tag.end()

@@ -225,7 +225,7 @@ def _described(
 
 
 def _head(begin: Sequence[_Part]) -> tuple[str, str, str]:
-    """(marker, head, what stands behind it) of an opening with groups."""
+    """(marker, head, what stands after it) of an opening with groups."""
     groups = [number for number, part in enumerate(begin) if part.group]
     head = "".join("{" + _hole(part.group) + "}" if part.group else part.text for part in begin[groups[0] : groups[-1] + 1])
     before = "".join(part.text for part in begin[: groups[0]])

@@ -46,7 +46,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     empty_assistant: bool = True
     """Takes assistant messages without content and calls; False: they are left out."""
     user_after_results: bool = True
-    """Takes a user message right behind tool results; False: a short assistant message goes between."""
+    """Takes a user message right after tool results; False: a short assistant message goes between."""
     text_content: bool = False
     """Message content must be a plain string."""
     empty_content: bool = True

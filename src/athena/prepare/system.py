@@ -18,7 +18,7 @@ from athena.model.request import Loss, Request, Turn
 
 def fit_system(request: Request, looked: Survey, profile: Profile, *, inline: bool, same: bool, losses: list[Loss]) -> Request:
     """`inline`: the dialect takes system turns anywhere, unless the profile says otherwise. Else the profile may take them
-    behind a user turn; whether they stand right is at home (`same`) for the upstream to say."""
+    after a user turn; whether they stand right is at home (`same`) for the upstream to say."""
     turns = request.turns
     inline = inline and profile.system_turns == "anywhere"
     if not inline and looked.has(SYSTEM):

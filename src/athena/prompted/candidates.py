@@ -74,7 +74,7 @@ class CandidateReader:
             except Declined:
                 return False
         elif self._loose:
-            # An array that goes on behind a comma was cut.
+            # An array that goes on after a comma was cut.
             return False
         self.calls = [msgspec.structs.replace(call, repaired=True) for call in self.calls]
         return bool(self.calls)

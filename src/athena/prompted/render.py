@@ -304,7 +304,7 @@ def _append_text(parts: list[Part], text: str) -> None:
 
 
 def _other_content(results: Sequence[ToolResult]) -> list[Part]:
-    """Images and documents of results, behind the text that says whose they are."""
+    """Images and documents of results, after the text that says whose they are."""
     parts: list[Part] = []
     for result in results:
         content = [part for part in result.parts if not isinstance(part, Text)]
@@ -331,7 +331,7 @@ def _without_controls(request: Request) -> Request:
 def _injected(request: Request, prompt: str, *, system_messages: bool) -> Request:
     """Behind the last of the leading instructions; without any where the model reads first.
 
-    Never behind instructions in mid-conversation: the prompt would move with every new one, and with it everything that a
+    Never after instructions in mid-conversation: the prompt would move with every new one, and with it everything that a
     prompt cache knows of the conversation.
     """
     turns = list(request.turns)

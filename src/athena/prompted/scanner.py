@@ -2,7 +2,7 @@
 
 Calls may stand bare in prose, in inline code, or in a code fence of any tag, which then hold nothing else. All other JSON and
 all other code passes as text: JSON that is no call is followed to its end, so nothing inside it can be taken for one, and a
-bracket that turns out to be prose costs nothing behind it. What the model thinks in a leading `<think>` block is not searched.
+bracket that turns out to be prose costs nothing after it. What the model thinks in a leading `<think>` block is not searched.
 
 One pass, work linear in the text; what is held is never more than one candidate. The machinery that makes a cut text equal to a
 whole one is the formats' `Scanner`.
@@ -150,7 +150,7 @@ class JsonReader:
     # -- candidates ----------------------------------------------------------------------------------------------------------
 
     def _bare(self, quoted: int) -> Steps[None]:
-        """A bracket in prose, or in inline code of `quoted` backticks behind something else."""
+        """A bracket in prose, or in inline code of `quoted` backticks after something else."""
         reader = self._begin()
         ended = yield from self._attempt(self._unquoted(reader, quoted))
         raw, spilled = self._end()

@@ -1,7 +1,7 @@
 """A recording as text: `*.athena`, one JSON object per line, each with its kind in `line`.
 
 One exchange is the lines `recording`, `settings`, `seals`, `request`, what happened, `outcome`, in that order; a file may hold
-several exchanges behind each other. Empty lines are passed over.
+several exchanges one after another. Empty lines are passed over.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Played(msgspec.Struct, kw_only=True):
     pieces: list[tuple[float, bytes]]
     """Seconds since the request was sent, and what came then."""
     is_cut: bool = False
-    """The connection broke behind the last piece."""
+    """The connection broke after the last piece."""
     asked: Any = None
     used: int = 0
 

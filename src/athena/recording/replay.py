@@ -546,7 +546,7 @@ def _cut(happened: list[lines.Happened], chunks: Literal["random"] | int, seed: 
         pieces.append(lines.Read(arrived[which][1], lines.Payload.of(data[at:stop])))
         at = stop
     others = [line for line in happened if not isinstance(line, lines.Read)]
-    # A stable sort by time keeps the order of what happened at once: the head before the reads, the end behind them.
+    # A stable sort by time keeps the order of what happened at once: the head before the reads, the end after them.
     order: dict[type[lines.Happened], int] = {lines.UpstreamHead: 0, lines.AttemptEnd: 2, lines.Stopped: 3}
     return sorted([*others, *pieces], key=lambda line: (line.t, order.get(type(line), 1)))
 

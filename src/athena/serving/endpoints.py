@@ -97,7 +97,7 @@ _VERSIONS = ("v1", "v1beta", "v1alpha")
 _PREFIXES = (*_VERSIONS, "api", "openai", "anthropic")
 """What base URLs begin or end with. Before an endpoint they mean nothing here, however many of them there are."""
 _ENDPOINTS = ("chat/completions", "messages", "responses")
-"""Written at the end of a base URL by mistake; the client puts its own behind it."""
+"""Written at the end of a base URL by mistake; the client puts its own after it."""
 _ROOTS = (*_ENDPOINTS, "batches", "completions", "conversations", "embeddings", "files", "models")
 _MOST_SEGMENTS = 12
 _NOT_SERVED: dict[str, str] = {

@@ -279,7 +279,7 @@ _FAILED = re.compile(r"\S+ \S+ (?:warning|error) +(?:[0-9]{3}|-) ")
 
 
 def _failures(log: Path, after: int) -> str:
-    """How many requests failed, by the log behind its first bytes, in words; empty when none did."""
+    """How many requests failed, by the log after its first bytes, in words; empty when none did."""
     try:
         with log.open("rb") as file:
             file.seek(after)

@@ -350,7 +350,7 @@ def _ended(home: Home, patience: float) -> bool:
 
 
 def tail(file: Path, lines: int, *, after: int = 0) -> list[str]:
-    """The last lines of a log, of those behind the byte `after`."""
+    """The last lines of a log, of those after the byte `after`."""
     try:
         with open(file, "rb") as log:
             size = log.seek(0, os.SEEK_END)

@@ -332,7 +332,7 @@ def _story(fields: Mapping[str, Any]) -> str:
 
 
 def _folded(text: str, columns: int, start: int) -> str:
-    """Lines that break between words; the first begins behind `start` columns, the others behind four."""
+    """Lines that break between words; the first begins after `start` columns, the others after four."""
     if start + len(text) <= columns:
         return text
     import textwrap

@@ -151,7 +151,7 @@ def truncated(items: list[ResponseItem], fits: Callable[[list[ResponseItem]], bo
     """The newest items that fit, from the first one on that a conversation can begin with.
 
     Leading instructions stay. A conversation is cut in front of a user's message, so that no result loses its call; where not
-    even the last such message fits, all behind it is kept and the model says that it is too long.
+    even the last such message fits, all after it is kept and the model says that it is too long.
     """
     start = 0
     while start < len(items) and items[start].get("role") in ("system", "developer"):

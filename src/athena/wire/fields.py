@@ -36,7 +36,7 @@ class Fields:
         """What is remembered of the parts of this object."""
         self._read: set[str] = set()
         self._nested: list[tuple[str, dict[str, Any], set[str]]] = []
-        """Path, value and read keys of every object below the outermost one, each behind the one it stands in."""
+        """Path, value and read keys of every object below the outermost one, each after the one it stands in."""
         self._below = 0
         """Where in that list the objects below this one begin."""
 
@@ -177,7 +177,7 @@ class Fields:
 
     @property
     def reading(self) -> int:
-        """How far the reading has come: what is noted behind this belongs to what is read next."""
+        """How far the reading has come: what is noted after this belongs to what is read next."""
         return len(self._nested)
 
     def whole_field(self, key: str, read: Callable[[Self], Made]) -> Made:

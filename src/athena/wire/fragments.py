@@ -169,7 +169,7 @@ class KnownConversation:
     ) -> None:
         self.body = body
         self.tail = tail
-        """What stands behind the last message."""
+        """What stands after the last message."""
         self.name = name
         self.names = names
         """The conversation's field, and all fields in their order."""

@@ -1,7 +1,7 @@
 """A client's body cut into its parts, where its JSON says so and before any of it is decoded.
 
 A body of a conversation that is remembered is not even cut: it begins with the bytes of the last one up to some message, it
-ends with what stood behind the last message, and only what is between is new. The bytes before that message are those of a
+ends with what stood after the last message, and only what is between is new. The bytes before that message are those of a
 body that was cut, so a reader has come as far in the one as in the other; what is new is read as a list of its own.
 """
 
@@ -240,7 +240,7 @@ def _place_of(body: bytes, name: str, names: tuple[str, ...]) -> int:
 
 
 def _close(made: KnownConversation, place: int) -> bool:
-    """Note what stands behind the last message; False where that is not the end of the list and of the body."""
+    """Note what stands after the last message; False where that is not the end of the list and of the body."""
     at = made.body.find(b"]", place) if place > 0 else -1
     if at < 0 or made.body[place:at].strip(_BLANKS):
         return False

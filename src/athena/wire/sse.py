@@ -64,7 +64,7 @@ class SseDecoder:
         if not self._started:
             data = self._skip_bom(data)
         if self._skip_lf and data:
-            # The previous read ended in CR, which already ended the line: a LF right behind it belongs to it.
+            # The previous read ended in CR, which already ended the line: a LF right after it belongs to it.
             self._skip_lf = False
             if data[0] == 0x0A:
                 data = data[1:]

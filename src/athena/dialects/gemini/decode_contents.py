@@ -220,7 +220,7 @@ class _Calls:
         self._answered = False
 
     def step(self) -> None:
-        """A model content begins: behind results, the calls before them wait no longer."""
+        """A model content begins: after results, the calls before them wait no longer."""
         if self._answered:
             self._waiting.clear()
             self._answered = False

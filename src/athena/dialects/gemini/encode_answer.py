@@ -183,7 +183,7 @@ def _declined(finish: Finish) -> str:
 
 
 def _note_explanation(finish: Finish, context: EncodeContext) -> None:
-    """A refusal behind text: there is no place for its reason beside the text."""
+    """A refusal after text: there is no place for its reason beside the text."""
     if not context.same_dialect and _declined(finish) != DECLINED:
         context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
@@ -476,7 +476,7 @@ def _is_visible(part: Part) -> bool:
 
 
 def _whole_parts(parts: tuple[Part, ...], context: EncodeContext) -> tuple[list[Any], list[Citation]]:
-    """The parts of one candidate; a foreign signature of thinking moves to the part behind it, as in a stream."""
+    """The parts of one candidate; a foreign signature of thinking moves to the part after it, as in a stream."""
     written: list[Any] = []
     citations: list[Citation] = []
     owed: str | None = None

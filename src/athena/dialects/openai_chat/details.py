@@ -32,7 +32,7 @@ def state_entry(state: Opaque, text: str, *, summary: bool = False, index: int |
 
 
 def state_entries(state: Opaque, text: str, *, summary: bool, first: int) -> list[dict[str, Any]]:
-    """The same for history: encrypted state stands behind the summary it belongs to, as its maker wrote it."""
+    """The same for history: encrypted state stands after the summary it belongs to, as its maker wrote it."""
     if text and state.kind != "signature" and not is_envelope(state.payload):
         # Only summaries stand beside encrypted state; a dialect between us and the client may not tell them from other text.
         summary = summary or state.kind == "encrypted"

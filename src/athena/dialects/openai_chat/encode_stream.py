@@ -417,7 +417,7 @@ def explanation(finish: Finish) -> str:
 
 
 def note_explanation(context: EncodeContext) -> None:
-    """A refusal behind text: its text is the answer, and the reason beside it has no place."""
+    """A refusal after text: its text is the answer, and the reason beside it has no place."""
     context.losses.drop("explanation", "the reason of a refusal has no place beside its text", minor=True)
 
 

@@ -50,7 +50,7 @@ UNSIGNED_CALL = "skip_thought_signature_validator"
 EMPTY_TURN = "(empty)"
 """Said by a user whose message holds nothing: a message without content is refused or answered at random."""
 BETWEEN = "."
-"""Said by the assistant where an upstream refuses a user message right behind results."""
+"""Said by the assistant where an upstream refuses a user message right after results."""
 
 WrittenMessage = dict[str, Any]
 
@@ -79,7 +79,7 @@ class ChatMessageWriter:
         return {"role": role, "content": self._text_content(texts, "\n\n", "system")}
 
     def turns(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
-        """All messages behind the leading instructions."""
+        """All messages after the leading instructions."""
         if self._rewritten.has_runs:
             return self._arranged(self._run(turns))
         messages: list[WrittenMessage] = []
@@ -507,7 +507,7 @@ def _titled(title: str | None, text: str) -> str:
 
 
 def _unnested(part: Part) -> list[Part]:
-    """The parts of a document made of parts, behind its title."""
+    """The parts of a document made of parts, after its title."""
     if not isinstance(part, Document) or not isinstance(part.source, Nested):
         return [part]
     inner = [deeper for child in part.source.parts for deeper in _unnested(child)]

@@ -28,7 +28,7 @@ class _Kind(msgspec.Struct, frozen=True):
     description: str
     schema: dict[str, Any]
     call: str
-    """The type of the item that calls it; the result's has `_output` behind it."""
+    """The type of the item that calls it; the result's has `_output` after it."""
     prefix: str
     """How ids of such items begin."""
 

@@ -1,4 +1,4 @@
-"""The tokens DeepSeek V3 and V3.1 share, and the reader that tells their two heads apart behind the separator.
+"""The tokens DeepSeek V3 and V3.1 share, and the reader that tells their two heads apart after the separator.
 
 V3 writes `function<SEP>NAME` and fences its JSON; V3.1 writes `NAME<SEP>` and the JSON. Either turns up under the other's
 prompt.

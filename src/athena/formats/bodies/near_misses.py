@@ -1,6 +1,6 @@
 """What cannot follow an opener, as regular expressions: there the marker is text, and no reader has to be asked.
 
-Such a pattern (`Opener.never`) is matched behind the marker and must end with a character that proves it, so that it never
+Such a pattern (`Opener.never`) is matched after the marker and must end with a character that proves it, so that it never
 matches because the text has not arrived yet. It may only say what the reader would say: declined (white space that JSON does
 not know proves nothing: readers strip names of it). Characters are repeated possessively, and groups, which CPython before
 3.11.5 does not repeat so without faults, a bounded number of times: a search over near misses stays one pass over the text.

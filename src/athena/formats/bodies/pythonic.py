@@ -1,6 +1,6 @@
 """Calls written as Python: `name(key=literal, ...)`, one or a list of them.
 
-Values are shown one by one, each when the comma or bracket behind it has come.
+Values are shown one by one, each when the comma or bracket after it has come.
 """
 
 from __future__ import annotations

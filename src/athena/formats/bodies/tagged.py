@@ -6,7 +6,7 @@ the tool declares and the call does not have yet, or by the end of the call, unl
 closer is the format's own before it is a look-alike, and a file that is written may hold either. A line break before a tag that
 ends a value by implication belongs to the markup.
 
-The tags cannot say where the last parameter was, so a text that ends behind a parameter is a cut call unless the model is
+The tags cannot say where the last parameter was, so a text that ends after a parameter is a cut call unless the model is
 known to have stopped by itself.
 """
 

@@ -1,7 +1,7 @@
 """Where a tool's name stands in a text as the name of a call may stand, and how much around it may be the call's markup.
 
 Prose, code and data name tools all the time. In a call of any format a label, a marker or a bracket stands right before the
-name or right behind it, perhaps escaped. Telling the two apart takes a look at a few characters; only what passes is worth a
+name or right after it, perhaps escaped. Telling the two apart takes a look at a few characters; only what passes is worth a
 reader's time.
 """
 

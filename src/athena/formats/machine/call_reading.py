@@ -4,8 +4,8 @@ A reader that declines gives every character back (`Scanner.rewind`) unless it h
 the text ends inside a reader's markup, it was a call that is never completed, or text.
 
 Models that go astray write the same few words, with a marker among them, thousands of times. What readers decide on some
-copies of them and nothing else, they decide on every copy with as many behind it (`Scanner` answers a question only once the
-answer can no longer change), so a run is decided once and not copy by copy. That takes a copy behind which the kind of place is
+copies of them and nothing else, they decide on every copy with as many after it (`Scanner` answers a question only once the
+answer can no longer change), so a run is decided once and not copy by copy. That takes a copy after which the kind of place is
 the one before it: in code or not, at the beginning of a line or not (`CodeSpans.place`).
 """
 

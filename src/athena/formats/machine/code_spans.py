@@ -2,7 +2,7 @@
 
 A fence opens with three or more backticks or tildes at the start of a line and closes with as many of them at the start of
 another. Inline code ends at the latest with its line, so a stray backtick silences at most the rest of one line; only markup
-that stands right behind a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick). A fence that
+that stands right after a backtick may be quoted over several lines (`quotes` looks ahead for the other backtick). A fence that
 never closes quotes nothing: models forget to close one before they call. So markup in a fence waits until the fence closes, the
 text ends, or so much has come that the fence counts as closed; which of them is known for all markup of the same fence.
 """

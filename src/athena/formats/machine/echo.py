@@ -6,7 +6,7 @@ counts as quoted there when markup of any format stands there with the same name
 written (`calls.likeness`) and escaped (`wire.escapes`), unless the model called just that before, or wrote it first.
 
 Nothing happens before a call is found. Then the texts are searched for the tool's name, which is a plain search. Where the name
-stands like the name of a call (`call_places`), the words of the arguments are searched near it, then their values behind all
+stands like the name of a call (`call_places`), the words of the arguments are searched near it, then their values after all
 escapes; only where all of them stand the formats' readers are asked (`quoted_calls`). The work is bounded, and where it is used
 up, calls that could not be compared count as quoted.
 """

@@ -1,7 +1,7 @@
-"""The place of text formats in an exchange: between an upstream's decoder and everything behind it.
+"""The place of text formats in an exchange: between an upstream's decoder and everything after it.
 
 Text and reasoning of each choice go through a parser of their own; whatever else the upstream says passes in order. Calls
-found in text take their numbers behind native ones, a call that came both ways is shown once, and the
+found in text take their numbers after native ones, a call that came both ways is shown once, and the
 finish says tool use when a call was found. A call the text was cut in ends the answer with an error, unless the upstream
 itself said that it ran out of tokens.
 """

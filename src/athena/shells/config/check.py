@@ -116,7 +116,7 @@ def _read_list(kind: inspect.VarTupleType, value: Any, path: KeyPath, report: Re
         try:
             found.append(_read(kind.item_type, item, (*path, index), report))
         except _Bad:
-            found.append(_stand_in(kind.item_type))  # the items behind it keep their numbers
+            found.append(_stand_in(kind.item_type))  # the items after it keep their numbers
     return tuple(found)
 
 

@@ -237,7 +237,7 @@ class _Expansion:
         return rules
 
     def _add_rules(self, rules: list[tuple[Tree, str]]) -> None:
-        """Put the rules before or behind those of the files."""
+        """Put the rules before or after those of the files."""
         tree, origins = self.layout.tree, self.layout.origins
         existing = tree.get("models") or []
         if not isinstance(existing, list):

@@ -167,7 +167,7 @@ def queued_object(plan: ResponsePlan, status: str) -> dict[str, Any]:
 async def follow(
     store: Store, job: Job | None, owner: str, name: str, after: int, keep_alive_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a response's stream behind a number, until its end; a comment where nothing comes for long."""
+    """The frames of a response's stream after a number, until its end; a comment where nothing comes for long."""
     sent, quiet_since = after, time.monotonic()
     position = 0
     while True:

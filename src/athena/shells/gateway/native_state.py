@@ -93,7 +93,7 @@ class NativeResponses:
     async def forward(self, name: str, below: str, owner: str, key: str | None, client: Client, headers: Headers) -> bool:
         """Hand a request for a response to the upstream that has it. False: none is known to have it.
 
-        `below` is the path behind the response's own. `headers` are added to those of the answer.
+        `below` is the path after the response's own. `headers` are added to those of the answer.
         """
         await self.settled()
         place = await self._upstream_of(owner, name)

@@ -114,7 +114,7 @@ class StoredApi:
         return response_object(found)
 
     async def stream_from(self, owner: str, name: str, query: str) -> int | None:
-        """The number of the event behind which the stream of a response is asked for; None: the response itself is.
+        """The number of the event after which the stream of a response is asked for; None: the response itself is.
         Raises where it has no stream."""
         asked = dict(parse_qsl(query, max_num_fields=50))
         if asked.get("stream") not in ("true", "True", "1"):

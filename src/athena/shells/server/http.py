@@ -88,7 +88,7 @@ class HttpConnection(asyncio.Protocol):
         self._asking: HttpRequest | None = None
         """The request that asks to change to WebSocket, until it is answered."""
         self._undecided = b""
-        """What came behind it: frames if it is accepted, else the next requests."""
+        """What came after it: frames if it is accepted, else the next requests."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 

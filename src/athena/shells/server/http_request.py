@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BODY_WAITING = 256 * 1024
 """Bytes of a request's body that may wait for the gateway before the socket is no longer read."""
 _JOIN_BYTES = 64 * 1024
-"""An answer up to this size is copied behind its head: one segment and one system call less."""
+"""An answer up to this size is copied after its head: one segment and one system call less."""
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _CLOSE = (b"connection", b"close")

@@ -90,7 +90,7 @@ class SocketConnection(asyncio.Protocol):
         """Bytes of it in the present span of time."""
         self._inbox: deque[bytes] = deque()
         self._is_reading_aside = False
-        """A thread reads a large message; those behind it wait."""
+        """A thread reads a large message; those after it wait."""
         self._reading = True
         self._requests: dict[SocketTurn, SocketRequest] = {}
         self._incoming = front.memory.lease()
@@ -155,7 +155,7 @@ class SocketConnection(asyncio.Protocol):
             self._close(broken.code, str(broken), "protocol")
 
     def _look_for_close(self, data: bytes) -> None:
-        """We said goodbye: wait for the client's, and pass over the rest. What came behind a broken frame means nothing."""
+        """We said goodbye: wait for the client's, and pass over the rest. What came after a broken frame means nothing."""
         if self._closing == "protocol":
             return
         self._protocol.receive_bytes(data)

@@ -76,7 +76,7 @@ class BatchStore:
     async def page(
         self, owner: str, dialect: str, *, after: str | None, before: str | None, limit: int
     ) -> list[tuple[RequestBatch, StateCounts]]:
-        """The owner's batches, newest first: those behind one, or those in front of one."""
+        """The owner's batches, newest first: those after one, or those in front of one."""
 
         def steps() -> SqlSteps[list[SqlRow]]:
             mark = after or before
@@ -128,7 +128,7 @@ class BatchStore:
         await self._store.write(steps)
 
     async def results(self, batch: str, after: int, limit: int = _PAGE) -> list[BatchResult]:
-        """Those behind a position, in order. Whose batch it is, the caller has looked."""
+        """Those after a position, in order. Whose batch it is, the caller has looked."""
         rows = await self._store.read(
             partial(
                 _rows,

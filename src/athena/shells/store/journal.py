@@ -101,7 +101,7 @@ class Journal:
             try:
                 written = os.write(self._file, data)
             finally:
-                if written < size:  # half an entry would hide those behind it
+                if written < size:  # half an entry would hide those after it
                     os.ftruncate(self._file, self._size)
             if written < size:
                 raise OSError(f"{self._path}: only {written} of {size} bytes were written; is the disk full?")

@@ -221,7 +221,7 @@ def add_events(name: str, events: list[StoredEvent]) -> SqlSteps[None]:
 
 
 def get_events(name: str, after: int, limit: int) -> SqlSteps[list[StoredEvent]]:
-    """Those behind a number, in order. The caller has looked whose response it is."""
+    """Those after a number, in order. The caller has looked whose response it is."""
     rows = yield Query(
         "SELECT number, body FROM events WHERE response = $1 AND number > $2 ORDER BY number LIMIT $3", (name, after, limit)
     )
@@ -297,7 +297,7 @@ def add_items(owner: str, name: str, items: list[StoredItem], now: float) -> Sql
 
 
 def get_items(name: str, after: int | None, limit: int, *, newest_first: bool) -> SqlSteps[list[StoredItem]]:
-    """Those behind a position, in the order that is asked for. The caller has looked whose conversation it is."""
+    """Those after a position, in the order that is asked for. The caller has looked whose conversation it is."""
     order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
     start = after if after is not None else (1 << 62 if newest_first else -1)
     rows = yield Query(

@@ -249,7 +249,7 @@ class Store:
         await self.write(partial(queries.add_events, name, kept))
 
     async def events(self, name: str, after: int, limit: int = 1000) -> list[StoredEvent]:
-        """Those behind a number. Whose response it is, the caller has looked."""
+        """Those after a number. Whose response it is, the caller has looked."""
         found = await self.read(partial(queries.get_events, name, after, limit))
         return [StoredEvent(event.number, self.opened(event.body, f"{name}#{event.number}")) for event in found]
 
@@ -284,7 +284,7 @@ class Store:
         return await self.write(partial(queries.add_items, owner, name, self._sealed_items(items), self._clock()))
 
     async def items(self, name: str, *, after: int | None, limit: int, newest_first: bool) -> list[StoredItem]:
-        """Those behind a position. Whose conversation it is, the caller has looked."""
+        """Those after a position. Whose conversation it is, the caller has looked."""
         found = await self.read(partial(queries.get_items, name, after, limit, newest_first=newest_first))
         return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from athena.shells.upstream.response import UpstreamResponse
 
-# Bodies up to this size are copied behind their head: one segment and one system call less.
+# Bodies up to this size are copied after their head: one segment and one system call less.
 _JOIN_BYTES = 64 * 1024
 _SERVER_LIFETIME = re.compile(r"\btimeout=([0-9]{1,6})\b")
 

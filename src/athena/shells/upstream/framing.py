@@ -155,7 +155,7 @@ class ResponseFraming:
             self._skip_interim()
 
     def _head_end(self, data: bytes) -> int:
-        """Offset behind the blank line in all that is held, or -1 with `data` held."""
+        """Offset after the blank line in all that is held, or -1 with `data` held."""
         held = self._held
         if held is None:
             end = data.find(b"\r\n\r\n")
@@ -280,7 +280,7 @@ class ResponseFraming:
                 raise UpstreamProtocol("a chunk's extension or the trailers are too large", code="header_limit")
         else:
             self._overhead = 0
-            # What ends with the line end behind a chunk ends between two: the size of a next one is told on a line of its own.
+            # What ends with the line end after a chunk ends between two: the size of a next one is told on a line of its own.
             self.between_chunks = not self._in_chunk and data[-2:] == b"\r\n"
 
     def _complete(self) -> None:

@@ -205,7 +205,7 @@ class UpstreamResponse:
                 raise UpstreamClosed("the connection was closed before the request went out")
             self._watch()
             while not self.status:
-                # A failure behind the head is the reader's to learn, in its place, however fast it came.
+                # A failure after the head is the reader's to learn, in its place, however fast it came.
                 if self._failure is not None:
                     raise copy(self._failure)
                 await self._wait()
@@ -311,7 +311,7 @@ class UpstreamResponse:
             waiter.set_result(None)
 
     def _deliver(self) -> None:
-        """What came, as far as this turn of the loop may go; the rest in later ones, the end behind the last byte."""
+        """What came, as far as this turn of the loop may go; the rest in later ones, the end after the last byte."""
         if self._next_turn is not None or self._held_back:
             return
         on_data = self._on_data

@@ -156,7 +156,7 @@ def _last_line(node: Any) -> int:
 
 
 def _replace(lines: list[str], node: Any, text: str) -> None:
-    """Put a text where a node stands; a comment behind it on its last line stays."""
+    """Put a text where a node stands; a comment after it on its last line stays."""
     first, last = node.start_mark.line, _last_line(node)
     is_block = not isinstance(node, yaml.ScalarNode) and not node.flow_style
     if is_block:
