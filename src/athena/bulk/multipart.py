@@ -29,7 +29,7 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 def read_upload(body: bytes, content_type: str) -> Upload:
-    """Raises InvalidRequest."""
+    """The file and the fields of a form. Raises InvalidRequest."""
     found = _BOUNDARY.search(content_type)
     if not content_type.lower().startswith("multipart/form-data") or found is None:
         raise InvalidRequest("a file is uploaded as multipart/form-data", code="content_type", path="file")

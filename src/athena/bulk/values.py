@@ -88,7 +88,7 @@ StateCounts = dict[RequestState, int]
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """What came of a request."""
+    """What one request of a batch was answered with."""
 
     custom_id: str
     position: int

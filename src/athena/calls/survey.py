@@ -62,7 +62,7 @@ ALL: Final = -1
 
 
 class TurnFacts(msgspec.Struct, frozen=True, gc=False):
-    """What one turn holds."""
+    """What one turn holds, read once and kept: calls, results and their ids."""
 
     kinds: int
     calls: tuple[ToolCall, ...] = ()

@@ -40,7 +40,7 @@ class Losses:
         self.found.append(Loss(path, reason, minor=True))
 
     def repair(self, path: str, reason: str) -> None:
-        """Something was put right."""
+        """Note that something in the request was corrected."""
         self.found.append(Loss(path, reason, "repaired"))
 
     def emulate(self, path: str, reason: str) -> None:

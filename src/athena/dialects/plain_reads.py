@@ -171,7 +171,7 @@ class PlainReads:
         return texts, at + len(joined) - 4 - 3 * (len(pieces) - 1) + frame * len(pieces)
 
     def _first_texts(self, pieces: list[bytes], at: int) -> tuple[list[str], int]:
-        """The same, one by one."""
+        """The same, one record after another."""
         head, tail = self._head, self._tail
         texts: list[str] = []
         for piece in pieces:

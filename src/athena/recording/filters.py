@@ -34,7 +34,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     until: float = 0.0
 
     def holds(self, row: ExchangeRow) -> bool:
-        """Is this exchange meant?"""
+        """Does the filter let this exchange through?"""
         return (
             (not self.id or row.id.startswith(self.id))
             and (not self.session or row.session == self.session)

@@ -238,7 +238,7 @@ Line: TypeAlias = Header | Settings | Seals | ClientRequest | Happened | Recorde
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, whole."""
+    """Everything that is kept of one request."""
 
     header: Header
     settings: Settings = Settings()

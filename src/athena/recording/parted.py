@@ -70,7 +70,7 @@ class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
     """The moments of reads and writes, without those that are the `same`."""
 
     def steps(self) -> Streams:
-        """As it is kept now."""
+        """What an earlier version kept, in the form of this one."""
         sizes, same, moments = iter(self.sizes), iter(self.same), iter(self.times)
         places: list[int] = []
         times: list[float] = []
@@ -91,7 +91,7 @@ _read_settings = msgspec.json.Decoder(lines.Settings).decode
 
 
 class Parted(msgspec.Struct, frozen=True, kw_only=True):
-    """One recording."""
+    """One recording in parts, which other recordings may share."""
 
     bare: Recording
     """Without what the other parts hold. Of the settings it has `kept`, which every request has for itself."""
@@ -140,7 +140,7 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.settings) + sum(map(len, self.bodies)) + len(self.streams.data)
 
     def whole(self) -> Recording:
-        """The recording."""
+        """The recording, put together again."""
         client, *attempts = self.bodies
         rest = iter(attempts)
         others = [

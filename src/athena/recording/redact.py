@@ -261,11 +261,11 @@ class _Words:
         return _WORD.sub(lambda found: self._word(found.group(), kept), data)
 
     def plain(self, text: str, *, structural: bool = False) -> str:
-        """The same for text."""
+        """A text as `text` gives it for bytes."""
         return self.text(text.encode("utf-8", "replace"), structural=structural).decode("utf-8", "replace")
 
     def id(self, text: str) -> str:
-        """Another id for an id."""
+        """The made-up id that takes the place of this one."""
         return hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256").hex()[:16] if text else ""
 
     def _word(self, word: bytes, kept: frozenset[bytes]) -> bytes:

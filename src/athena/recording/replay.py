@@ -109,7 +109,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, served again."""
+    """What came of a recorded request when it was served again."""
 
     request: Request
     steps: list[Moved]
@@ -278,7 +278,7 @@ class _Run(Tap):
     # -- the run -------------------------------------------------------------------------------------------------------------
 
     def run(self) -> Replayed:
-        """Through all its attempts."""
+        """Serve the request through all its attempts."""
         serving = self._serving
         losses: tuple[Loss, ...] = ()
         pauses = 0

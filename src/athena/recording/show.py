@@ -416,5 +416,5 @@ def _is_json(text: str) -> bool:
 
 
 def unreadable(recording: Recording, error: AthenaError) -> str:
-    """Why there is no view."""
+    """A view that says why the recording cannot be shown."""
     return f"{recording.header.id} cannot be served again: {error.message}"

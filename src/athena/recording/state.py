@@ -23,7 +23,7 @@ _read_memory = reader(Memory)
 
 
 class StateNotes:
-    """What one request used."""
+    """What one request sealed, opened and remembered."""
 
     __slots__ = ("accepted", "made", "remembered")
 
@@ -33,7 +33,7 @@ class StateNotes:
         self.remembered: dict[str, Memory] = {}
 
     def seals(self) -> Seals:
-        """The same as a line."""
+        """What was sealed and opened, as a line of the recording."""
         return Seals(self.made, self.accepted, {name: msgspec.to_builtins(memory) for name, memory in self.remembered.items()})
 
 
@@ -103,7 +103,7 @@ class RecordedEnvelope(Envelope):
 
 
 class RecordedStore(OpaqueStore):
-    """Remembers what was remembered then."""
+    """A memory that answers as the one of the recorded request did."""
 
     __slots__ = ("_known",)
 
@@ -115,7 +115,7 @@ class RecordedStore(OpaqueStore):
         """Nothing: no later request is served from here."""
 
     def get(self, tenant: str, call_id: str) -> Memory | None:
-        """What was remembered then."""
+        """What the recorded request found under this key."""
         found = self._known.get(call_id)
         return _read_memory(found) if found is not None else None
 

@@ -242,7 +242,7 @@ class RecordingTap(Tap):
         self._others.append((self._place(), _Kind.STOPPED, now, reason))
 
     def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
-        """Keep it."""
+        """Note that the response was not kept in the store, with what was changed or why."""
         what = dict(changed) if changed is not None else None, failure_of(failure) if failure is not None else None
         self._others.append((self._place(), _Kind.NOT_KEPT, now, what))
 
@@ -254,7 +254,7 @@ class RecordingTap(Tap):
         self.passed(_NONE, data, now)
 
     def over(self, record: RequestRecord) -> None:
-        """Hand it over."""
+        """Hand the finished recording to the recorder."""
         if self._steps:
             self._pack()
         self._options = None  # whoever keeps this for long need not keep that
@@ -466,7 +466,7 @@ def failure_of(error: AthenaError) -> lines.Failure:
 
 
 def masked_failure(failure: lines.Failure, mask: Mask) -> lines.Failure:
-    """The same without secrets."""
+    """The failure with the secrets in its message masked."""
     return msgspec.structs.replace(failure, message=mask.text(failure.message))
 
 

@@ -123,7 +123,7 @@ class WriteItem(_Value, frozen=True, kw_only=True):
 
 
 class CallVerdict(_Value, frozen=True, kw_only=True):
-    """One call, judged."""
+    """One call, and what is right or wrong with it."""
 
     call: int
     id: str
@@ -180,7 +180,7 @@ class Requests(_Value, frozen=True, kw_only=True):
 
 
 class Timing(_Value, frozen=True, kw_only=True):
-    """Milliseconds, but for the last."""
+    """Moments and spans of one request, in milliseconds but for the last field."""
 
     total: float
     upstream_head: float | None
@@ -213,7 +213,7 @@ class Equality(_Value, frozen=True, kw_only=True):
 
 
 class View(_Value, frozen=True, kw_only=True):
-    """One exchange, whole."""
+    """Everything that the inspector shows of one exchange."""
 
     row: ExchangeRow
     reads: list[ReadItem]

@@ -84,7 +84,7 @@ class RequestTaps:
                 self.drop(tap, error)
 
     def understood(self, events: tuple[Event, ...]) -> None:
-        """What they mean."""
+        """The events that were understood of those bytes."""
         for tap in self.event_taps:
             try:
                 tap.events(events)
@@ -92,7 +92,7 @@ class RequestTaps:
                 self.drop(tap, error)
 
     def left(self, step: Step, now: float) -> None:
-        """What the client gets."""
+        """The bytes that go to the client."""
         head, output = step.head, step.output
         if head is not None and self.active:
             self.tell(lambda tap: tap.client_head(head, now))

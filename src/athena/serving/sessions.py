@@ -29,7 +29,7 @@ _PROGRAM = re.compile(r"[A-Za-z0-9._@+-]{1,64}(?:/[A-Za-z0-9._+-]{1,40})?")
 
 
 class Belonging(msgspec.Struct, frozen=True):
-    """Whose request it is."""
+    """The client and the session that a request belongs to."""
 
     program: str = ""
     session: str = ""

@@ -102,7 +102,7 @@ class Tap:
         """The response was to be kept and could not be: fields of it say so, or the request fails."""
 
     def events(self, events: tuple[Event, ...]) -> None:
-        """What was understood of them."""
+        """The events that were understood of the last bytes."""
 
     def client_head(self, head: Head, now: float) -> None:
         """The client's answer begins."""

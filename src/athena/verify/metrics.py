@@ -14,7 +14,7 @@ _CHOICE = Bar(0.9, 0.75)
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One thing that is counted."""
+    """A property of answers that is counted, and the bar for it."""
 
     name: str
     battery: Battery

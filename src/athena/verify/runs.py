@@ -52,7 +52,7 @@ class VerifyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked of whom."""
+    """The first line of a run: which upstream was asked for what."""
 
     version: int = 1
     athena: str = ""

@@ -31,7 +31,7 @@ class Tally:
         self._pairs: dict[str, dict[AnswerMode, list[tuple[str, str]]]] = {}
 
     def add(self, trial: VerifyTrial) -> None:
-        """One more answer."""
+        """Count one more answer."""
         self.trials.append(trial)
         for side in SIDES:
             result = trial.raw if side == "raw" else trial.through
@@ -162,7 +162,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> MetricVerdict:
-        """Of all batteries together."""
+        """The verdict of all batteries together."""
         found = set(self.batteries.values())
         for verdict in (MetricVerdict.FAILED, MetricVerdict.UNDECIDED, MetricVerdict.PASSED):
             if verdict in found:

@@ -104,7 +104,7 @@ class _ChoiceWritten:
         self.pending_delta: dict[str, Any] | None = None
 
     def count(self, text: str) -> None:
-        """This text was written."""
+        """Note that this text was written."""
         self.chars += len(text)
 
 

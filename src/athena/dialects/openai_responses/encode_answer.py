@@ -606,7 +606,7 @@ class WholeEncoder:
         self._ended = False
 
     def feed(self, events: list[Event]) -> bytes:
-        """Nothing until the terminal event."""
+        """Nothing until the terminal event, then the whole answer."""
         if self._ended:
             return b""
         self._writer.feed(events)

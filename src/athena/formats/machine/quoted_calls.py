@@ -1,7 +1,7 @@
 """Calls that stand in text the model did not write: a tool's result, a document, a prompt.
 
 The readers are those of the formats, every one of them, asked where one of their markers stands before a tool's name. Nothing
-counts as code, reasoning or prose here, and the text may be escaped: it is read as it stands and with its escapes undone. How much
+counts as code, reasoning or prose here, and the text may be escaped: it is read as it stands and without its escapes. How much
 is read is counted, so no text can make this expensive.
 """
 

@@ -23,7 +23,7 @@ _POOL = PoolLimits(name="doctor", max_connections=4, max_idle=2)
 
 
 class ProbeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one request."""
+    """What a probe was answered with, or why it was not."""
 
     method: str
     url: str

@@ -56,7 +56,7 @@ NETWORK_STEPS = ("name", "port", "tls", "key", "address", "models", "window", "c
 
 
 class CheckWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look at."""
+    """What a check-up looks at, and how long it may take."""
 
     upstream: str = ""
     """Empty: every upstream."""

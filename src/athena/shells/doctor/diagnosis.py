@@ -62,7 +62,7 @@ class UpstreamPlace(NamedTuple):
 
 
 def of_failure(failure: UpstreamError, place: UpstreamPlace, seconds: float) -> Diagnosis:
-    """No answer came."""
+    """The diagnosis where no answer came."""
     base = place.setting("base_url")
     match failure.code:
         case "upstream_dns_failed":
@@ -95,7 +95,7 @@ def of_failure(failure: UpstreamError, place: UpstreamPlace, seconds: float) -> 
 
 
 def of_page(reply: ProbeReply, place: UpstreamPlace) -> Diagnosis:
-    """A web page came."""
+    """The diagnosis where a web page came."""
     said = f"a web page answers at {reply.url}, not an API"
     remedy = f"take the address of the API from the provider's documentation for {place.setting('base_url')}"
     return Diagnosis("web_page", said, f"{remedy}; it is often below /v1 or /api/v1, or on a host of its own")

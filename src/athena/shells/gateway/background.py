@@ -96,7 +96,7 @@ class Job(InnerClient):
             await self._close()
 
     def cancel(self) -> None:
-        """Stop making it."""
+        """Stop making this response."""
         if self.on_gone is not None:
             self.on_gone()
 

@@ -72,7 +72,7 @@ class BatchRunner:
         self._poked.set()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no further requests; those under way finish."""
         self._stopping = True
         self.poke()
 

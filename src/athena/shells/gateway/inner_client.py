@@ -34,7 +34,7 @@ class InnerClient:
         return body, True
 
     async def more_body(self, enough: int) -> None:
-        """There is no more."""
+        """The whole body was given at the start, so nothing follows."""
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
         self.status = status

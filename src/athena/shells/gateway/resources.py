@@ -37,7 +37,7 @@ _CACHE_SHARE = 8
 
 
 class Resources:
-    """One for each gateway."""
+    """What all requests of one gateway share."""
 
     def __init__(self, config: Config, key: bytes, numbers: Numbers) -> None:
         """`key` seals what clients hold for the gateway."""

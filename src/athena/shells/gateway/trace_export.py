@@ -35,7 +35,7 @@ class TraceExport:
         self._settings, self.traces = settings, traces
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send the spans that wait, and end."""
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)
             self.traces = None

@@ -54,13 +54,13 @@ class Unserved:
         self._begin("passed", targets)
 
     def sends(self, target: Target, path: str, headers: Headers, body: bytes) -> None:
-        """An upstream is asked."""
+        """Note that an upstream is asked."""
         if self._tap is not None:
             self._tap.upstream_request(target, UpstreamCall(path, {}, body))
             self._tap.sent(path, headers, self._now())
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
-        """It answers."""
+        """Note the head of the upstream's answer."""
         if self._tap is not None:
             self._tap.upstream_head(status, headers, self._now())
 
@@ -75,13 +75,13 @@ class Unserved:
             self._tap.upstream_end(failure, self._now())
 
     def shows(self, status: int, headers: Headers) -> None:
-        """The client's answer begins."""
+        """Note the head of the client's answer."""
         if self._tap is not None:
             plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
             self._tap.client_head(Head(status, plain), self._now())
 
     def writes(self, data: bytes) -> None:
-        """The next bytes of it."""
+        """Note the next bytes of the client's answer."""
         if self._tap is not None and data:
             self._tap.client_bytes(data, self._now())
 
@@ -101,7 +101,7 @@ class Unserved:
         self.over()
 
     def over(self) -> None:
-        """The record is filled."""
+        """The request is over and its record complete."""
         tap, self._tap = self._tap, None
         if tap is not None:
             record = self._record

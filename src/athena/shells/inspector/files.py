@@ -81,7 +81,7 @@ def _choices() -> bytes:
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
-    """What a browser gets."""
+    """The answer to a browser's request for a file of the page."""
 
     status: int
     headers: list[tuple[bytes, bytes]]

@@ -165,7 +165,7 @@ class Archive:
         return row
 
     def _insert(self, name: str, values: tuple[object, ...]) -> bool:
-        """Was the name free?"""
+        """Insert a row; False where the name is taken."""
         done = self._database.execute(
             "INSERT OR IGNORE INTO exchanges (name, at, session, weight, row, lines, streams, parts)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

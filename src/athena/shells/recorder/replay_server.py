@@ -79,7 +79,7 @@ class ReplayServer:
         return await self._play(writer, played)
 
     async def _play(self, writer: asyncio.StreamWriter, played: Played) -> bool:
-        """Whether the connection goes on."""
+        """Play one answer; True while the connection can be used again."""
         if not played.status:
             writer.transport.abort()
             return False

@@ -29,7 +29,7 @@ class ReplayedRequest(msgspec.Struct, frozen=True):
 
 
 class ReplayedUpstream(msgspec.Struct):
-    """A running replay."""
+    """A running upstream that answers with recorded exchanges."""
 
     url: str
     """Where it listens, without a path: the base URL for Anthropic's and Google's SDKs. OpenAI's take it with `/v1`."""

@@ -78,7 +78,7 @@ class Ring:
         return next(iter(self._kept))
 
     def delete(self, name: str) -> bool:
-        """Forget it; was it there?"""
+        """Forget an exchange; False where it was not there."""
         kept = self._kept.pop(name, None)
         if kept is None:
             return False

@@ -39,16 +39,16 @@ class RecordingSource(Protocol):
     """Exchanges that can be listed, read and deleted."""
 
     def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
-        """The newest that are meant."""
+        """The newest exchanges that the filter lets through."""
 
     def load(self, name: str) -> Recording | None:
-        """One of them, whole."""
+        """The whole recording of one exchange; None where it is gone."""
 
     def delete(self, names: list[str]) -> int:
         """Forget these. Returns how many there were."""
 
     def close(self) -> None:
-        """Done with it."""
+        """Release what was opened to read."""
 
     def __enter__(self) -> Self: ...
 
@@ -87,7 +87,7 @@ _read_rows = reader(list[ExchangeRow])
 
 
 class GatewaySource:
-    """A running gateway."""
+    """The exchanges that a running gateway keeps."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url.rstrip("/") + "/inspect/api"
@@ -118,7 +118,7 @@ class GatewaySource:
         return count
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing is kept open between requests."""
 
     def __enter__(self) -> Self:
         return self

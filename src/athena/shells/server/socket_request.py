@@ -55,7 +55,7 @@ class SocketRequest:
         return body, True
 
     async def more_body(self, enough: int) -> None:
-        """There is no more."""
+        """The whole body came with the message, so nothing follows."""
 
     def chunk_writer(self) -> Callable[[bytes], None] | None:
         return None

@@ -75,7 +75,7 @@ class Journal:
 
     @property
     def is_empty(self) -> bool:
-        """Has the database everything?"""
+        """True when the database holds everything that the journal does."""
         return not self._pending
 
     def holds(self, name: str) -> bool:

@@ -81,7 +81,7 @@ class PostgresDatabase:
         return await self._run(steps)
 
     async def settle(self) -> None:
-        """Reads see everything at once."""
+        """Nothing to wait for: reads see everything at once."""
 
     def is_put_off(self, name: str) -> bool:
         return False

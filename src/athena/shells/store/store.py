@@ -323,7 +323,7 @@ class Store:
             self._failed(error)
 
     async def close(self) -> None:
-        """Finish what waits."""
+        """Wait until old entries are deleted, and close the database."""
         if self._trimming is not None:
             await asyncio.wait([self._trimming])
         await self.database.close()
