@@ -535,7 +535,7 @@ def test_a_full_disk_or_a_locked_database_touches_no_answer(tmp_path: Path) -> N
             numbers = counted(server.url)
             assert numbers["dropped"] > 0
             assert sum(numbers.values()) == REQUESTS
-            assert "recordings cannot be written" in server.log()
+            assert server.says("recordings cannot be written")
             server.signal(signal.SIGTERM)
             assert server.wait() == 0
         with Archive(full / "state" / DATABASE) as archive:
@@ -546,7 +546,7 @@ def test_a_full_disk_or_a_locked_database_touches_no_answer(tmp_path: Path) -> N
             with serving(locked, config={**config, "state_dir": str(locked / "state")}) as server:
                 ask_often(server.url)
                 assert counted(server.url) == {"kept": 0, "dropped": REQUESTS}
-                assert "recordings cannot be written" in server.log()
+                assert server.says("recordings cannot be written")
 
 
 # -- requests that nobody serves ---------------------------------------------------------------------------------------------

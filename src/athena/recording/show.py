@@ -268,7 +268,7 @@ class _View:
             self._verdicts[event.call] = self._verdict(event, step, number)
         elif isinstance(event, ToolCallComplete):
             if event.repaired:
-                self._mark("repair", "repair", "the arguments were mended", number, event=at, call=event.call)
+                self._mark("repair", "repair", "the arguments were repaired", number, event=at, call=event.call)
             self._verdicts[event.call] = self._complete(event, step, number, at)
         elif isinstance(event, Error):
             kind = "bad_call" if event.call is not None else "error"

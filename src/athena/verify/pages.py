@@ -218,7 +218,7 @@ def _failures(report: VerifyReport, links: Mapping[str, str]) -> str:
         command = f"<code>athena record show {escape(trial.recording)}</code>" if trial.recording else "not kept"
         rows.append(
             f"<tr><td>{label}</td><td>{escape(', '.join(wrong_with(trial, 'raw')))}</td>"
-            f"<td>{escape(', '.join(wrong_with(trial, 'through'))) or 'mended'}</td><td>{escape(trial.error)}</td>"
+            f"<td>{escape(', '.join(wrong_with(trial, 'through'))) or 'repaired'}</td><td>{escape(trial.error)}</td>"
             f"<td>{command}</td></tr>"
         )
     head = "<tr><th>case</th><th>raw</th><th>through Athena</th><th>said</th><th>in a terminal</th></tr>"

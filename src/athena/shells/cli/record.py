@@ -29,7 +29,9 @@ _FILTERS = (
     click.option("--session", default="", help="Only exchanges of this session."),
     click.option("--model", default="", metavar="PATTERN", help="Only these models, by the client's or the upstream's name."),
     click.option("--outcome", default="", help="Only exchanges that ended like this: ok, error, client_closed, ..."),
-    click.option("--repaired", is_flag=True, help="Only answers in which calls were found in text, mended or held as quotes."),
+    click.option(
+        "--repaired", is_flag=True, help="Only answers in which calls were found in text, repaired or held as quotes."
+    ),
     click.option("--since", default="", metavar="TIME", help="Not older than this: 90s, 15m, 2h, 7d, or 2026-11-16T10:00."),
     click.option("--until", default="", metavar="TIME", help="Not newer than this."),
     click.option(

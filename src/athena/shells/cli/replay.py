@@ -29,7 +29,7 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 @click.option(
     "--format", "format_id", metavar="NAME", shell_complete=complete_formats, help="Look for this text format; off: for none."
 )
-@click.option("--repair", type=click.Choice(_REPAIRS), help="Mend arguments at this level.")
+@click.option("--repair", type=click.Choice(_REPAIRS), help="Repair arguments at this level.")
 @click.option("--policy", type=click.Choice(_POLICIES), help="The policy of prompted tools.")
 @click.option("--chunks", default="recorded", metavar="1|7|random|recorded", help="Bytes in each read. [recorded]")
 @click.option(

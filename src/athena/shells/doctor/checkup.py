@@ -1,5 +1,5 @@
 """The steps of a check-up, in the order in which a request needs them. Each needs those before it, so the first that fails is
-the one to mend; what it makes impossible is skipped and says so."""
+the one to fix; what it makes impossible is skipped and says so."""
 
 from __future__ import annotations
 
@@ -526,7 +526,7 @@ class _Upstream:
             call = answer.reader.calls[0]
             return self._step("tool call", StepState.OK, f"it called {call.name} with {call.arguments}", tried=tried, came=came)
         if answer.reader.calls:
-            words = "athena verify says how often this happens and what Athena mends"
+            words = "athena verify says how often this happens and what Athena repairs"
             return self._step("tool call", StepState.NOTE, ", ".join(flaws), "bad_call", tried=tried, came=came, remedy=words)
         words = "ask a model that knows tools, or set tools: prompted in its rule; athena verify says how often it happens"
         return self._step("tool call", StepState.NOTE, "it answered with text", "no_call", tried=tried, came=came, remedy=words)

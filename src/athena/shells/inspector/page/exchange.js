@@ -335,7 +335,7 @@ export class ExchangePage {
         h("div.fields",
           select("format", "Text format", known.formats.map((id) => [id, { off: "none: text stays text", auto: "found by its markers" }[id] || id]), "how the model writes calls"),
           select("client", "Client's dialect", known.dialects.map((id) => [id, dialectName(id)]), "what the answer is written in"),
-          select("repair", "Repair", known.repair.map((id) => [id, id]), "how far broken arguments are mended"),
+          select("repair", "Repair", known.repair.map((id) => [id, id]), "how far broken arguments are repaired"),
           select("policy", "Policy", known.policy.map((id) => [id, id.replaceAll("_", " ")]), "what follows the first call"),
           select("chunks", "Chunks", [["1", "one byte each"], ["7", "seven bytes each"], ["random", "random borders"]], "where the bytes are cut")),
         h("div.buttons", h("button.button.main", { type: "submit" }, "Replay"), h("span.quiet-text", "With everything as recorded it says whether this version still makes the same answer.")));
