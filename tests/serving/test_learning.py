@@ -158,6 +158,20 @@ def test_late_system_messages_become_user_text(target: Target) -> None:
     assert "Later words." in json.dumps(corrected)
 
 
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic_messages"])
+def test_ids_of_calls_get_nine_letters(client: str, target: Target) -> None:
+    request = REQUEST
+    if client == "openai_chat":  # what comes from the same dialect goes out as it came wherever it can
+        called = {"id": "call_0123456789", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [called]}]
+        own = {"model": "m", "messages": [*said, {"role": "tool", "tool_call_id": "call_0123456789", "content": "done"}]}
+        request = get_dialect("openai_chat").decode_request(own, model="m", stream=False)
+    messages = sent(corrected_route(target, ("call_ids",)), request)["messages"]
+    called_ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert called_ids == [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert [len(name) == 9 and name.isalnum() for name in called_ids] == [True]
+
+
 def test_a_word_stands_where_an_image_was(target: Target) -> None:
     assert "image_url" in json.dumps(sent(target.route))
     body = sent(corrected_route(target, ("images",)))
@@ -186,7 +200,7 @@ def test_strict_models_lose_nothing(tmp_path_factory: pytest.TempPathFactory) ->
     (strict,) = _targets(tmp_path_factory, strict=True).of("m")
     learnt = Learnt(Clock())
     allowed = {feature for feature in known_refusals() if learnt.may_correct(feature, strict)}
-    assert allowed == {"tools", "late_system", "max_tokens"}
+    assert allowed == {"tools", "late_system", "call_ids", "max_tokens"}
 
 
 # -- what is learnt ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from support.upstream_talk import Talk
 
 STRICT = "System message must be at the beginning."
 BLIND = "this model does not support image input"
+NINE = "Jinja Exception: Tool call IDs should be alphanumeric strings with length 9!"
 KEYS = {"alice": "alices-key-0123456789", "mallory": "mallorys-key-0123456789"}
 
 
@@ -50,6 +51,9 @@ class Upstream(ScriptedUpstream):
             return 400, STRICT
         if "images" in self.refuses and "image_url" in json.dumps(body):
             return 500, BLIND
+        names = [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())]
+        if "call_ids" in self.refuses and not all(len(name) == 9 and name.isalnum() for name in names):
+            return 400, NINE
         for name in sorted(self.refuses & set(body)):
             return 400, f"Unrecognized request argument supplied: {name}"
         return self.last_word
@@ -115,6 +119,25 @@ def test_a_strict_template(stream: bool, upstream: Upstream, gateway: GatewayThr
     (lesson,) = httpx.get(f"{gateway.url}/ready", timeout=PATIENCE).json()["learnt"]
     assert (lesson["upstream"], lesson["model"], lesson["feature"]) == ("local", "m", "late_system")
     assert 0 < lesson["expires_s"] <= 3600
+
+
+def test_a_template_that_wants_ids_of_nine_letters(upstream: Upstream, gateway: GatewayThread) -> None:
+    upstream.refuses = {"call_ids"}
+    call: Any = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}}
+    result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Fine."}
+    messages: list[Any] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    tools: Any = [{"name": "get_weather", "input_schema": {"type": "object"}}]
+    client = anthropic_client(gateway.url)
+    for _ in range(3):
+        with client.messages.stream(model="m", max_tokens=9, messages=messages, tools=tools) as events:
+            assert events.get_final_text() == "Hello"
+    assert len(upstream.bodies) == 5, "two requests are refused and corrected; then it is known"
+    _, assistant, tool = upstream.bodies[-1]["messages"]
+    assert tool["tool_call_id"] == assistant["tool_calls"][0]["id"]
 
 
 def _forget(url: str, body: Any, **headers: str) -> httpx.Response:

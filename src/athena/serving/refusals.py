@@ -18,7 +18,7 @@ import msgspec
 
 from athena.exchange import Route
 from athena.model.events import Error
-from athena.model.parts import Image, Part, ToolResult
+from athena.model.parts import Image, Part, ToolCall, ToolResult
 from athena.model.request import Request
 from athena.serving.targets import Target
 
@@ -116,6 +116,8 @@ def _holds(feature: str, request: Request) -> bool:
             return bool(request.tools)
         case "late_system":
             return len(request.system) > 1 or any(turn.role == "system" for turn in request.turns)
+        case "call_ids":
+            return any(isinstance(part, ToolCall | ToolResult) for turn in request.turns for part in turn.parts)
         case "images":
             return any(_has_image(turn.parts) for turn in request.turns)
         case "parallel":
