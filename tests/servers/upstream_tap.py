@@ -79,22 +79,23 @@ class UpstreamTap:
 
             def _pass_on(self, method: str, body: bytes) -> None:
                 tap._begun += method == "POST"
+                status, data = 0, b""
                 connection = http.client.HTTPConnection("127.0.0.1", tap.behind, timeout=PATIENCE)
                 try:
                     connection.request(method, self.path, body, {"content-type": "application/json"})
                     answer = connection.getresponse()
-                    self.send_response(answer.status)
+                    status = answer.status
+                    self.send_response(status)
                     self.send_header("content-type", answer.headers["content-type"] or "application/json")
                     self.send_header("connection", "close")
                     self.end_headers()
-                    data = b""
                     while piece := answer.read1():
                         data += piece
                         self.wfile.write(piece)
                 finally:
                     connection.close()
                     if method == "POST":
-                        tap.asked.append(Asked(self.path, json.loads(body), answer.status, data.decode()))
+                        tap.asked.append(Asked(self.path, json.loads(body), status, data.decode()))
                 self.close_connection = True
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
