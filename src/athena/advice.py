@@ -10,7 +10,7 @@ from athena.errors import more_about
 from athena.model.events import Error
 
 _EMPTY_WORDS = ("not found", "404 page not found", "404 not found", "page not found", "method not allowed", "")
-"""What servers say of a path that they do not have. A model that they do not have is named in other words."""
+"""What servers say of a path that they do not have."""
 
 
 def advised(error: Error, upstream: str, base_url: str, dialect: str, *, has_key: bool) -> str:
@@ -30,13 +30,18 @@ def advised(error: Error, upstream: str, base_url: str, dialect: str, *, has_key
             f"{base_url} answered with an empty body: see the server's log, and whether {dialect} is what it speaks "
             f"(upstreams.{upstream}.dialect). {more_about('upstream_empty')}"
         )
-    words = error.message.strip().lower().rstrip(".")
-    if error.status in (404, 405) and (words in _EMPTY_WORDS or words.startswith("the upstream answered with status")):
+    if lacks_path(error):
         return (
             f"{base_url} has no path for {dialect} ({error.message.strip()}, status {error.status}): check "
-            f"upstreams.{upstream}.base_url (most end in /v1) and its dialect. {more_about('upstream_status')}"
+            f"upstreams.{upstream}.base_url (most end in /v1) and its dialect. {more_about('upstream_path')}"
         )
     return error.message
+
+
+def lacks_path(error: Error) -> bool:
+    """Does a server say that it has no such path? A model that it does not have is named in other words."""
+    words = error.message.strip().lower().rstrip(".")
+    return error.status in (404, 405) and (words in _EMPTY_WORDS or words.startswith("the upstream answered with status"))
 
 
 def _about_key(error: Error, upstream: str, *, has_key: bool) -> str:

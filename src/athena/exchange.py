@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from athena.advice import advised
+from athena.advice import advised, lacks_path
 from athena.answer_path import AnswerPath, Options, Route
 from athena.calls.survey import known_facts
 from athena.dialects import get_dialect
@@ -483,6 +483,8 @@ def _shown_error(options: Options, error: Error) -> Error:
             status=502,
             fatal=error.fatal,
         )
+    if error.code == "upstream_status" and lacks_path(error):
+        error = msgspec.structs.replace(error, code="upstream_path")
     message = error.message
     if options.upstream and not options.hide_auth_errors:
         message = advised(error, options.upstream, options.base_url, options.dialect, has_key=options.has_key)

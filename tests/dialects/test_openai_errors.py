@@ -32,6 +32,12 @@ def test_a_conflict_has_a_code(dialect: Dialect, code: str, shown: str) -> None:
     assert json.loads(answer.body)["error"] == {"message": "m", "type": "invalid_request_error", "param": None, "code": shown}
 
 
+@pytest.mark.parametrize("dialect", BOTH, ids=lambda dialect: dialect.name)
+def test_a_path_that_an_upstream_lacks_is_no_model(dialect: Dialect) -> None:
+    answer = dialect.encode_error(Error("m", kind="not_found", code="upstream_path", status=404))
+    assert json.loads(answer.body)["error"]["code"] == "upstream_path"
+
+
 @pytest.mark.parametrize("name", dialect_names())
 @pytest.mark.parametrize(
     ("status", "code"), [(401, "upstream_auth"), (403, "upstream_auth"), (404, "upstream_status"), (500, "upstream_status")]

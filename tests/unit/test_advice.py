@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from athena.advice import advised
+from athena.advice import advised, lacks_path
 from athena.model.events import Error
 
 PAGE = "<!doctype html><title>Welcome</title>"
@@ -26,7 +26,7 @@ PAGE = "<!doctype html><title>Welcome</title>"
         (
             Error("404 page not found", status=404),
             True,
-            ("http://host/v1 has no path for openai_chat", "upstreams.lab.base_url", "`athena help upstream_status`"),
+            ("http://host/v1 has no path for openai_chat", "upstreams.lab.base_url", "`athena help upstream_path`"),
         ),
         (
             Error("No auth", status=401),
@@ -44,6 +44,20 @@ def test_a_failure_has_cause_remedy_and_more(error: Error, has_key: bool, said: 
     message = advised(error, "lab", "http://host/v1", "openai_chat", has_key=has_key)
     for words in said:
         assert words in message
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "lacks"),
+    [
+        (404, "404 page not found", True),
+        (405, "Method Not Allowed", True),
+        (404, "the upstream answered with status 404", True),
+        (404, "the model `x` does not exist", False),
+        (400, "not found", False),
+    ],
+)
+def test_a_missing_path_is_told_from_a_missing_model(status: int, message: str, lacks: bool) -> None:
+    assert lacks_path(Error(message, kind="not_found", status=status)) is lacks
 
 
 def test_other_messages_stay_the_upstreams_own() -> None:

@@ -80,7 +80,7 @@ TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
 
 PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
-PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint"))
+PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint", "upstream_path"))
 """Codes of errors about a path: what is not found then is no model."""
 
 
