@@ -282,9 +282,29 @@ def _older_form(rng: random.Random, asked: dict[str, Any]) -> None:
             message["function_call"] = message.pop("tool_calls")[0]["function"]
 
 
+def _gemini_ids(rng: random.Random, asked: dict[str, Any]) -> None:
+    """Gemini's calls and results may have ids or none."""
+    for message in _messages(asked):
+        for part in message.get("parts") or ():
+            for kind in ("functionCall", "functionResponse"):
+                if kind in part and rng.random() < 0.5:
+                    part[kind].pop("id", None)
+                elif kind in part:
+                    part[kind]["id"] = f"own_{rng.randrange(3)}"
+
+
+def _answer_in_pieces(rng: random.Random, asked: dict[str, Any]) -> None:
+    """The SDK's chats send every chunk of the model as a content of its own."""
+    messages = _messages(asked)
+    for at in range(len(messages) - 1, -1, -1):
+        parts = messages[at].get("parts")
+        if messages[at].get("role") == "model" and isinstance(parts, list) and len(parts) > 1 and rng.random() < 0.7:
+            messages[at : at + 1] = [{**messages[at], "parts": [part]} for part in parts]
+
+
 _CHANGES = (
     _mark, _mark_many, _drop, _swap, _repeat, _word_between, _unknown_field, _odd_part, _broken_arguments, _other_tools,
-    _older_form,
+    _older_form, _gemini_ids, _answer_in_pieces,
 )  # fmt: skip
 
 
@@ -303,6 +323,19 @@ def test_conversations(batch: int) -> None:
                 for space in ("one", "two"):
                     check(path, data, variant, rng.choice(OPTIONS), fragments, space)
         assert fragments.used <= fragments.limit * 1.1
+    untouched(fragments)
+
+
+def test_a_result_of_gemini_is_known_only_behind_its_call() -> None:
+    asked = {"role": "user", "parts": [{"text": "Look at both files."}]}
+    others = {"role": "model", "parts": [{"functionCall": {"name": "read_file", "args": {"path": "b"}}}]}
+    calls = {"role": "model", "parts": [{"functionCall": {"id": "own", "name": "read_file", "args": {"path": "a"}}}]}
+    result = {"role": "user", "parts": [{"functionResponse": {"id": "own", "name": "read_file", "response": {"output": "x"}}}]}
+    fragments = Fragments(1 << 20)
+    for contents in ([asked, calls, result], [asked, others, result], [asked, result], [asked, calls, others, result, result]):
+        data = msgspec.json.encode({"contents": contents})
+        for route in ROUTES:
+            check(PATHS["gemini"], data, route, OPTIONS[0], fragments, "space")
     untouched(fragments)
 
 

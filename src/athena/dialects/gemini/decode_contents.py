@@ -6,6 +6,7 @@ Wire facts: docs/reference/wire-facts.md#gemini-requests.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ from athena.model.parts import (
     changed,
 )
 from athena.model.request import Role, Turn
+from athena.wire.fragments import Recall
 
 NAME = "gemini"
 _ROLES: dict[str, Role] = {
@@ -60,22 +62,34 @@ def decode_contents(body: EitherCase) -> tuple[Turn, ...]:
     turns: list[Turn] = []
     answer: list[_Content] = []
     for index, item in enumerate([value] if single else value):
-        content = _content(body, item, path if single else f"{path}[{index}]", calls)
-        if content.role == "assistant":
-            answer.append(content)
-            continue
-        _end_answer(turns, answer)
-        turns.append(
-            Turn(
-                role=content.role,
-                parts=tuple(map(_unowed, content.parts)),
-                hint=content.hint,
-                raw=None if content.has_envelope else item,
-                extras=content.extras,
-            )
-        )
-    _end_answer(turns, answer)
+        known: _Content | Turn | None = body.recalled(item)
+        if known is None or not calls.may_follow(known):
+            known = _read_content(body, item, path if single else f"{path}[{index}]", calls)
+        if isinstance(known, _Content):
+            answer.append(known)
+        else:
+            _end_answer(turns, answer, body.recall)
+            turns.append(known)
+    _end_answer(turns, answer, body.recall)
     return tuple(turns)
+
+
+def _read_content(body: EitherCase, item: Any, path: str, calls: _Calls) -> _Content | Turn:
+    """The turn that one element of `contents` is, or its part of the model's turn; remembered where it depends on no other."""
+    before, guesses = body.reading, calls.guesses
+    content = _content(body, item, path, calls)
+    made: _Content | Turn = content
+    if content.role != "assistant":
+        made = Turn(
+            role=content.role,
+            parts=tuple(map(_unowed, content.parts)),
+            hint=content.hint,
+            raw=None if content.has_envelope else item,
+            extras=content.extras,
+        )
+    if calls.guesses == guesses and not content.has_envelope:
+        content.is_remembered = body.remember(item, made, before)
+    return made
 
 
 class _Content(msgspec.Struct):
@@ -86,6 +100,8 @@ class _Content(msgspec.Struct):
     raw: Any
     hint: str | None = None
     extras: dict[str, Any] | None = None
+    is_remembered: bool = False
+    """It depends on no other content, and is known when its bytes come again."""
 
     @property
     def has_envelope(self) -> bool:
@@ -97,23 +113,29 @@ class RawContents(list[Any]):
     """The JSON of several contents that make one turn: the SDK's chats replay every streamed chunk as a content of its own."""
 
 
-def _end_answer(turns: list[Turn], answer: list[_Content]) -> None:
+def _end_answer(turns: list[Turn], answer: list[_Content], recall: Recall | None) -> None:
     """All model contents in a row as one turn."""
     if not answer:
         return
+    make = partial(_answer_turn, tuple(answer))
+    if recall is not None and all(content.is_remembered for content in answer):
+        turns.append(recall.together([content.raw for content in answer], make))
+    else:
+        turns.append(make())
+    answer.clear()
+
+
+def _answer_turn(answer: tuple[_Content, ...]) -> Turn:
     extras: dict[str, Any] = {}
     for content in answer:
         extras.update(content.extras or {})
     raw = answer[0].raw if len(answer) == 1 else RawContents(content.raw for content in answer)
-    turns.append(
-        Turn(
-            role="assistant",
-            parts=tuple(_joined([part for content in answer for part in content.parts])),
-            raw=None if any(content.has_envelope for content in answer) else raw,
-            extras=extras or None,
-        )
+    return Turn(
+        role="assistant",
+        parts=tuple(_joined([part for content in answer for part in content.parts])),
+        raw=None if any(content.has_envelope for content in answer) else raw,
+        extras=extras or None,
     )
-    answer.clear()
 
 
 def decode_instruction(body: EitherCase) -> tuple[Part, ...]:
@@ -218,6 +240,26 @@ class _Calls:
         self._ids: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._answered = False
+        self.guesses = 0
+        """Ids that were made or chosen by what came before."""
+
+    def may_follow(self, known: _Content | Turn) -> bool:
+        """May a remembered content stand here, with the same ids? If so it counts as read."""
+        parts = [part for part in known.parts if isinstance(part, ToolCall | ToolResult)]
+        own: set[str] = set()
+        for part in parts:
+            if isinstance(part, ToolCall):
+                own.add(part.id)
+            elif part.call_id not in self._ids and part.call_id not in own:
+                return False
+        if known.role == "assistant":
+            self.step()
+        for part in parts:
+            if isinstance(part, ToolCall):
+                self.add(part.id, part.name)
+            else:
+                self.answer(part.call_id, part.name or "")
+        return True
 
     def step(self) -> None:
         """A model content begins: after results, the calls before them wait no longer."""
@@ -228,6 +270,7 @@ class _Calls:
     def add(self, call_id: str | None, name: str) -> str:
         """The call's id: its own, or one that is the same each time this conversation is sent."""
         known = call_id or f"call_{hashed(f'gemini/{name}/{self._count}')}"
+        self.guesses += not call_id
         self._count += 1
         self._ids.add(known)
         self._waiting.append(_Waiting(known, name, bool(call_id)))
@@ -239,6 +282,7 @@ class _Calls:
         if call_id and call_id in self._ids:
             self._waiting = [entry for entry in self._waiting if entry.id != call_id]
             return call_id
+        self.guesses += 1
         open_to_all = [entry for entry in self._waiting if not (call_id and entry.has_own_id)]
         found = next((entry for entry in open_to_all if entry.name == name), open_to_all[0] if open_to_all else None)
         if found is None:
