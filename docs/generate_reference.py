@@ -205,7 +205,8 @@ def commands_page() -> str:
         "",
         "<!-- Written by docs/generate_reference.py from the commands' own help. Do not edit. -->",
         "",
-        "Exit codes: 0 success, 1 failure, 2 wrong usage. `athena completion SHELL` prints a completion script.",
+        "Exit codes: 0 success, 1 failure, 2 wrong usage; `athena code` and `athena verify` have others besides. "
+        "`athena completion SHELL` prints a completion script.",
     ]
     for path, command in _commands(cli, ("athena",)):
         settings = {**cli.context_settings, "max_content_width": 100, "terminal_width": 100}

@@ -70,7 +70,9 @@ def _stackable(table: str) -> str:
         rest = iter(labels)
         return re.sub(r"<td\b", lambda _: f'<td data-label="{next(rest, "")}"', found[0])
 
-    return head.replace("<table", "<table data-stacked", 1) + divider + re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
+    return (
+        head.replace("<table", "<table data-stacked", 1) + divider + re.sub(r"<tr\b[^>]*>.*?</tr>", row, body, flags=re.DOTALL)
+    )
 
 
 def on_post_build(config: Any) -> None:

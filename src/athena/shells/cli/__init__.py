@@ -33,7 +33,8 @@ Examples:
 
 Without a command, athena serves. Every command explains itself: athena COMMAND --help.
 
-Exit codes of every command: 0 success, 1 failure, 2 wrong usage. athena code returns the agent's own.
+Exit codes of every command: 0 success, 1 failure, 2 wrong usage. athena code returns the agent's own, and athena verify
+returns 3 where its budget was too small to decide.
 """
 
 
