@@ -90,6 +90,32 @@ def test_responses_and_their_chains(database: Database) -> None:
     run(database, work)
 
 
+def test_what_is_known_is_looked_up_all_the_same(database: Database) -> None:
+    """By a look at the table where all is known, and with the contents of what is not."""
+
+    async def work(store: Store) -> None:
+        known = {"a": "A", "b": "B"}
+        for name, parent in (("a", None), ("b", "a"), ("c", "b")):
+            await store.put_response(response(name, parent=parent))
+        for _ in range(2):
+            assert await store.chain_beside("ann", "b", known.get) == [("a", "A"), ("b", "B")]
+            assert await store.chain_beside("ann", "c", known.get) == [
+                ("a", "A"), ("b", "B"), ("c", (b'["in c"]', b'["out c"]')),
+            ]  # fmt: skip
+            assert await store.chain_beside("bob", "b", known.get) is None
+        assert await store.delete_response("ann", "b")
+        assert await store.chain_beside("ann", "b", known.get) is None
+        await store.write(partial(_without, "a"))
+        with pytest.raises(ClientError, match="not found"):
+            await store.chain_beside("ann", "c", {**known, "c": "C"}.get)
+
+    run(database, work)
+
+
+def _without(name: str) -> SqlSteps[None]:
+    yield Query("DELETE FROM responses WHERE id = $1", (name,))
+
+
 def test_background_responses(database: Database) -> None:
     async def work(store: Store) -> None:
         await store.put_response(response("a", status="queued", background=True, output=b"[]"), lease=6000)

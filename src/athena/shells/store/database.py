@@ -51,6 +51,10 @@ class Database(Protocol):
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         """Run it; it changes nothing."""
 
+    def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
+        """The same for steps that take no longer than handing them to another thread would; None where they have to be handed
+        over all the same."""
+
     async def settle(self) -> None:
         """Let reads see whatever was put before this call, by whichever process."""
 

@@ -86,6 +86,9 @@ class PostgresDatabase:
     def is_put_off(self, name: str) -> bool:
         return False
 
+    def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
+        return None
+
     async def put(self, query: Query) -> None:
         if self._is_putting:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -100,6 +100,8 @@ class SqliteDatabase:
         self._journal = Journal(path)
         self._writer = _Writer("athena-store-writer", self._open_to_write, self._journal, self._execute_all)
         self._reader = _Worker("athena-store-reader", self._open_to_read)
+        self._glances: _Connection | None = None
+        """For the event loop's own thread."""
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._ask(self._writer, lambda connection: self._run(connection, steps()))
@@ -121,6 +123,24 @@ class SqliteDatabase:
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._ask(self._reader, lambda connection: self._run(connection, steps()))
+
+    def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
+        if not self._reader.is_open:
+            return None  # whoever reads for the first time opens the file, and makes it
+        try:
+            if self._glances is None:
+                self._glances = self._connect(0.0)
+                self._glances.execute("PRAGMA query_only = ON")
+            return self._run(self._glances, steps())
+        except sqlite3.Error:
+            self._end_glances()  # the file is busy or in trouble, which the reader waits for or reports
+            return None
+
+    def _end_glances(self) -> None:
+        connection, self._glances = self._glances, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
     async def settle(self) -> None:
         try:
@@ -253,9 +273,14 @@ class SqliteDatabase:
         connection.execute("PRAGMA query_only = ON")
         return connection
 
-    def _connect(self) -> _Connection:
+    def _connect(self, lock_s: float | None = None) -> _Connection:
         return sqlite3.connect(
-            self.path, timeout=self._lock_s, isolation_level=None, cached_statements=256, factory=_Connection
+            self.path,
+            timeout=self._lock_s if lock_s is None else lock_s,
+            isolation_level=None,
+            cached_statements=256,
+            factory=_Connection,
+            check_same_thread=False,  # each is used by one, and whoever ends the store closes that of the event loop
         )
 
     # -- the operator's commands ----------------------------------------------------------------------------------------------
@@ -285,6 +310,7 @@ class SqliteDatabase:
 
     def close_now(self) -> None:
         """The same for whoever has no event loop."""
+        self._end_glances()
         self._writer.close()
         self._reader.close()
 
@@ -332,6 +358,11 @@ class _Worker:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Is there a connection that has not failed?"""
+        return self._connection is not None
 
     def put(self, job: _Job) -> None:
         if self._thread is None:

@@ -207,6 +207,10 @@ class Store:
     ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
         """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
         another thread."""
+        if not self.database.is_put_off(name):
+            all_known = self.database.glance(partial(queries.get_known_chain, owner, name, known))
+            if all_known is not None:
+                return [*all_known]
         found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
         if found is None:
             return None
