@@ -19,6 +19,7 @@ SUITES = {
     "batch": "benchmarks.batch",
     "schemas": "benchmarks.schemas",
     "recording": "benchmarks.recording",
+    "state": "benchmarks.state",
     "walk": "benchmarks.walk.suite",
     "compare": "benchmarks.gateway.compare",
     "report": "benchmarks.gateway.report",
@@ -37,7 +38,6 @@ SMALL = (
     "memory",
     "inspector",
     "recording",
-    "state",
 )
 """Print and end; all of them run when nothing is named."""
 

@@ -2,7 +2,7 @@
 
 CPU time of the gateway's process, over all its threads, in alternating rounds of one run: ratios, not speeds. The upstream and
 the clients are another process, and so is PostgreSQL, whose own work is not counted. Clients ask one after the other, which is
-the dearest way: nobody shares a commit; and 16 at once. `python -m benchmarks state`, or this module itself.
+the dearest way; and 16 at once. What SQLite gets later is waited for, and counted for the requests that were kept.
 
 vLLM's agentic-api does the same work beside it where it is installed, in an environment of its own:
 `python3 -m venv .peers/agentic-api && .peers/agentic-api/bin/pip install agentic-api==0.9.0`. It needs an upstream that speaks
@@ -11,6 +11,7 @@ Responses, so that is what both have in that comparison.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import concurrent.futures
 import contextlib
@@ -34,6 +35,8 @@ from athena.shells.store.sqlite import SqliteDatabase  # noqa: E402
 from athena.shells.store.store import StoreLimits  # noqa: E402
 from athena.state.resolve import joined_chain  # noqa: E402
 from athena.state.values import StoredResponse  # noqa: E402
+from benchmarks.gateway.output import add_output_options, deliver  # noqa: E402
+from benchmarks.gateway.results import Figure, Run, new_run  # noqa: E402
 from support.gateway_process import GatewayProcess, free_port  # noqa: E402
 from support.patience import PATIENCE  # noqa: E402
 from support.postgres import PostgresServer, binaries  # noqa: E402
@@ -66,7 +69,7 @@ def history(turns: int) -> list[dict[str, Any]]:
     return said
 
 
-def rehydrated(directory: Path) -> None:
+def rehydrated(run: Run, directory: Path) -> None:
     """200 items of a chain of 100 responses, read from SQLite and decoded."""
 
     async def work() -> list[float]:
@@ -88,13 +91,16 @@ def rehydrated(directory: Path) -> None:
         return times
 
     times = asyncio.run(work())
-    print(f"200 items of 100 responses from SQLite: median {statistics.median(times):.2f} ms, best {min(times):.2f} ms")
+    title = "200 items of 100 responses from SQLite"
+    print(f"{title}: median {statistics.median(times):.2f} ms, best {min(times):.2f} ms")
+    run.figures.append(Figure(title, "athena", "time", "ms", times, at_most=5.0))
 
 
 class Bench:
     """One gateway process and its clients."""
 
-    def __init__(self, pid: int, url: str, model: str = "chat/m") -> None:
+    def __init__(self, run: Run, pid: int, url: str, model: str = "chat/m") -> None:
+        self._run = run
         self._pid = pid
         self._model = model
         self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
@@ -118,18 +124,23 @@ class Bench:
             time.sleep(SETTLED_S)
         return (cpu_seconds(self._pid) - begun) / requests * 1e6
 
-    def compare(self, title: str, base: dict[str, Any], other: dict[str, Any], at_once: int = 1) -> None:
+    def compare(
+        self, title: str, base: dict[str, Any], other: dict[str, Any], at_once: int = 1, at_most: float | None = None
+    ) -> None:
         rounds = ROUNDS if at_once == 1 else ROUNDS // 2
-        show(title, [(self.cost(base, at_once), self.cost(other, at_once)) for _ in range(rounds)])
+        pairs = [(self.cost(base, at_once), self.cost(other, at_once)) for _ in range(rounds)]
+        show(self._run, title, pairs, at_most)
 
     def close(self) -> None:
         self._threads.shutdown()
         self._client.close()
 
 
-def show(title: str, pairs: list[tuple[float, float]]) -> None:
+def show(run: Run, title: str, pairs: list[tuple[float, float]], at_most: float | None = None) -> None:
     """What each of two ways cost in each round."""
-    lower, ratio, upper = statistics.quantiles((second / first for first, second in pairs), n=4)
+    ratios = [second / first for first, second in pairs]
+    run.figures.append(Figure(title, "athena", "CPU", "ratio", ratios, judged=at_most is not None, at_most=at_most))
+    lower, ratio, upper = statistics.quantiles(ratios, n=4)
     usual = [statistics.median(pair[side] for pair in pairs) for side in (0, 1)]
     print(
         f"{title}: {usual[0]:.0f} us and {usual[1]:.0f} us, ratio {ratio:.2f} "
@@ -139,7 +150,7 @@ def show(title: str, pairs: list[tuple[float, float]]) -> None:
 
 
 @contextlib.contextmanager
-def agentic(upstream: RememberingUpstream, directory: Path) -> Iterator[Bench]:
+def agentic(run: Run, upstream: RememberingUpstream, directory: Path) -> Iterator[Bench]:
     """agentic-api in front of the same upstream, on an SQLite file of its own."""
     port = free_port()
     command = [
@@ -149,7 +160,7 @@ def agentic(upstream: RememberingUpstream, directory: Path) -> Iterator[Bench]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "OPENAI_API_KEY": "sk-upstream-0123456789"}
     with open(directory / "agentic.log", "wb") as log:
         process = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
-    bench = Bench(process.pid, f"http://127.0.0.1:{port}", "m")
+    bench = Bench(run, process.pid, f"http://127.0.0.1:{port}", "m")
     try:
         until = time.monotonic() + PATIENCE
         while True:
@@ -166,29 +177,29 @@ def agentic(upstream: RememberingUpstream, directory: Path) -> Iterator[Bench]:
         process.wait()
 
 
-def beside_agentic(upstream: RememberingUpstream, own: Bench, directory: Path) -> None:
+def beside_agentic(run: Run, upstream: RememberingUpstream, own: Bench, directory: Path) -> None:
     """The same requests to both, over an upstream of Responses: ours first, then theirs."""
     if not AGENTIC.exists():
         print("agentic-api is not installed in .peers/agentic-api: not compared")
         return
-    with agentic(upstream, directory) as other:
+    with agentic(run, upstream, directory) as other:
         given = [{"role": "user", "content": WORDS}]
         for title, body in (
             ("a short question, not kept", {"input": given, "store": False}),
             ("a short question, kept", {"input": given, "store": True}),
             ("200 items sent whole, kept", {"input": [*history(TURNS), *given], "store": True}),
         ):
-            show(f"{title}, Athena and agentic-api", [(own.cost(body), other.cost(body)) for _ in range(ROUNDS)])
+            show(run, f"{title}, Athena and agentic-api", [(own.cost(body), other.cost(body)) for _ in range(ROUNDS)])
         last = [{"role": "user", "content": "on"}]
         bodies = [
             {"input": last, "previous_response_id": bench.ask({"input": history(TURNS), "store": True})["id"], "store": True}
             for bench in (own, other)
         ]
         pairs = [(own.cost(bodies[0]), other.cost(bodies[1])) for _ in range(ROUNDS)]
-        show("200 items continued, Athena and agentic-api", pairs)
+        show(run, "200 items continued, Athena and agentic-api", pairs)
 
 
-def kept_and_not(bench: Bench, place: str) -> None:
+def kept_and_not(bench: Bench, place: str, at_most: float | None = None) -> None:
     """What it costs that a request is kept, in one place."""
     for title, given in (("a short question", [{"role": "user", "content": WORDS}]), ("20 turns", history(10))):
         for at_once in (1, AT_ONCE):
@@ -198,10 +209,11 @@ def kept_and_not(bench: Bench, place: str) -> None:
                 {"input": given, "store": False},
                 {"input": given, "store": True},
                 at_once,
+                at_most,
             )
 
 
-def on_postgres(upstream: RememberingUpstream, directory: Path) -> None:
+def on_postgres(run: Run, upstream: RememberingUpstream, directory: Path) -> None:
     """The same on PostgreSQL, where it is installed."""
     if binaries() is None:
         print("PostgreSQL is not installed: not measured")
@@ -210,7 +222,7 @@ def on_postgres(upstream: RememberingUpstream, directory: Path) -> None:
     try:
         gateway = GatewayProcess(config(upstream, store={"url": server.url}, record=False), directory, "error")
         try:
-            bench = Bench(gateway.process.pid, gateway.url)
+            bench = Bench(run, gateway.process.pid, gateway.url)
             kept_and_not(bench, "PostgreSQL")
             bench.close()
         finally:
@@ -219,15 +231,26 @@ def on_postgres(upstream: RememberingUpstream, directory: Path) -> None:
         server.close()
 
 
-def main() -> None:
+def main(arguments: list[str]) -> int:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(prog="./dev bench state", description=__doc__)
+    add_output_options(parser)
+    options = parser.parse_args(arguments)
+    run = new_run("state")
+    _measure(run)
+    deliver(run, options)
+    return 0
+
+
+def _measure(run: Run) -> None:
     with tempfile.TemporaryDirectory() as name, RememberingUpstream() as upstream:
         directory = Path(name)
-        rehydrated(directory)
-        on_postgres(upstream, directory)
+        rehydrated(run, directory)
+        on_postgres(run, upstream, directory)
         gateway = GatewayProcess(config(upstream, state_dir=str(directory / "state"), record=False), directory, "error")
         try:
-            bench = Bench(gateway.process.pid, gateway.url)
-            kept_and_not(bench, "SQLite")
+            bench = Bench(run, gateway.process.pid, gateway.url)
+            kept_and_not(bench, "SQLite", 1.15)
             said = history(TURNS)
             first = bench.ask({"input": said, "store": True})["id"]
             last = {"role": "user", "content": "on"}
@@ -240,6 +263,7 @@ def main() -> None:
                 "200 items, sent whole and continued, both kept",
                 {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": True},
                 {"input": [last], "previous_response_id": first, "store": True},
+                at_most=1.0,
             )
             bench.compare(
                 "200 items, sent whole and not kept, and continued",
@@ -255,12 +279,12 @@ def main() -> None:
                 {"input": [call], "previous_response_id": first, "store": True, "tools": [TOOL]},
             )
             bench.close()
-            responses = Bench(gateway.process.pid, gateway.url, "responses/m")
-            beside_agentic(upstream, responses, directory)
+            responses = Bench(run, gateway.process.pid, gateway.url, "responses/m")
+            beside_agentic(run, upstream, responses, directory)
             responses.close()
         finally:
             gateway.stop()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
