@@ -11,7 +11,7 @@ import os
 from athena.errors import ConfigError
 from athena.shells.config import Config, Sources, load
 from athena.shells.gateway.app import Gateway
-from athena.shells.logs import log_ignored
+from athena.shells.logs import log_warnings
 
 __all__ = ["Gateway", "create_app"]
 
@@ -38,5 +38,5 @@ def create_app(config: Config | str | os.PathLike[str] | None = None) -> Gateway
     if loaded.is_empty:
         reasons = ("no upstream is configured: set base_url or upstreams in athena.yml", *map(str, loaded.ignored))
         raise ConfigError("\n".join((*reasons, *loaded.hints)))
-    log_ignored(loaded)
+    log_warnings(loaded)
     return Gateway(loaded.config)

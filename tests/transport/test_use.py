@@ -126,6 +126,31 @@ def test_a_wrong_keyword_is_named() -> None:
         Transport(base_url="http://127.0.0.1:9/v1", dialect="no_such_dialect")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"base_ulr": "http://127.0.0.1:9"}, "there is no setting base_ulr; did you mean base_url?"),
+        ({"base_url": "http://127.0.0.1:9", "modle": "m"}, "there is no setting modle; did you mean model?"),
+        (
+            {"upstreams": {"lab": {"base_url": "http://127.0.0.1:9", "apikey": "k"}}},
+            "there is no setting upstreams.lab.apikey; did you mean api_key?",
+        ),
+    ],
+)
+def test_a_misspelled_setting_is_refused(settings: dict[str, Any], said: str) -> None:
+    for kind in (Transport, AsyncTransport):
+        with pytest.raises(TypeError) as raised:
+            kind(**settings)
+        assert str(raised.value) == said
+
+
+def test_a_misspelled_key_of_a_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "athena.yml"
+    file.write_text("base_url: http://127.0.0.1:9\nmodle: m\n")
+    Transport(file).close()
+    assert "modle: unknown key, not used (did you mean model?)" in caplog.text
+
+
 def test_a_wrong_value_is_named_by_its_keyword() -> None:
     with pytest.raises(ConfigError, match=r"\n  base_url: must be an address") as raised:
         Transport(base_url="127.0.0.1:8000/v1")

@@ -379,12 +379,12 @@ def log_body(direction: str, request_id: str, data: bytes) -> None:
     BODY_LOG.debug("body", extra={"fields": fields})
 
 
-# -- configuration files that are not used ---------------------------------------------------------------------------------
+# -- what is wrong with the configuration ----------------------------------------------------------------------------------
 
 
-def log_ignored(loaded: Loaded) -> None:
-    """A warning for each, where Athena is part of another program and has no terminal of its own."""
-    for problem in loaded.ignored:
+def log_warnings(loaded: Loaded) -> None:
+    """Files and keys that are not used, where Athena is part of another program and has no terminal of its own."""
+    for problem in loaded.warnings:
         logging.getLogger("athena").warning("%s", problem)
 
 

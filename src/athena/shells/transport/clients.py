@@ -87,6 +87,7 @@ class Transport(_Shared, _SyncBase):
 
     Raises:
         ConfigError: The configuration is wrong, or names no upstream.
+        TypeError: There is no setting of that name.
     """
 
     @overload
@@ -161,6 +162,7 @@ class AsyncTransport(_Shared, _AsyncBase):
 
     Raises:
         ConfigError: The configuration is wrong, or names no upstream.
+        TypeError: There is no setting of that name.
     """
 
     @overload

@@ -34,9 +34,10 @@ from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
 from athena.serving.tokens import TokenCounter
 from athena.shells.config import Config, Router, Sources, load
+from athena.shells.config.places import UNKNOWN_KEY
 from athena.shells.config.ready import KnownTargets
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.logs import log_ignored, log_refusal
+from athena.shells.logs import log_refusal, log_warnings
 from athena.wire.fields import decode_json_object
 
 _BELOW_ANY_PREFIX = (
@@ -188,10 +189,14 @@ def _configuration(config: Config | str | os.PathLike[str] | None, settings: Map
             raise ConfigError("give a Config or keyword arguments, not both")
         return config
     loaded = load(Sources.here(settings, None if config is None else os.fspath(config), are_arguments=True))
+    for problem in loaded.warnings:
+        if problem.message == UNKNOWN_KEY and problem.source in settings:
+            near = f"; {problem.remedy}" if problem.remedy else ""
+            raise TypeError(f"there is no setting {problem.key or problem.source}{near}")
     if loaded.is_empty:
         reason = "no upstream: give base_url=..., a configuration file, or set OPENROUTER_API_KEY"
         raise ConfigError("\n".join((reason, *map(str, loaded.ignored))))
-    log_ignored(loaded)
+    log_warnings(loaded)
     return loaded.config
 
 
