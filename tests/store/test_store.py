@@ -415,6 +415,8 @@ def test_a_restarted_server_is_found_again(postgres: object, tmp_path: Path) -> 
         postgres.stop()
         postgres.start()
         assert await store.response("ann", "after") is not None, "a dead connection is replaced without an error"
+        await store.put_response(response("last"))
+        assert await store.response("ann", "last") is not None, "that of what is put as well"
         await store.write(partial(_forgotten))
 
     run(PostgresDatabase(postgres.url), work)

@@ -8,6 +8,7 @@ its way go together with the next: one way to the server and one commit for all 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -52,6 +53,8 @@ class _Connection(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
+    def is_closed(self) -> bool: ...
+
 
 class _Waiting(NamedTuple):
     """A statement, and who waits for it."""
@@ -73,12 +76,23 @@ class PostgresDatabase:
         """Writes the statements that wait."""
         self._is_putting = False
         self._waiting: deque[_Waiting] = deque()
+        self._put_connection: _Connection | None = None
+        """Only puts use it, one after the other: taking a connection from the pool and giving it back costs more than a put."""
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
-        return await self._run(steps)
+        async def once(connection: _Connection) -> _Result:
+            async with connection.transaction():
+                return await _run_steps(connection, steps())
+
+        return await self._tried(once)
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
-        return await self._run(steps)
+        """Without a transaction: each statement would see what is there at its own time all the same."""
+
+        async def once(connection: _Connection) -> _Result:
+            return await _run_steps(connection, steps())
+
+        return await self._tried(once)
 
     async def settle(self) -> None:
         """Nothing to wait for: reads see everything at once."""
@@ -100,7 +114,7 @@ class PostgresDatabase:
             return
         self._is_putting = True
         try:
-            await self._tried(partial(_fetched, query=query))
+            await self._tried(partial(_fetched, query=query), self._on_put_connection)
         finally:
             if self._waiting:
                 self._puts = asyncio.create_task(self._put_waiting())
@@ -120,7 +134,7 @@ class PostgresDatabase:
 
     async def _put_together(self, group: list[_Waiting]) -> None:
         try:
-            failures = await self._tried(partial(_put_all, queries=[each.query for each in group]))
+            failures = await self._tried(partial(_put_all, queries=[each.query for each in group]), self._on_put_connection)
         except BaseException as failure:  # whoever waits hears of it, also where this task is ended
             told = failure if isinstance(failure, StoreDown) else self._down(failure)
             for each in group:
@@ -131,19 +145,14 @@ class PostgresDatabase:
         for each, error in zip(group, failures, strict=True):
             _settle(each.done, self._down(error) if error is not None else None)
 
-    async def _run(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
-        async def once(connection: _Connection) -> _Result:
-            async with connection.transaction():
-                return await _run_steps(connection, steps())
-
-        return await self._tried(once)
-
-    async def _tried(self, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
+    async def _tried(
+        self,
+        work: Callable[[_Connection], Awaitable[_Result]],
+        on: Callable[[Any, Callable[[_Connection], Awaitable[_Result]]], Awaitable[_Result]] | None = None,
+    ) -> _Result:
         for tries in range(1, _TRIES + 1):
             try:
-                pool = await self._connected()
-                async with pool.acquire(timeout=_CONNECT_S) as connection:
-                    return await work(connection)
+                return await (on or _on_any)(await self._connected(), work)
             except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError) as error:
                 # The connection broke, or stood and was dead already.
                 if tries == _TRIES:
@@ -151,6 +160,22 @@ class PostgresDatabase:
             except (asyncpg.PostgresError, OSError, TimeoutError) as error:
                 raise self._down(error) from None
         raise AssertionError("the loop returns or raises")
+
+    async def _on_put_connection(self, pool: Any, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
+        if self._put_connection is None or _is_gone(self._put_connection):
+            await self._give_back()
+            self._put_connection = await pool.acquire(timeout=_CONNECT_S)
+        try:
+            return await work(self._put_connection)
+        except BaseException:  # nobody knows what it is good for now; the pool finds out
+            await self._give_back()
+            raise
+
+    async def _give_back(self) -> None:
+        connection, self._put_connection = self._put_connection, None
+        if connection is not None and self._pool is not None:
+            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                await self._pool.release(connection, timeout=_CONNECT_S)
 
     def _down(self, error: BaseException) -> StoreDown:
         said = str(error) or type(error).__name__
@@ -216,12 +241,25 @@ class PostgresDatabase:
     async def close(self) -> None:
         if self._puts is not None:
             await asyncio.wait([self._puts])
+        await self._give_back()
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
                 await asyncio.wait_for(pool.close(), _CONNECT_S)
             except TimeoutError:
                 pool.terminate()
+
+
+def _is_gone(connection: _Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has it back: it does so by itself where the server ended it
+        return True
+
+
+async def _on_any(pool: Any, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
+    async with pool.acquire(timeout=_CONNECT_S) as connection:
+        return await work(connection)
 
 
 async def _fetched(connection: _Connection, query: Query) -> None:
