@@ -167,7 +167,7 @@ class PostgresDatabase:
             self._put_connection = await pool.acquire(timeout=_CONNECT_S)
         try:
             return await work(self._put_connection)
-        except BaseException:  # nobody knows what it is good for now; the pool finds out
+        except BaseException:  # it may be broken or busy: the pool finds out
             await self._give_back()
             raise
 
