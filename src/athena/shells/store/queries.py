@@ -14,9 +14,9 @@ from athena.state.values import Conversation, StoredEvent, StoredItem, StoredRes
 _Known = TypeVar("_Known")
 
 LONGEST_CHAIN = 10_000
-SHORT_CHAIN = 200
-"""Responses that are looked up where nobody else is kept waiting by it."""
 """Responses that one continuation may go back."""
+SHORT_CHAIN = 200
+"""Responses that the event loop may look up itself, for as long as it takes."""
 _COLUMNS = "id, owner, created, parent, conversation, status, background, body, input, output, upstream"
 
 
