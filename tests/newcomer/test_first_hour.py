@@ -192,19 +192,3 @@ def test_the_bill_of_materials_is_current() -> None:
     generator = ROOT / "requirements" / "generate_sbom.py"
     done = subprocess.run([sys.executable, str(generator), "--check"], timeout=PATIENCE, check=False)
     assert done.returncode == 0, "run python requirements/generate_sbom.py"
-
-
-def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd is not installed")
-    program = Path(sys.executable).with_name("athena")
-    text = (ROOT / "deploy" / "athena.service").read_text().replace("/usr/local/bin/athena", str(program))
-    (tmp_path / "athena.service").write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "athena.service")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
