@@ -137,7 +137,7 @@ def test_clients_that_do_not_read(client: str, upstream: FaultyUpstream, tmp_pat
     """Little is taken from the upstream, kernel buffers included; memory stays flat; at the write limit all is given back."""
     # What is recorded has a bound of its own.
     config = fault_config(upstream.url, record=False, timeouts={"client_write_s": 1.0})
-    gateway = GatewayProcess(config, tmp_path, log_level="info")
+    gateway = GatewayProcess(config, tmp_path, log_level="info", forked=False)
     try:
         ask_raw(gateway.port, client, "chat/control", stream=True)
         sizes = [gateway.memory()]
@@ -166,7 +166,7 @@ def test_clients_that_do_not_read(client: str, upstream: FaultyUpstream, tmp_pat
 def test_answers_that_nobody_reads_are_not_piled_up(upstream: FaultyUpstream, tmp_path: Path) -> None:
     """A client asks again and again on one connection, 2 MiB each time, and reads nothing: each answer waits for the last."""
     config = fault_config(upstream.url, timeouts={"client_write_s": 1.0, "drain_s": 30})
-    gateway = GatewayProcess(config, tmp_path, log_level="info")
+    gateway = GatewayProcess(config, tmp_path, log_level="info", forked=False)
     path, body = request_body("openai_chat", "chat/tool-huge-args.piled", stream=False)
     request = request_bytes(path, body)
     try:

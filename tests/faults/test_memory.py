@@ -72,7 +72,7 @@ def test_packed_bodies_do_not_outgrow_the_budget(upstream: FaultyUpstream, tmp_p
     """Many small bodies that become large ones, all at once; others are served meanwhile."""
     count, size, budget = (200, 33_000_000, 512 * MB) if SOAK else (24, 8_000_000, 96 * MB)
     config = fault_config(upstream.url, record=False, limits={"memory_bytes": budget})
-    gateway = GatewayProcess(config, tmp_path, log_level="info")
+    gateway = GatewayProcess(config, tmp_path, log_level="info", forked=False)
     try:
         assert gateway.number(LIMIT) == budget
         requests = {client: large(client, size, "chat/control.packed") for client in CLIENTS}
@@ -153,7 +153,7 @@ def test_an_announced_body_is_refused_before_it_is_read(client: str, narrow: Gat
 def test_half_sent_bodies_hold_no_more_than_the_budget(upstream: FaultyUpstream, tmp_path: Path) -> None:
     count, size, budget = (12, 33_000_000, 256 * MB) if SOAK else (12, 8_000_000, 64 * MB)
     gateway = GatewayProcess(
-        fault_config(upstream.url, record=False, limits={"memory_bytes": budget}), tmp_path, log_level="info"
+        fault_config(upstream.url, record=False, limits={"memory_bytes": budget}), tmp_path, log_level="info", forked=False
     )
     try:
         base = gateway.memory()

@@ -25,12 +25,11 @@ from athena.shells.cli.code import code
 from athena.shells.config import Sources, Window, load
 from athena.shells.daemon import DaemonState, Home
 from athena.shells.temporary_gateway import Wish
-from support.athena_process import Serving
+from support.athena_process import Result, Serving, environment, run_athena
 from support.gateway_process import free_port
 from support.patience import PATIENCE, until
 from support.plain_upstream import PlainUpstream, Reply
 
-_CODE = (sys.executable, "-m", "athena", "code")
 _REPORT = """#!{python}
 import json, os, sys
 json.dump({{"arguments": sys.argv[1:], "variables": dict(os.environ)}}, open({report!r}, "w"))
@@ -47,7 +46,7 @@ class Stage:
         self.report_file = place / "report.json"
         for directory in (self.home, self.programs):
             directory.mkdir()
-        self.variables = {"HOME": str(self.home), "PATH": str(self.programs)}
+        self.variables = environment(self.home, PATH=str(self.programs))
 
     def install(self, name: str, then: str = "") -> None:
         program = self.programs / name
@@ -58,16 +57,8 @@ class Stage:
         found: Mapping[str, Any] = json.loads(self.report_file.read_text())
         return found
 
-    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*_CODE, *words],
-            env=self.variables | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+    def run(self, *words: str, **variables: str) -> Result:
+        return run_athena(["code", *words], Path(), self.variables | variables)
 
 
 @pytest.fixture
@@ -109,7 +100,7 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
     assumed = (
         "athena: how much some/model takes is not known, and Claude Code assumes 1,000,000 tokens; --context TOKENS tells it\n"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (7, "answer\n", assumed)
+    assert (done.code, done.out, done.err) == (7, "answer\n", assumed)
     report = stage.report()
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in report["variables"], "no window is made up"
     assert report["arguments"][0] == "--settings"
@@ -122,16 +113,16 @@ def test_the_agent_gets_the_gateway_its_arguments_and_nothing_else(stage: Stage,
     assert variables["NO_PROXY"] == "intern,127.0.0.1"
     assert not list(stage.home.iterdir())
     for model, said in (("claude-sonnet-4-5", {}), ("some/model", {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000"})):
-        assert stage.run("--url", gateway, "--model", model, "claude", **said).stderr == ""
+        assert stage.run("--url", gateway, "--model", model, "claude", **said).err == ""
 
 
 def test_without_a_model_the_first_listed_is_taken_but_claude_keeps_its_own(stage: Stage, gateway: str) -> None:
     stage.install("codex")
-    assert stage.run("--url", gateway, "codex").returncode == 0
+    assert stage.run("--url", gateway, "codex").code == 0
     first = agent_run.ask(gateway, "any").models[0]
     assert f'model="{first}"' in stage.report()["arguments"]
     stage.install("claude")
-    assert stage.run("--url", gateway).returncode == 0
+    assert stage.run("--url", gateway).code == 0
     assert "ANTHROPIC_MODEL" not in stage.report()["variables"]
 
 
@@ -139,8 +130,8 @@ def test_a_gateway_is_started_for_the_run_and_ends_with_it(stage: Stage) -> None
     ask = "import urllib.request; urllib.request.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/ready')"
     stage.install("claude", ask)
     done = stage.run("--demo")
-    assert done.returncode == 0, done.stderr
-    assert "demo" in done.stderr
+    assert done.code == 0, done.err
+    assert "demo" in done.err
     assert not _is_up(stage.report()["variables"]["ANTHROPIC_BASE_URL"])
 
 
@@ -149,9 +140,9 @@ def test_a_gateway_that_does_not_start_says_why(stage: Stage, tmp_path: Path) ->
     file = tmp_path / "athena.yml"
     file.write_text("limits: {tools: many}\n")
     done = stage.run("--config", str(file))
-    assert done.returncode == 1
-    assert "did not start" in done.stderr
-    assert "athena.yml" in done.stderr
+    assert done.code == 1
+    assert "did not start" in done.err
+    assert "athena.yml" in done.err
 
 
 def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> None:
@@ -160,7 +151,7 @@ def test_a_gateway_in_the_background_is_found(stage: Stage, gateway: str) -> Non
     try:
         home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway))
         stage.install("claude")
-        assert stage.run().returncode == 0
+        assert stage.run().code == 0
     finally:
         os.close(lock)
     assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == gateway
@@ -173,12 +164,12 @@ def test_a_gateway_in_the_background_that_only_has_the_demo_is_refused(stage: St
         home.write(DaemonState(pid=os.getpid(), port=1, start_time="", config_path="", url=gateway, demo=True))
         stage.install("claude")
         done = stage.run()
-        assert done.returncode == 1
-        assert "the gateway in the background has no upstream" in done.stderr
-        assert "--base-url" in done.stderr
+        assert done.code == 1
+        assert "the gateway in the background has no upstream" in done.err
+        assert "--base-url" in done.err
         assert not stage.report_file.exists()
         asked_for = stage.run("--demo")
-        assert asked_for.returncode == 0, asked_for.stderr
+        assert asked_for.code == 0, asked_for.err
     finally:
         os.close(lock)
     assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] != gateway
@@ -207,24 +198,24 @@ def test_a_state_file_left_behind_is_no_gateway(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named_with_its_remedy(stage: Stage) -> None:
     done = stage.run("codex")
-    assert done.returncode == 1
-    assert "npm install -g @openai/codex" in done.stderr
+    assert done.code == 1
+    assert "npm install -g @openai/codex" in done.err
 
 
 def test_no_gateway_at_the_address(stage: Stage) -> None:
     stage.install("claude")
     done = stage.run("--url", "http://127.0.0.1:9")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no gateway answers at http://127.0.0.1:9" in done.stderr
+    assert (done.code, done.out) == (1, "")
+    assert "no gateway answers at http://127.0.0.1:9" in done.err
 
 
 def test_a_gateway_with_keys_asks_for_one(stage: Stage, upstream: PlainUpstream) -> None:
     stage.install("claude")
     refused = stage.run("--base-url", upstream.url, ATHENA_GATEWAY_KEY="ath_right")
-    assert refused.returncode == 1
-    assert "--key" in refused.stderr
+    assert refused.code == 1
+    assert "--key" in refused.err
     done = stage.run("--base-url", upstream.url, ATHENA_GATEWAY_KEY="ath_right", ATHENA_CODE_KEY="ath_right")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
 
 
 def test_wrong_usage() -> None:
@@ -248,9 +239,8 @@ def test_signals_reach_the_agent_and_its_end_is_ours(number: int, stage: Stage, 
         "signal.pause()"
     )
     stage.install("claude", catch)
-    process = subprocess.Popen(
-        [*_CODE, "--url", gateway], env=stage.variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    )
+    code = [sys.executable, "-m", "athena", "code", "--url", gateway]
+    process = subprocess.Popen(code, env=stage.variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -260,7 +250,7 @@ def test_signals_reach_the_agent_and_its_end_is_ours(number: int, stage: Stage, 
 
 def test_an_agent_that_a_signal_ended(stage: Stage, gateway: str) -> None:
     stage.install("claude", "os.kill(os.getpid(), 9)")
-    assert stage.run("--url", gateway).returncode == 128 + 9
+    assert stage.run("--url", gateway).code == 128 + 9
 
 
 def test_the_temporary_gateway_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
@@ -502,7 +492,7 @@ def upstream() -> Iterator[PlainUpstream]:
 def test_an_upstream_alone_is_enough_for_an_agent_that_needs_a_model(stage: Stage, upstream: PlainUpstream) -> None:
     stage.install("goose")
     done = stage.run("--base-url", upstream.url, "goose")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     variables = stage.report()["variables"]
     assert variables["GOOSE_MODEL"] == "its/model"
     assert (variables["GOOSE_CONTEXT_LIMIT"], variables["GOOSE_MAX_TOKENS"]) == ("40000", "10000")
@@ -511,13 +501,13 @@ def test_an_upstream_alone_is_enough_for_an_agent_that_needs_a_model(stage: Stag
 def test_the_window_of_what_stands_behind_claudes_own_names(stage: Stage, upstream: PlainUpstream) -> None:
     stage.install("claude")
     done = stage.run("--base-url", upstream.url, ATHENA_MODEL="its/model")
-    assert done.returncode == 0, done.stderr
-    assert "takes 40000 tokens; Claude Code needs about 48000" in done.stderr
+    assert done.code == 0, done.err
+    assert "takes 40000 tokens; Claude Code needs about 48000" in done.err
     variables = stage.report()["variables"]
     assert variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "10000"
     assert "ANTHROPIC_MODEL" not in variables
     told = stage.run("--base-url", upstream.url, "--context", "90000", "--output", "5000", ATHENA_MODEL="its/model")
-    assert told.returncode == 0, told.stderr
+    assert told.code == 0, told.err
     assert stage.report()["variables"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "90000"
     assert stage.report()["variables"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "5000"
 
@@ -526,20 +516,20 @@ def test_an_upstream_that_is_not_there_stops_the_run_before_it_begins(stage: Sta
     stage.install("claude")
     nobody = f"http://127.0.0.1:{free_port()}/v1"
     done = stage.run("--base-url", nobody)
-    assert done.returncode == 1
-    assert "upstream default: " in done.stderr
-    assert "--base-url" in done.stderr
+    assert done.code == 1
+    assert "upstream default: " in done.err
+    assert "--base-url" in done.err
     assert not stage.report_file.exists()
-    assert stage.run("--base-url", nobody, "--no-check").returncode == 0
+    assert stage.run("--base-url", nobody, "--no-check").code == 0
 
 
 def test_an_upstream_that_refuses_its_key_stops_the_run(stage: Stage, upstream: PlainUpstream) -> None:
     upstream.table["/v1/models"] = Reply({"error": {"message": "no"}}, 401)
     stage.install("claude")
     done = stage.run("--base-url", upstream.url)
-    assert done.returncode == 1
-    assert "refuses its credentials" in done.stderr
-    assert "--api-key-env" in done.stderr
+    assert done.code == 1
+    assert "refuses its credentials" in done.err
+    assert "--api-key-env" in done.err
 
 
 def test_one_bad_upstream_of_several_is_only_told() -> None:
@@ -560,9 +550,9 @@ def test_the_log_of_a_run_is_kept_and_named_when_a_request_failed(stage: Stage, 
     )
     stage.install("claude", ask)
     done = stage.run("--base-url", upstream.url)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     (log,) = (stage.home / ".local/state/athena" / "runs").glob("*.log")
-    assert f"one request failed in this run; the gateway's log: {log}" in done.stderr
+    assert f"one request failed in this run; the gateway's log: {log}" in done.err
     assert "warning 404 error" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
@@ -579,18 +569,18 @@ def test_a_gateway_in_a_terminal_is_found(stage: Stage, upstream: PlainUpstream)
     stage.install("claude")
     with _served(stage, "--base-url", upstream.url) as serving:
         done = stage.run()
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.err
         assert stage.report()["variables"]["ANTHROPIC_BASE_URL"] == serving.url
     assert not list((stage.home / ".local/state/athena" / "terminals").iterdir())
-    assert stage.run().returncode == 1
+    assert stage.run().code == 1
 
 
 def test_a_demo_in_a_terminal_is_not_taken_for_a_model(stage: Stage) -> None:
     stage.install("claude")
     with _served(stage, "--demo"):
         done = stage.run()
-    assert done.returncode == 1
-    assert "no upstream is configured" in done.stderr
+    assert done.code == 1
+    assert "no upstream is configured" in done.err
 
 
 @contextlib.contextmanager
@@ -628,10 +618,10 @@ def test_questions_about_the_agent_start_the_agent_alone(stage: Stage, upstream:
     for flags, question in (((), "--version"), (at_upstream, "--version"), (at_gateway, "-h")):
         told.unlink(missing_ok=True)
         done = stage.run("codex", *flags, "--", question, PYTHONPATH=str(watch))
-        assert (done.returncode, done.stdout, done.stderr) == (0, "1.2.3\n", "")
+        assert (done.code, done.out, done.err) == (0, "1.2.3\n", "")
         assert stage.report()["arguments"] == [question]
         assert told.read_text().splitlines() == ["subprocess.Popen codex"], (question, flags)
     assert (upstream.visits, list(stage.home.iterdir())) == ([], [])
     told.unlink()
-    assert stage.run("codex", "--url", gateway, "--", "exec", PYTHONPATH=str(watch)).returncode == 0
+    assert stage.run("codex", "--url", gateway, "--", "exec", PYTHONPATH=str(watch)).code == 0
     assert "socket.connect" in told.read_text(), "what is counted here can be seen"

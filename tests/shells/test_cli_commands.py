@@ -26,7 +26,7 @@ from athena.shells.cli.explain import error_codes
 from athena.shells.cli.registry import ROWS, Commands
 from athena.shells.config import hash_key, schema_text
 from athena.shells.config.model import LogLevel
-from support.athena_process import COMMAND, athena, environment
+from support.athena_process import COMMAND, athena, environment, start_athena
 from support.code_blocks import ROOT
 from support.patience import PATIENCE
 
@@ -261,15 +261,7 @@ def test_keys_leave_the_arguments() -> None:
 def on_terminal(home: Path, *arguments: str, **extra: str) -> str:
     """What a command writes to a terminal."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        cwd=home,
-        env=environment(home, TERM="xterm", **extra),
-        close_fds=True,
-    )
+    process = start_athena(arguments, (slave, slave, slave), home, environment(home, TERM="xterm", **extra))
     os.close(slave)
     text = b""
     while select.select([master], [], [], PATIENCE)[0]:

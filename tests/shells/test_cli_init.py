@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +21,7 @@ from athena.shells.demo import demo_answer
 from athena.shells.setup import Provider, ask_models, known_providers, own_provider
 from athena.shells.setup.claude_code_router import import_claude_code_router
 from athena.shells.setup.litellm import import_litellm
-from support.athena_process import COMMAND, athena, environment
+from support.athena_process import athena, environment, start_athena
 from support.patience import PATIENCE
 
 IMPORTS = Path(__file__).parent.parent / "cases" / "imports"
@@ -208,7 +207,7 @@ def test_a_key_that_was_typed_wrong_can_be_typed_again(tmp_path: Path, server: s
 def conversation(home: Path, answers: list[tuple[str, str]], *arguments: str) -> tuple[int, str]:
     """A command on a terminal: each answer is typed when its question stands there."""
     master, slave = pty.openpty()
-    process = subprocess.Popen([*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, cwd=home, env=environment(home))
+    process = start_athena(arguments, (slave, slave, slave), home, environment(home))
     os.close(slave)
     text, asked = "", 0
     waiting = list(answers)

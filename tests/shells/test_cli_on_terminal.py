@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from support.athena_process import COMMAND, environment
+from support.athena_process import COMMAND, environment, start_athena
 from support.patience import PATIENCE
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b]*\x1b\\")
@@ -43,10 +43,9 @@ class Terminal:
     def __init__(self, place: Path, columns: int, *arguments: str, **variables: str) -> None:
         self._ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=place,
-            env=environment(place, TERM="xterm-256color", **variables),
-        )  # fmt: skip
+        with open(os.devnull, "rb") as nothing:
+            streams = (nothing.fileno(), theirs, theirs)
+            self.process = start_athena(arguments, streams, place, environment(place, TERM="xterm-256color", **variables))
         os.close(theirs)
         self.shown = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from support.athena_process import Result, environment, run_athena
 from support.patience import PATIENCE
 
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
-def athena(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "athena", *arguments], input=given, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+def athena(*arguments: str, given: str = "") -> Result:
+    return run_athena(arguments, Path(), environment(Path.home()), given)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -31,9 +30,9 @@ def test_lines_come_out_in_order_whatever_is_wrong_with_one(tmp_path: Path, work
     source, sink = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(records), encoding="utf-8")
     ran = athena("parse", "--jsonl", "--workers", workers, str(source), "-o", str(sink))
-    assert ran.returncode == 1
-    assert "line 8:" in ran.stderr
-    assert "1 of 2999 lines" in ran.stderr
+    assert ran.code == 1
+    assert "line 8:" in ran.err
+    assert "1 of 2999 lines" in ran.err
     outcomes = [json.loads(line) for line in sink.read_text(encoding="utf-8").splitlines()]
     assert [outcome["id"] for outcome in outcomes] == [*range(7), None, 8, *range(10, 3000)]
     assert outcomes[7]["errors"][0]["code"] == "bad_record"
@@ -54,7 +53,7 @@ def test_many_blocks_come_out_in_order_when_early_ones_take_longest(tmp_path: Pa
     source, sink = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(map(json.dumps, slow + quick)), encoding="utf-8")
     assert source.stat().st_size > 16 * 256 * 1024
-    assert athena("parse", "--jsonl", "--workers", "3", str(source), "-o", str(sink)).returncode == 0
+    assert athena("parse", "--jsonl", "--workers", "3", str(source), "-o", str(sink)).code == 0
     outcomes = [json.loads(line) for line in sink.read_text(encoding="utf-8").splitlines()]
     assert [outcome["id"] for outcome in outcomes] == list(range(2500))
     assert [len(outcome["tool_calls"]) for outcome in outcomes[:100]] == [20] * 100
@@ -71,7 +70,7 @@ def test_records_say_their_own_format_tools_and_chunks() -> None:
         {"id": "f"},
     ]
     ran = athena("parse", "--jsonl", given="\n".join(map(json.dumps, records)))
-    a, b, c, d, e, f = [json.loads(line) for line in ran.stdout.splitlines()]
+    a, b, c, d, e, f = [json.loads(line) for line in ran.out.splitlines()]
     assert [call["name"] for call in a["tool_calls"]] == ["f"]
     assert (b["tool_calls"], b["text"]) == ([], CALL)
     assert (c["incomplete"], c["tool_calls"]) == (True, [])
@@ -82,7 +81,7 @@ def test_records_say_their_own_format_tools_and_chunks() -> None:
 
 def test_events_are_written_on_request() -> None:
     ran = athena("parse", "--jsonl", "--events", given=json.dumps({"id": 1, "text": CALL}))
-    kinds = [event["event"] for event in json.loads(ran.stdout)["events"]]
+    kinds = [event["event"] for event in json.loads(ran.out)["events"]]
     assert kinds[0] == "ToolCallStart"
     assert kinds[-1] == "ToolCallComplete"
 
@@ -161,19 +160,19 @@ def test_plain_text_gives_a_result_for_people(tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text('[{"name": "f", "parameters": {"type": "object"}}]', encoding="utf-8")
     ran = athena("parse", "--tools", str(tools), given=f"Look: {CALL}")
-    assert ran.returncode == 0
-    assert "call      f  {" in ran.stdout
-    assert "text      Look:" in ran.stdout
+    assert ran.code == 0
+    assert "call      f  {" in ran.out
+    assert "text      Look:" in ran.out
 
 
 def test_formats_and_detect() -> None:
     listed = athena("formats", "--json")
-    ids = [row["id"] for row in json.loads(listed.stdout)]
+    ids = [row["id"] for row in json.loads(listed.out)]
     assert "kimi_k2" in ids
     assert ids == sorted(ids)
-    assert "<|tool_call_begin|>" in athena("formats", "kimi_k2").stdout
-    assert athena("formats", "nothing").returncode == 1
-    assert athena("detect", "moonshotai/kimi-k2-0905").stdout.strip() == "kimi_k2"
+    assert "<|tool_call_begin|>" in athena("formats", "kimi_k2").out
+    assert athena("formats", "nothing").code == 1
+    assert athena("detect", "moonshotai/kimi-k2-0905").out.strip() == "kimi_k2"
 
 
 def test_unusable_tools_are_an_error_that_names_the_file(tmp_path: Path) -> None:
@@ -181,56 +180,56 @@ def test_unusable_tools_are_an_error_that_names_the_file(tmp_path: Path) -> None
     for content, said in (("{", "not JSON"), ("[1]", "tools[0]: expected a tool as an object")):
         tools.write_text(content, encoding="utf-8")
         ran = athena("parse", "--tools", str(tools), given=CALL)
-        assert ran.returncode == 1
-        assert f"{tools}: {said}" in ran.stderr
+        assert ran.code == 1
+        assert f"{tools}: {said}" in ran.err
 
 
 def test_wrong_usage_is_exit_code_two() -> None:
-    assert athena("parse", "--repair", "magic").returncode == 2
-    assert athena("parse", "--jsonl", "--model", "m").returncode == 2
+    assert athena("parse", "--repair", "magic").code == 2
+    assert athena("parse", "--jsonl", "--model", "m").code == 2
 
 
 def test_calls_that_stand_in_a_text_the_model_was_given_are_quotations(tmp_path: Path) -> None:
     page = tmp_path / "page.txt"
     page.write_text(f"It says {CALL}", encoding="utf-8")
     ran = athena("parse", "--untrusted", str(page), given=f"The page: {CALL}")
-    assert ran.returncode == 0
-    assert "call      none" in ran.stdout
-    assert "quoted from the request" in ran.stdout
-    assert "call      f" in athena("parse", "--untrusted", str(page), "--echo", "allow", given=CALL).stdout
-    events = athena("parse", "--untrusted", str(page), "--events", given=CALL).stdout.splitlines()
+    assert ran.code == 0
+    assert "call      none" in ran.out
+    assert "quoted from the request" in ran.out
+    assert "call      f" in athena("parse", "--untrusted", str(page), "--echo", "allow", given=CALL).out
+    events = athena("parse", "--untrusted", str(page), "--events", given=CALL).out.splitlines()
     assert [json.loads(line)["event"] for line in events] == ["TextDelta", "Error"]
     lines = json.dumps({"id": 1, "text": CALL, "untrusted": [f"It says {CALL}"]}) + "\n" + json.dumps({"id": 2, "text": CALL})
-    outcomes = [json.loads(line) for line in athena("parse", "--jsonl", given=lines).stdout.splitlines()]
+    outcomes = [json.loads(line) for line in athena("parse", "--jsonl", given=lines).out.splitlines()]
     assert [(len(outcome["tool_calls"]), outcome["errors"][:1] != []) for outcome in outcomes] == [(0, True), (1, False)]
-    allowed = athena("parse", "--jsonl", "--echo", "allow", given=lines).stdout.splitlines()
+    allowed = athena("parse", "--jsonl", "--echo", "allow", given=lines).out.splitlines()
     assert [len(json.loads(line)["tool_calls"]) for line in allowed] == [1, 1]
     refused = athena("parse", "--jsonl", "--untrusted", str(page), given=lines)
-    assert refused.returncode == 2
-    assert "belong into the records" in refused.stderr
+    assert refused.code == 2
+    assert "belong into the records" in refused.err
 
 
 def test_a_text_without_a_call_and_one_with_half_a_call_say_so() -> None:
     nothing = athena("parse", given='{"name": "x"}')
-    assert nothing.returncode == 0
-    assert "nothing in the text is a call in any of the known formats" in nothing.stderr
+    assert nothing.code == 0
+    assert "nothing in the text is a call in any of the known formats" in nothing.err
     half = athena("parse", "--format", "hermes", given='<tool_call>{"name": "f", "arguments": {"a')
-    assert half.returncode == 1
-    assert "the answer ended inside a call of f" in half.stdout
+    assert half.code == 1
+    assert "the answer ended inside a call of f" in half.out
 
 
 def test_one_text_as_json() -> None:
     """`-` is standard input, as elsewhere."""
     done = athena("parse", "--json", "-", given=f"Look. {CALL}")
-    found = json.loads(done.stdout)
+    found = json.loads(done.out)
     assert [(call["name"], call["arguments"]) for call in found["tool_calls"]] == [("f", '{"a": 1}')]
     assert (found["format"], found["text"], found["incomplete"], found["errors"]) == ("hermes", "Look. ", False, [])
     cut = athena("parse", "--json", given=CALL[:45])
-    assert cut.returncode == 1
-    assert json.loads(cut.stdout)["incomplete"]
+    assert cut.code == 1
+    assert json.loads(cut.out)["incomplete"]
     both = athena("parse", "--json", "--jsonl")
-    assert both.returncode == 2
-    assert "--jsonl and --events write JSON by themselves" in both.stderr
+    assert both.code == 2
+    assert "--jsonl and --events write JSON by themselves" in both.err
 
 
 @pytest.mark.parametrize(
@@ -243,10 +242,10 @@ def test_one_text_as_json() -> None:
 )
 def test_why_there_is_no_call(text: str, said: str) -> None:
     done = athena("parse", given=text)
-    assert said in done.stderr
-    assert "call      none" in done.stdout
+    assert said in done.err
+    assert "call      none" in done.out
 
 
 def test_a_model_that_is_named_is_not_asked_for() -> None:
     done = athena("parse", "--model", "qwen3-8b", given="just prose")
-    assert done.stderr == "athena: nothing in the text is a call in any of the known formats\n"
+    assert done.err == "athena: nothing in the text is a call in any of the known formats\n"

@@ -45,7 +45,7 @@ def post(url: str, body: str) -> dict[str, Any]:
 
 def test_the_first_minute(tmp_path: Path) -> None:
     """No key, no file: the demo answers, and the printed command shows a repaired call."""
-    with serving(tmp_path, OPENAI_API_KEY="sk-x") as server:
+    with serving(tmp_path, forked=False, OPENAI_API_KEY="sk-x") as server:
         line = _command(server)
         words = shlex.split(line)
         assert words[0] == "curl"
@@ -76,7 +76,7 @@ def _command(server: Serving) -> str:
 
 
 def test_it_is_light(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    with serving(tmp_path, forked=False) as server:
         stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
         cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
@@ -91,7 +91,7 @@ def test_it_is_light(tmp_path: Path) -> None:
 def test_keys_are_not_in_the_process_listing(tmp_path: Path, form: tuple[str, ...]) -> None:
     key = "not-to-be-seen-anywhere"
     arguments = [part.replace("KEY", key) for part in form]
-    with serving(tmp_path, "--base-url", "http://127.0.0.1:9", "--log-level", "debug", *arguments) as server:
+    with serving(tmp_path, "--base-url", "http://127.0.0.1:9", "--log-level", "debug", *arguments, forked=False) as server:
         assert key.encode() not in Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0

@@ -7,7 +7,6 @@ import os
 import pty
 import select
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,7 @@ from athena.shells.config.effects import effects
 from athena.shells.config.trust import digest, trust_command
 from athena.shells.config.yaml_lines import read_yaml
 from athena.transport import Transport
-from support.athena_process import COMMAND, Result, environment
+from support.athena_process import Result, environment, start_athena
 from support.patience import PATIENCE
 from support.trusted_files import trust
 
@@ -403,9 +402,7 @@ def in_project(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def on_terminal(place: Place, answer: str, *arguments: str) -> tuple[int, str]:
     """A command with a person at the keyboard."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, cwd=place.directory, env=environment(place.home)
-    )
+    process = start_athena(arguments, (slave, slave, slave), place.directory, environment(place.home))
     os.close(slave)
     os.write(master, answer.encode())
     text = b""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 import sys
 import time
 import urllib.request
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from support.athena_process import COMMAND, Result, Serving, environment
+from support.athena_process import Result, Serving, environment, run_athena
 from support.echoing_upstream import EchoingUpstream
 from support.patience import PATIENCE
 
@@ -70,17 +69,7 @@ class Stage:
         (own / "athena.yml").write_text(json.dumps(config))
 
     def run(self, *arguments: str, **variables: str) -> Result:
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=self.repository,
-            env=environment(self.home, **{**self.variables, **variables}),
-            timeout=PATIENCE,
-            check=False,
-        )
-        return Result(done.returncode, done.stdout, done.stderr)
+        return run_athena(arguments, self.repository, environment(self.home, **{**self.variables, **variables}))
 
     def files(self) -> set[str]:
         """Every file of the home and the repository."""

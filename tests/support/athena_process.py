@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from support.forked_command import ForkedCommand, can_be_forked, inherited
 from support.patience import PATIENCE
 
 COMMAND = [sys.executable, "-P", "-m", "athena"]
@@ -24,13 +26,7 @@ COMMAND = [sys.executable, "-P", "-m", "athena"]
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
     """A clean environment: nothing of the machine's own settings counts."""
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "PYTHONPATH")}
-    return {**kept, "HOME": str(home), **extra}
-
-
-def _limited(descriptors: int) -> list[str]:
-    """What to put before a command that may have only so many file descriptors; 0: no other limit than ours."""
-    return ["/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"] if descriptors else []
+    return {**inherited(), "HOME": str(home), **extra}
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -42,36 +38,55 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def athena(home: Path, *arguments: str, stdin: str = "", **extra: str) -> Result:
+    """Run a command in a home to its end."""
+    return run_athena(arguments, home, environment(home, **extra), stdin)
+
+
+def run_athena(arguments: Sequence[str], directory: Path, variables: dict[str, str], stdin: str = "") -> Result:
     """Run a command to its end."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=home,
-        env=environment(home, **extra),
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        given.write(stdin)
+        given.seek(0)
+        process = start_athena(arguments, (given.fileno(), out.fileno(), err.fileno()), directory, variables)
+        try:
+            code = process.wait(PATIENCE)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return Result(code, out.read(), err.read())
+
+
+def start_athena(
+    arguments: Sequence[str], streams: tuple[int, int, int], directory: Path, variables: dict[str, str], *, forked: bool = True
+) -> ForkedCommand | subprocess.Popen[bytes]:
+    """`athena` in a process of its own; where that may be, and `forked` is true, without a new interpreter."""
+    if forked and can_be_forked(variables):
+        return ForkedCommand(arguments, streams, directory=directory, environment=variables)
+    given, out, err = streams
+    return subprocess.Popen([*COMMAND, *arguments], stdin=given, stdout=out, stderr=err, cwd=directory, env=variables)
 
 
 class Serving:
-    """A running `athena serve`."""
+    """A running `athena serve`. With `forked` false, or a limit of file descriptors, it has an interpreter of its own."""
 
-    def __init__(self, home: Path, arguments: Sequence[str], extra: dict[str, str], descriptors: int = 0) -> None:
+    def __init__(
+        self, home: Path, arguments: Sequence[str], extra: dict[str, str], descriptors: int = 0, *, forked: bool = True
+    ) -> None:
         self.home = home
         self.errors = home / "stderr.txt"
-        with open(self.errors, "ab") as errors:
-            self.process = subprocess.Popen(
-                [*_limited(descriptors), *COMMAND, "serve", "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=home,
-                env=environment(home, **extra),
-            )
+        command, variables = ["serve", "--port", "0", *arguments], environment(home, **extra)
+        ours, theirs = os.pipe()
+        self._output = open(ours, encoding="utf-8")  # noqa: SIM115 (until `end`)
+        self.process: ForkedCommand | subprocess.Popen[bytes]
+        with open(self.errors, "ab") as errors, open(os.devnull, "rb") as nothing, open(theirs, "wb") as output:
+            streams = (nothing.fileno(), output.fileno(), errors.fileno())
+            if descriptors:
+                shell = ["/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *COMMAND, *command]
+                given, out, err = streams
+                self.process = subprocess.Popen(shell, stdin=given, stdout=out, stderr=err, cwd=home, env=variables)
+            else:
+                self.process = start_athena(command, streams, home, variables, forked=forked)
         self.banner = ""
         self.port = 0
         self.scheme = "http"
@@ -100,8 +115,7 @@ class Serving:
         return True
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             self.banner += line
             found = re.search(r"listens on (https?)://[^ ]*:(\d+)", line)
             if found:
@@ -124,17 +138,18 @@ class Serving:
             self.process.kill()
             self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self._output.close()
 
 
 @contextlib.contextmanager
-def serving(home: Path, *arguments: str, config: dict[str, Any] | None = None, **extra: str) -> Iterator[Serving]:
+def serving(
+    home: Path, *arguments: str, config: dict[str, Any] | None = None, forked: bool = True, **extra: str
+) -> Iterator[Serving]:
     """`athena serve` on a free port, with this `athena.yml`."""
     if config is not None:
         (home / "athena.yml").write_text(json.dumps(config))
         arguments = ("--config", "athena.yml", *arguments)
-    server = Serving(home, arguments, extra)
+    server = Serving(home, arguments, extra, forked=forked)
     try:
         yield server
     finally:

@@ -28,6 +28,7 @@ from athena.shells.server.listen import listen
 from athena.shells.server.ready import warm_up
 from support.athena_process import Serving
 from support.fault_scripts import SHORT_IDLE
+from support.forked_command import ForkedCommand
 from support.hand_clock import HandClock
 from support.patience import FOR_EVER, PATIENCE
 from support.replays import check_all
@@ -201,12 +202,19 @@ class GatewayProcess(Serving):
     """`athena serve` as users run it; everything it logs goes to a file."""
 
     def __init__(
-        self, value: dict[str, Any], directory: Path, log_level: str = "debug", descriptors: int = 0, **environment: str
+        self,
+        value: dict[str, Any],
+        directory: Path,
+        log_level: str = "debug",
+        descriptors: int = 0,
+        *,
+        forked: bool = True,
+        **environment: str,
     ) -> None:
         self._log = directory / "gateway.log"
         log = {"level": log_level, "format": "json", "file": str(self._log)}
         (directory / "athena.yml").write_text(json.dumps({**value, "log": log}))
-        super().__init__(directory, ("--config", "athena.yml"), environment, descriptors)
+        super().__init__(directory, ("--config", "athena.yml"), environment, descriptors, forked=forked)
 
     def memory(self) -> int:
         """What it holds of its own, in bytes: no file pages, no kernel buffers."""
@@ -217,6 +225,7 @@ class GatewayProcess(Serving):
         return self._status("VmHWM")
 
     def _status(self, name: str) -> int:
+        assert not isinstance(self.process, ForkedCommand), "a fork also holds what the server of forks has imported"
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1]) * 1024
 
