@@ -23,9 +23,8 @@ from athena.dialects.base import (
     EncodeContext,
     FrameEncoder,
     KeepingEncoder,
-    StreamDecoder,
-    mended_json,
 )
+from athena.dialects.decoders import StreamDecoder, mended_json
 from athena.dialects.plain_reads import PlainFrame, PlainReader, PlainReads, PlainSplice, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser

@@ -26,7 +26,9 @@ from athena.advice import advised, lacks_path
 from athena.answer_path import AnswerPath, Options, Route
 from athena.calls.survey import known_facts
 from athena.dialects import get_dialect
-from athena.dialects.base import UNREADABLE, Encoded, EncodeTarget, conversation_last, kind_of_status, protocol_error
+from athena.dialects.base import Encoded, EncodeTarget, conversation_last
+from athena.dialects.decoders import UNREADABLE, protocol_error
+from athena.dialects.error_kinds import kind_of_status
 from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule

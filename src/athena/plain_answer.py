@@ -13,7 +13,8 @@ import msgspec
 from athena.answer_path import Options, Route, encode_context, repair_level
 from athena.calls.choice import ChoiceGuard
 from athena.calls.ids import fitting_id
-from athena.dialects.base import UNREADABLE, AnswerLosses, Dialect
+from athena.dialects.base import AnswerLosses, Dialect
+from athena.dialects.decoders import UNREADABLE
 from athena.formats.machine.repair import WRAPPER_KEYS
 from athena.formats.machine.stage import may_hold_call
 from athena.model.events import Event, TextDelta, ToolCallComplete

@@ -13,7 +13,8 @@ import msgspec
 
 from athena.calls.builder import unfold
 from athena.dialects import get_dialect
-from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, EncodeTarget, closed_error
+from athena.dialects.base import AnswerEncoder, EncodeContext, Encoded, EncodeTarget
+from athena.dialects.decoders import closed_error
 from athena.errors import AthenaError, UpstreamClosed, UpstreamProtocol, UpstreamStatus, UsageError
 from athena.exchange import AnswerPath, Options, Route, quotation_losses
 from athena.formats.machine.policies import EchoRule, Policies

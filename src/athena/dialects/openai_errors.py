@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.base import HttpError, whole_seconds
+from athena.dialects.base import HttpError
+from athena.dialects.error_kinds import whole_seconds
 from athena.errors import ErrorKind
 from athena.model.events import Error
 from athena.wire.surrogates import encode_json

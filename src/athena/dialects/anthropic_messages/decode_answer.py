@@ -19,15 +19,8 @@ from athena.calls.tracker import ToolCallTracker
 from athena.dialects.anthropic_messages.decode_blocks import citation_part
 from athena.dialects.anthropic_messages.errors import decode_error, error_of_object
 from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
-from athena.dialects.base import (
-    UNREADABLE,
-    DecodeContext,
-    StreamDecoder,
-    WholeDecoder,
-    closed_error,
-    protocol_error,
-    token_count,
-)
+from athena.dialects.base import DecodeContext
+from athena.dialects.decoders import UNREADABLE, StreamDecoder, WholeDecoder, closed_error, protocol_error, token_count
 from athena.dialects.plain_reads import PlainShape
 from athena.model.events import (
     Done,

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import (
+from athena.dialects.base import HttpError
+from athena.dialects.error_kinds import (
     STATUS_OF,
-    HttpError,
     is_context_overflow,
     kind_of_status,
     loose_error,

@@ -17,15 +17,8 @@ import msgspec
 
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
-from athena.dialects.base import (
-    UNREADABLE,
-    DecodeContext,
-    StreamDecoder,
-    WholeDecoder,
-    closed_error,
-    protocol_error,
-    token_count,
-)
+from athena.dialects.base import DecodeContext
+from athena.dialects.decoders import UNREADABLE, StreamDecoder, WholeDecoder, closed_error, protocol_error, token_count
 from athena.dialects.gemini.citations import citations_of
 from athena.dialects.gemini.decode_contents import decode_media, foreign
 from athena.dialects.gemini.errors import decode_error

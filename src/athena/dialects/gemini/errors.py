@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import (
+from athena.dialects.base import HttpError
+from athena.dialects.error_kinds import (
     STATUS_OF,
-    HttpError,
     is_context_overflow,
     loose_error,
     overflow_message,

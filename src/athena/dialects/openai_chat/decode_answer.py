@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.dialects.base import AnswerLosses, DecodeContext, StreamDecoder, WholeDecoder, closed_error, protocol_error
+from athena.dialects.base import AnswerLosses, DecodeContext
+from athena.dialects.decoders import StreamDecoder, WholeDecoder, closed_error, protocol_error
 from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
 from athena.dialects.openai_chat.errors import error_in_answer
 from athena.dialects.openai_chat.media import citation_of, image_of

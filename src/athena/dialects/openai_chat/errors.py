@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from athena.dialects.base import STATUS_OF, HttpError, is_context_overflow, loose_error, overflow_message
+from athena.dialects.base import HttpError
+from athena.dialects.error_kinds import STATUS_OF, is_context_overflow, loose_error, overflow_message
 from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
 from athena.errors import ErrorKind
 from athena.model.events import Error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from athena.dialects.base import token_count
+from athena.dialects.decoders import token_count
 from athena.model.events import Usage
 
 _PLAIN = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})

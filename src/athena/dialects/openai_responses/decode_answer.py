@@ -22,7 +22,8 @@ import msgspec
 from athena.calls.arguments import arguments_text
 from athena.calls.ids import synthesized_id
 from athena.calls.tracker import ToolCallTracker
-from athena.dialects.base import UNREADABLE, DecodeContext, StreamDecoder, WholeDecoder, protocol_error, token_count
+from athena.dialects.base import DecodeContext
+from athena.dialects.decoders import UNREADABLE, StreamDecoder, WholeDecoder, protocol_error, token_count
 from athena.dialects.openai_responses.decode_items import decode_annotation
 from athena.dialects.openai_responses.errors import error_of
 from athena.dialects.openai_responses.vocabulary import NAME, OTHER_EVENT

@@ -19,7 +19,8 @@ from typing import Any, assert_never
 import msgspec
 
 from athena.calls.ids import hashed
-from athena.dialects.base import EncodeContext, estimated
+from athena.dialects.base import EncodeContext
+from athena.dialects.decoders import estimated
 from athena.dialects.openai_responses.encode_items import encode_citation
 from athena.dialects.openai_responses.errors import encode_error, failed_error
 from athena.dialects.openai_responses.response_object import compaction_object, echo, encode_usage

@@ -17,7 +17,7 @@ import msgspec
 
 from athena.calls.names import check_model_name, model_in_path
 from athena.dialects import get_dialect
-from athena.dialects.base import kind_of_status
+from athena.dialects.error_kinds import kind_of_status
 from athena.errors import AthenaError, InvalidRequest, UnsupportedFeature, UpstreamError
 from athena.model.events import Error, error_event
 from athena.model.request import Request
