@@ -222,7 +222,7 @@ def test_a_wrong_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 SHARED = {
-    "dialects": {"base", "losses", "openai_errors", "plain_reads", "portable", "recalled"},
+    "dialects": {"base", "decoders", "error_kinds", "losses", "openai_errors", "plain_reads", "portable", "recalled"},
     "formats": {"machine", "bodies", "declared"},
 }
 """What siblings have in common, by room."""
