@@ -5,7 +5,8 @@ Wire facts: docs/reference/wire-facts.md#reasoning-controls.
 
 from __future__ import annotations
 
-from operator import attrgetter
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 import msgspec
@@ -39,9 +40,7 @@ def fit_controls(request: Request, target: EncodeTarget, *, same: bool, losses: 
         raise UnsupportedFeature(f"n: this upstream gives one answer per request, not {request.n}", path="n")
     changes: dict[str, Any] = {}
     taken = () if not profile.sampling_while_thinking and is_thinking(request, profile) else profile.sampling
-    for field, value in zip(_SAMPLING, _sampling_of(request), strict=True):
-        if value is None:
-            continue
+    for field in compress(_SAMPLING, map(is_not, _sampling_of(request), repeat(None))):
         portable = field != "logit_bias" or same
         if field not in taken or not portable:
             if target.strict:

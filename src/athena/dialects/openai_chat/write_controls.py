@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any
 
 import msgspec
@@ -340,8 +341,7 @@ _UNASKED = _values_of(Request(dialect="", model=""))
 
 def asked_controls(request: Request) -> list[Control]:
     """Those that may have something to write: the length, which some upstreams want in any case, and what is not as usual."""
-    values = _values_of(request)
-    asked = [control for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True) if value != usual]
+    asked = list(compress(CONTROLS, map(ne, _values_of(request), _UNASKED)))
     return asked if asked and asked[0] is CONTROLS[0] else [CONTROLS[0], *asked]
 
 

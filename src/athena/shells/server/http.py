@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import cast
 
 import httptools
@@ -38,6 +39,7 @@ from athena.shells.server.http_request import HttpRequest, status_line
 from athena.shells.server.socket import SocketConnection
 
 LOG = logging.getLogger("athena.server")
+_AROUND_FIELD = len(b": \r\n")
 _READ_FIRST_S = 0.05
 """What has arrived is read within this time after a limit is over, before the client is given up."""
 
@@ -50,12 +52,14 @@ class HttpConnection(asyncio.Protocol):
         self.loop = loop
         self._gateway = gateway
         self._limits = front.limits
+        self._most_fields = front.limits.header_fields
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._fields: Headers = []
         self._in_head = False
         self._head_bytes = 0
+        """Of its first line and of further reads; once it is whole, of all of it, and then of its trailers."""
         self._head_read = 0
         """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
@@ -170,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._head_read = len(data)
                 self._since = self.loop.time()
-            if self._head_bytes > self._limits.header_bytes:
+            if self._measured_head() > self._limits.header_bytes:
                 self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
                 return
             self._watch()
@@ -252,22 +256,25 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head, or a trailer."""
-        if self._repeating:
-            return
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self._limits.header_bytes:
-            self._refuse_headers()
-        if not self._in_head:
-            return  # a trailer: what came too late for the checks must not join the headers
-        if len(self._fields) >= self._limits.header_fields:
-            self._refuse_soon(431, "too_many_headers", f"the request has more than {self._limits.header_fields} header fields")
-        self._fields.append((name.lower(), value))
+        if self._in_head:
+            fields = self._fields
+            fields.append((name.lower(), value))
+            if len(fields) > self._most_fields:
+                self._refuse_soon(431, "too_many_headers", f"the request has more than {self._most_fields} header fields")
+        elif not self._repeating:
+            # A trailer: what came too late for the checks must not join the headers.
+            self._head_bytes += len(name) + len(value) + _AROUND_FIELD
+            if self._head_bytes > self._limits.header_bytes:
+                self._refuse_headers()
 
     def on_headers_complete(self) -> None:
         """The head is whole: the gateway may begin."""
         if self._repeating:
             return
         self._in_head = self._fresh = False
+        self._head_bytes = self._measured_head()
+        if self._head_bytes > self._limits.header_bytes:
+            self._refuse_headers()
         parser = self._parser
         assert parser is not None
         version = parser.get_http_version()
@@ -297,6 +304,11 @@ class HttpConnection(asyncio.Protocol):
         request, self._receiving = self._receiving, None
         if request is not None:
             request.body_ended()
+
+    def _measured_head(self) -> int:
+        """Bytes of the head as far as it is read: its fields are added up once, not one by one."""
+        fields = self._fields
+        return self._head_bytes + sum(map(len, chain.from_iterable(fields))) + len(fields) * _AROUND_FIELD
 
     def _refuse_headers(self) -> None:
         self._refuse_soon(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
