@@ -55,7 +55,10 @@ CONFIG: dict[str, Any] = {
         dialect: {"base_url": "http://127.0.0.1:1/v1", "dialect": dialect, "api_key": "sk-upstream-7788990011"}
         for dialect in DIALECTS
     },
-    "models": [{"match": f"{dialect}/*", "use": f"{dialect}/*"} for dialect in DIALECTS],
+    "models": [
+        {"match": "either", "use": "gemini/m", "fallback": ["openai_chat/learnt"]},
+        *({"match": f"{dialect}/*", "use": f"{dialect}/*"} for dialect in DIALECTS),
+    ],
     "retries": {"attempts": 1, "share": 1},
 }
 PATHS = {"anthropic_messages": "/v1/messages", "openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses"}
@@ -536,7 +539,9 @@ def test_a_key_that_is_none_is_not_masked() -> None:
     assert b'"domain":"athena"' in recording.client_bytes
     assert difference(recording, replay(recording)).equal
     tap._key = "a-true-key-of-somebody"
-    tap.body = tap.body.replace(b"}", b',"x":"a-true-key-of-somebody"}', 1)
+    assert tap.asked_as is not None
+    body = tap.body.replace(b"}", b',"x":"a-true-key-of-somebody"}', 1)
+    tap.asked_as = msgspec.structs.replace(tap.asked_as, body=body)
     assert b"a-true-key-of-somebody" not in file.encode(tap.made(()))
 
 
@@ -723,12 +728,24 @@ def pass_by(serving: Serving, output: bytes | None, now: float) -> None:
     serving.relayed(["words "], PLAIN, now)
 
 
+def one_is_down_and_one_refuses_images(world: Recorded) -> str:
+    """A model of two targets: the first is known to be down, the second not to take images."""
+    down, other = world.house.targets.of("either")
+    for _ in range(50):
+        world.house.shared.health.visit(down.upstream).ended(ok=False)
+    assert not world.house.shared.health.is_up(down.upstream)
+    for number in range(5):
+        world.house.shared.learnt.confirm(other, ("images",), f"client {number}")
+    return "either"
+
+
 def served_to_the_end(world: Recorded) -> list[lines.Recording]:
     """Requests that see every method of a tap called."""
     (_, stream, whole), *_ = answers("openai_chat")
     recordings = [
         world.serve("anthropic_messages", "openai_chat/m", (503, [b"{}"]), (200, cut(stream, 1))),
         world.serve("gemini", "openai_chat/m", (200, [whole]), stream=False),
+        world.serve("anthropic_messages", one_is_down_and_one_refuses_images(world), (200, [whole]), stream=False),
     ]
     serving = world.begin("anthropic_messages", "openai_chat/m")
     next_send(serving)

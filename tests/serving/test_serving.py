@@ -400,7 +400,7 @@ class Notes(Tap):
     def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap:
         return self
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         self.seen.append(("upstream request", target.upstream))
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:

@@ -29,7 +29,7 @@ WANTED = os.environ.get("REPLAY_ALL", "")
 def taps(gateway: Gateway) -> list[RecordingTap]:
     """What is in the gateway's ring."""
     recorder = gateway.configured.recorder
-    return [kept.tap for kept in recorder._ring._kept.values()] if recorder is not None else []
+    return list(recorder._ring._kept.values()) if recorder is not None else []
 
 
 def unequal(recording: Recording, *, redaction: bool = True) -> list[str]:

@@ -269,10 +269,8 @@ class _Run(Tap):
 
     # -- what is sent --------------------------------------------------------------------------------------------------------
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         self._calls.append(call)
-
-    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         self._paths.append(path)
 
     # -- the run -------------------------------------------------------------------------------------------------------------

@@ -22,15 +22,12 @@ _NO_KEY = b"a recording holds no key"
 _read_memory = reader(Memory)
 
 
-class StateNotes:
+class StateNotes(msgspec.Struct):
     """What one request sealed, opened and remembered."""
 
-    __slots__ = ("accepted", "made", "remembered")
-
-    def __init__(self) -> None:
-        self.made: dict[str, str] = {}
-        self.accepted: list[str] = []
-        self.remembered: dict[str, Memory] = {}
+    made: dict[str, str] = {}
+    accepted: list[str] = []
+    remembered: dict[str, Memory] = {}
 
     def seals(self) -> Seals:
         """What was sealed and opened, as a line of the recording."""

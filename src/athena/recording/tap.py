@@ -1,8 +1,9 @@
 """Collects one request while it is served: what passes by, and nothing else.
 
-On the event loop a read and what left for it cost three places in a list. Some dozen of them at a time become one piece of
-memory: thousands of small objects that stay would let every later one be made in memory that no cache holds. Everything that
-takes time (removing credentials, decoding, naming the session) is done by `parted`, in another thread.
+On the event loop a read and what left for it cost three places in a list, and whatever else happens four in another one. Some
+dozen reads at a time become one piece of memory: thousands of small objects that stay would let every later one be made in
+memory that no cache holds. Everything that takes time (removing credentials, decoding, naming the session) is done by `parted`,
+in another thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -32,9 +34,12 @@ _BESIDE = 40
 """Bytes that a step takes in memory besides its own."""
 _EVERY = 3 * 64
 """Places in the list after which its steps are packed and the room is looked at."""
+_FEW = 3 * 8
+"""Places up to which the last steps are left as they are."""
 _LARGE = 256 * 1024
 """Bytes of the steps of one pack that are not copied together."""
 _NONE = b""
+_with = msgspec.structs.replace
 _SETTINGS_KEPT = 64
 """Settings that are remembered as they are written."""
 
@@ -70,17 +75,21 @@ class _Kind(enum.Enum):
     CLIENT_HEAD = enum.auto()
 
 
+# To look a member up in its class takes longer than to write it down.
+_ATTEMPT, _UPSTREAM_HEAD, _ATTEMPT_END, _CLIENT_HEAD = (
+    _Kind.ATTEMPT, _Kind.UPSTREAM_HEAD, _Kind.ATTEMPT_END, _Kind.CLIENT_HEAD,
+)  # fmt: skip
 _Other: TypeAlias = tuple[int, _Kind, float, Any]
-"""Before which place of the list it happened, what, when, and what it holds."""
+"""Before which place of the list of steps it happened, what, when, and what it holds."""
 
 
-class _Attempt(msgspec.Struct):
+class _Attempt(msgspec.Struct, frozen=True):
     target: Target
     body: bytes
-    path: str = ""
-    headers: list[tuple[bytes, bytes]] = []
-    created: int = 0
-    input_tokens: int = 0
+    path: str
+    headers: list[tuple[bytes, bytes]]
+    created: int
+    input_tokens: int
 
 
 class _Pack:
@@ -139,80 +148,92 @@ class RecordingTap(Tap):
     sees_bytes = True
     sees_events = False
 
+    # What most requests never change is written down here, once for all of them.
+    kind: lines.ExchangeKind = "served"
+    status = 0
+    """The client's, as soon as it has one."""
+    is_whole = True
+    """False: there was no room for all of it."""
+    is_special = False
+    """Is it kept longer than others? Whoever keeps it says so."""
+    size = 0
+    asked_as: Asked | None = None
+    _state: StateNotes | None = None
+    _targets: tuple[Target, ...] = ()
+    _refusal: lines.Failure | None = None
+    _left_out: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+    _options: Options | None = None
+    _packed = 0
+    """Places of the list that were packed."""
+    _is_handed_over = False
+
     def __init__(
         self, record: RequestRecord, key: str | None, room: Room, on_over: Callable[[RecordingTap], None], *, version: str
     ) -> None:
         self.record = record
-        self.kind: lines.ExchangeKind = "served"
-        self.status = 0
-        """The client's, as soon as it has one."""
-        self.is_whole = True
-        """False: there was no room for all of it."""
-        self.size = 0
-        self.asked_as: Asked | None = None
-        self.body = b""
         self._key = key
         self._room = room
         self._on_over = on_over
         self._version = version
-        self._state = StateNotes()
-        self._targets: tuple[Target, ...] = ()
-        self._refusal: lines.Failure | None = None
-        self._left_out: dict[int, tuple[str, ...]] = {}
-        self._options: Options | None = None
         self._steps: list[Any] = []
         """For each step three places: when, what was read, and what left for it; either may be empty. Flat, and not tuples: a
         stream has many thousand, and each would be one more object to make and for the collector to look at."""
         self._rows: list[Any] = [self._steps]
         """Packs, and last the list of what is not packed yet. Another thread may copy it at any moment."""
-        self._packed = 0
-        """Places of the list that were packed."""
-        self._others: list[_Other] = []
-        self._is_handed_over = False
+        self._others: list[Any] = []
+        """Everything else that happened, four places for each: those of an `_Other`."""
 
     # -- on the event loop ---------------------------------------------------------------------------------------------------
 
-    def client_request(self, body: bytes) -> None:
-        self.body = body
-        self._take(len(body))
+    @property
+    def body(self) -> bytes:
+        """The client's."""
+        return self.asked_as.body if self.asked_as is not None else b""
 
     def asked(self, asked: Asked) -> None:
         """Keep it. The headers that carry credentials are left out when somebody reads it."""
         self.asked_as = asked
         self._targets = asked.targets
+        size, room = len(asked.body), self._room
+        room.taken += size
+        self.size = size
+        if room.taken - room.released > room.limit:
+            self._give_up()
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
-        # Never the exception itself: it would keep the frames that it came through, and all that they hold.
-        self._targets, self._refusal = targets or self._targets, failure_of(refusal) if refusal is not None else None
+        if targets:
+            self._targets = targets
+        if refusal is not None:
+            # Never the exception itself: it would keep the frames that it came through, and all that they hold.
+            self._refusal = failure_of(refusal)
 
     def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
-        if left_out:
-            self._left_out[id(target)] = left_out
+        self._left_out = {**self._left_out, id(target): left_out}
 
     def options(self, options: Options) -> Options:
         """The same, with the use of envelope and memory written down."""
         self._options = options
+        state = self._state
+        if state is None:
+            state = self._state = StateNotes()
         envelope, store = options.envelope, options.store
-        return msgspec.structs.replace(
+        return _with(
             options,
-            envelope=NotedEnvelope(envelope, self._state) if envelope is not None else None,
-            store=NotedStore(store, self._state) if store is not None else None,
+            envelope=NotedEnvelope(envelope, state) if envelope is not None else None,
+            store=NotedStore(store, state) if store is not None else None,
         )
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        options, place = self._options, self._packed + len(self._steps)
+        if options is not None:
+            attempt = _Attempt(target, call.body, path, headers, options.created, options.input_tokens)
+        else:
+            attempt = _Attempt(target, call.body, path, headers, 0, 0)
+        self._others += (place, _ATTEMPT, now, attempt)
         self._take(len(call.body))
-        attempt = _Attempt(target, call.body if self.is_whole else b"")
-        if self._options is not None:
-            attempt.created, attempt.input_tokens = self._options.created, self._options.input_tokens
-        self._others.append((self._place(), _Kind.ATTEMPT, 0.0, attempt))
-
-    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        place, kind, _, attempt = self._others[-1]
-        attempt.path, attempt.headers = path, headers
-        self._others[-1] = place, kind, now, attempt
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        self._others.append((self._place(), _Kind.UPSTREAM_HEAD, now, (status, headers)))
+        self._others += (self._packed + len(self._steps), _UPSTREAM_HEAD, now, (status, headers))
 
     def passed(self, data: bytes, output: bytes, now: float) -> None:
         steps = self._steps
@@ -229,34 +250,45 @@ class RecordingTap(Tap):
             self._pack()
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
-        self.passed(data, _NONE, now)
+        steps = self._steps
+        steps += (now, data, _NONE)
+        if len(steps) >= _EVERY:
+            self._pack()
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         what = failure_of(failure) if failure is not None else None
-        self._others.append((self._place(), _Kind.ATTEMPT_END, now, what))
+        self._others += (self._packed + len(self._steps), _ATTEMPT_END, now, what)
 
     def moment(self, moment: Moment, now: float) -> None:
-        self._others.append((self._place(), _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE, now, None))
+        kind = _Kind.TICK if moment == "tick" else _Kind.KEPT_ALIVE
+        self._others += (self._packed + len(self._steps), kind, now, None)
 
     def stopped(self, reason: str, now: float) -> None:
-        self._others.append((self._place(), _Kind.STOPPED, now, reason))
+        self._others += (self._packed + len(self._steps), _Kind.STOPPED, now, reason)
 
     def not_kept(self, changed: Mapping[str, Any] | None, failure: AthenaError | None, now: float) -> None:
         """Note that the response was not kept in the store, with what was changed or why."""
         what = dict(changed) if changed is not None else None, failure_of(failure) if failure is not None else None
-        self._others.append((self._place(), _Kind.NOT_KEPT, now, what))
+        self._others += (self._packed + len(self._steps), _Kind.NOT_KEPT, now, what)
 
     def client_head(self, head: Head, now: float) -> None:
         self.status = head.status
-        self._others.append((self._place(), _Kind.CLIENT_HEAD, now, head))
+        self._others += (self._packed + len(self._steps), _CLIENT_HEAD, now, head)
 
     def client_bytes(self, data: bytes, now: float) -> None:
-        self.passed(_NONE, data, now)
+        steps = self._steps
+        steps += (now, _NONE, data)
+        if len(steps) >= _EVERY:
+            self._pack()
 
     def over(self, record: RequestRecord) -> None:
         """Hand the finished recording to the recorder."""
-        if self._steps:
+        steps = self._steps
+        if len(steps) > _FEW:
             self._pack()
+        elif steps:
+            sizes = sum(map(len, steps[1::3])) + sum(map(len, steps[2::3]))
+            self._take(sizes + _BESIDE * (len(steps) // 3))
         self._options = None  # whoever keeps this for long need not keep that
         self._is_handed_over = True
         self._on_over(self)
@@ -276,9 +308,6 @@ class RecordingTap(Tap):
         """It is not to be written at all. For the event loop."""
         self._room.taken -= self.size
         self.size = 0
-
-    def _place(self) -> int:
-        return self._packed + len(self._steps)
 
     def _pack(self) -> None:
         """Put the last steps together, and count them."""
@@ -300,7 +329,8 @@ class RecordingTap(Tap):
     def _give_up(self) -> None:
         """There is no room for all of it, and half a recording is none."""
         self.is_whole = False
-        self.body = b""
+        if self.asked_as is not None:
+            self.asked_as = msgspec.structs.replace(self.asked_as, body=b"")
         self._steps = []
         self._rows = [self._steps]
         self._packed = 0
@@ -318,13 +348,18 @@ class RecordingTap(Tap):
         """For each answer of an upstream the time of day at which it began, and its reads: as they came, secrets and all."""
         asked = self.asked_as
         offset = asked.wall - asked.now if asked is not None else 0.0
-        heads = [(place, now) for place, kind, now, _ in self._others if kind is _Kind.UPSTREAM_HEAD]
+        heads = [(place, now) for place, kind, now, _ in self._happened() if kind is _UPSTREAM_HEAD]
         reads = _Steps(self._rows[:]).reads()
         ends = [place // 3 for place, _ in heads[1:]] + [len(reads)]
         return [
             (now + offset, [read for read in reads[place // 3 : end] if read])
             for (place, now), end in zip(heads, ends, strict=True)
         ]
+
+    def _happened(self) -> list[_Other]:
+        """What happened besides reads and writes, up to now."""
+        others = self._others[:]
+        return list(zip(others[::4], others[1::4], others[2::4], others[3::4], strict=True))
 
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials. Not for one that is not whole."""
@@ -335,12 +370,12 @@ class RecordingTap(Tap):
         asked = self.asked_as
         assert asked is not None
         # A request in flight goes on meanwhile: this is what there is now.
-        others = tuple(self._others)
+        others = self._happened()
         steps = _Steps(self._rows[:])
         hidden = self.secrets(secrets)
         mask = masks(hidden)
-        bodies = [mask.data(self.body)]
-        bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _Kind.ATTEMPT]
+        bodies = [mask.data(asked.body)]
+        bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _ATTEMPT]
         places = [place // 3 for place, _, _, _ in others]
         streams = Streams(asked.now, places, steps.read_sizes, steps.write_sizes, steps.data(), steps.times)
         if mask.finds(streams.data):
@@ -352,11 +387,11 @@ class RecordingTap(Tap):
             bare = self._bare(asked, others, mask)
         return Parted(bare=bare, settings=self._settings(asked, hidden, mask, memo), bodies=bodies, streams=streams)
 
-    def _bare(self, asked: Asked, others: tuple[_Other, ...], mask: Mask) -> lines.Recording:
+    def _bare(self, asked: Asked, others: list[_Other], mask: Mask) -> lines.Recording:
         """Everything but bodies, streams and settings."""
         start = asked.now
         headers = plain_headers(asked.headers.items())
-        whose = belonging(headers, self.body)
+        whose = belonging(headers, asked.body)
         return lines.Recording(
             settings=lines.Settings(kept=mask.value(asked.kept) if asked.kept is not None else None),
             header=lines.Header(
@@ -371,7 +406,7 @@ class RecordingTap(Tap):
                 parent=mask.text(whose.parent),
                 response=asked.kept.id if asked.kept is not None else "",
             ),
-            seals=self._state.seals(),
+            seals=self._state.seals() if self._state is not None else lines.Seals(),
             request=lines.ClientRequest(
                 body=lines.Payload(),
                 method=asked.method,

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from athena.exchange import Options, Step
+from athena.errors import AthenaError
+from athena.exchange import Options, Step, UpstreamCall
 from athena.model.events import Event
 from athena.model.request import Request
 from athena.serving.record import RequestRecord
 from athena.serving.shared import Shared
-from athena.serving.tap import Tap
+from athena.serving.tap import Asked, Tap
+from athena.serving.targets import Target
 
 ReadsNoted = Callable[[bytes, bytes, float], None] | list[Any] | None
 """What is told of a read of plain text, what left for it, and when; a list gets them as `Tap.steps` does."""
+_NONE: tuple[Tap, ...] = ()
 
 
 class RequestTaps:
-    """`active`, `byte_taps` and `event_taps` are for the caller to look at: where one is empty, nothing needs to be called."""
+    """`active`, `byte_taps`, `event_taps` and `answer_taps` are for the caller to look at: where one is empty, nothing needs to
+    be called."""
 
-    __slots__ = ("_all", "_request_id", "_tap_failed", "active", "byte_taps", "event_taps")
+    __slots__ = ("_all", "_request_id", "_tap_failed", "active", "answer_taps", "byte_taps", "event_taps")
 
     def __init__(self, shared: Shared, record: RequestRecord, request: Request, key: str | None) -> None:
         """`key` is the one that the client sent."""
@@ -28,17 +32,82 @@ class RequestTaps:
         """Most of them want to know no more than how the request ended."""
         self._tap_failed = shared.tap_failed
         self._request_id = record.request_id
-        self.active = self.byte_taps = self.event_taps = watching
-        if watching:
+        self.active = self.byte_taps = self.event_taps = self.answer_taps = watching
+        if len(watching) == 1:
+            # As almost always, and without a list for each group.
+            (tap,) = watching
+            self.active = _NONE if tap.sees_only_end else watching
+            self.byte_taps = self.active if tap.sees_bytes else _NONE
+            self.event_taps = self.byte_taps if tap.sees_events else _NONE
+            self.answer_taps = self.active if tap.hears_answered else _NONE
+        elif watching:
             self.active = tuple([tap for tap in watching if not tap.sees_only_end])
             self.byte_taps = tuple([tap for tap in self.active if tap.sees_bytes])
             self.event_taps = tuple([tap for tap in self.byte_taps if tap.sees_events])
+            self.answer_taps = tuple([tap for tap in self.active if tap.hears_answered])
 
     def tell(self, happened: Callable[[Tap], None]) -> None:
-        """Something other than bytes and events, told by calling one method of each tap."""
+        """Something that seldom happens, told by calling one method of each tap. What every request has is told by a method of
+        its own here, without a function that is made for it."""
         for tap in self.active:
             try:
                 happened(tap)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def asked(self, asked: Asked) -> None:
+        """The client's request."""
+        for tap in self.active:
+            try:
+                tap.asked(asked)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
+        """The targets that may be asked, where these are others than before, or why none may."""
+        for tap in self.active:
+            try:
+                tap.chosen(targets, refusal)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
+        """This target is to be asked, without what it is known to refuse."""
+        for tap in self.active:
+            try:
+                tap.trying(target, left_out)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        """A request that goes to an upstream."""
+        for tap in self.active:
+            try:
+                tap.sent(target, call, path, headers, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
+        """An upstream's answer begins."""
+        for tap in self.active:
+            try:
+                tap.upstream_head(status, headers, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def upstream_end(self, failure: AthenaError | None, now: float) -> None:
+        """Its answer ended, or there is none."""
+        for tap in self.active:
+            try:
+                tap.upstream_end(failure, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def answered(self) -> None:
+        """Its answer is over, or given up."""
+        for tap in self.answer_taps:
+            try:
+                tap.answered()
             except Exception as error:
                 self.drop(tap, error)
 
@@ -94,8 +163,12 @@ class RequestTaps:
     def left(self, step: Step, now: float) -> None:
         """The bytes that go to the client."""
         head, output = step.head, step.output
-        if head is not None and self.active:
-            self.tell(lambda tap: tap.client_head(head, now))
+        if head is not None:
+            for tap in self.active:
+                try:
+                    tap.client_head(head, now)
+                except Exception as error:
+                    self.drop(tap, error)
         if output:
             for tap in self.byte_taps:
                 try:
@@ -117,6 +190,7 @@ class RequestTaps:
         self.active = _without(tap, self.active)
         self.byte_taps = _without(tap, self.byte_taps)
         self.event_taps = _without(tap, self.event_taps)
+        self.answer_taps = _without(tap, self.answer_taps)
         self._tap_failed(self._request_id, error)
         try:
             tap.dropped()

@@ -163,14 +163,14 @@ class Serving:
                 path=path,
                 query=query,
                 headers=headers,
+                body=body,
                 targets=targets,
                 answers=shared.answers,
                 retries=shared.retries,
                 kept=request.kept,
                 correct=shared.learnt.corrects,
             )
-            taps.tell(lambda tap: tap.client_request(body))
-            taps.tell(lambda tap: tap.asked(asked))
+            taps.asked(asked)
         self._checks: CallChecks | None = None
         """Made for the first call of an answer."""
         self._marks: AnswerMarks
@@ -221,14 +221,15 @@ class Serving:
 
     def _choose(self, now: float) -> Action:
         attempts, taps = self._attempts, self._taps
+        given = attempts.targets
         try:
             attempts.choose(self.request, self._client_headers)
         except AthenaError as none_is_up:
             if taps.active:
-                taps.tell(lambda tap: tap.chosen((), none_is_up))  # noqa: F821  # it is called at once
+                taps.chosen((), none_is_up)
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
-        if taps.active:
-            taps.tell(lambda tap: tap.chosen(attempts.targets, None))
+        if taps.active and attempts.targets != given:
+            taps.chosen(attempts.targets, None)
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -241,8 +242,8 @@ class Serving:
     def _try_target(self) -> Build:
         target = self._attempts.target
         trial = self._trial = self._shared.learnt.trial(target, self.request, self.record.key)
-        if self._taps.active:
-            self._taps.tell(lambda tap: tap.trying(target, trial.corrections))
+        if self._taps.active and trial.corrections:
+            self._taps.trying(target, trial.corrections)
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
@@ -271,8 +272,7 @@ class Serving:
         path = target.path(exchange.call.path)
         self.record.url = target.url(path)
         if self._taps.active:
-            self._taps.tell(lambda tap: tap.upstream_request(target, exchange.call))
-            self._taps.tell(lambda tap: tap.sent(path, headers, now))
+            self._taps.sent(target, exchange.call, path, headers, now)
         return Send(target, path, headers, exchange.call.body)
 
     def _recover(self, now: float) -> Action:
@@ -377,7 +377,7 @@ class Serving:
             self._expect(ServingState.SENDING)
         self._attempts.request_sent = error.request_sent
         if self._taps.active:
-            self._taps.tell(lambda tap: tap.upstream_end(error, now))
+            self._taps.upstream_end(error, now)
         step = self._present().upstream_end(error)
         return self._ended(step, now, is_lost=True)
 
@@ -394,7 +394,7 @@ class Serving:
         self._present().upstream_head(status, headers)
         self.clock.reading(now)
         if self._taps.active:
-            self._taps.tell(lambda tap: tap.upstream_head(status, headers, now))
+            self._taps.upstream_head(status, headers, now)
 
     def plain(self, data: bytes, now: float) -> bytes | None:
         """What the client is to get for a read that is one more piece of plain text; None, and nothing is done: call `data`.
@@ -458,7 +458,7 @@ class Serving:
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
         if self._taps.active:
-            self._taps.tell(lambda tap: tap.upstream_end(failure, now))
+            self._taps.upstream_end(failure, now)
         return self.worked(b"", step, now, is_lost=failure is not None)
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
@@ -482,7 +482,7 @@ class Serving:
                 answer.shown()
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
-            taps.tell(lambda tap: tap.upstream_end(full, now))
+            taps.upstream_end(full, now)
             return self._ended(self._present().upstream_end(full), now)
         if self._exchange is not None and self._exchange.deadline is not None:
             self.clock.window(self._exchange.deadline)
@@ -526,8 +526,8 @@ class Serving:
         """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
         exchange = self._present()
         self._short_way = None
-        if self._taps.active:
-            self._taps.tell(lambda tap: tap.answered())
+        if self._taps.answer_taps:
+            self._taps.answered()
         self.clock.read()
         if self._answer is not None:
             self._answer.close()

@@ -38,6 +38,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     headers: Mapping[str, str]
     """The client's, by lower-case name, its credentials among them."""
+    body: bytes
+    """The client's, as it came; empty unless a watcher wants bodies."""
     targets: tuple[Target, ...]
     answers: AnswerSettings
     retries: Retries
@@ -60,28 +62,29 @@ class Tap:
     """Are `upstream_bytes`, `events` and `client_bytes` to be called?"""
     sees_events = True
     """False: not `events`."""
+    hears_answered = False
+    """Is `answered` to be called? Found out from the class."""
 
-    def client_request(self, body: bytes) -> None:
-        """The client's request, as it came; empty unless its watcher wants bodies."""
+    def __init_subclass__(cls) -> None:
+        cls.hears_answered = cls.answered is not Tap.answered
 
     def asked(self, asked: Asked) -> None:
-        """The same request: where it came in and by what it is served."""
+        """The client's request: how it came in and by what it is served."""
 
     def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
-        """The targets that may be asked, by their health; or why none may."""
+        """The targets that may be asked, by their health, where these are not all that `asked` named, or in another order; or
+        why none may."""
 
     def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
-        """This target is to be asked, without what it is known to refuse."""
+        """This target is to be asked without what it is known to refuse."""
 
     def options(self, options: Options) -> Options:
         """What an exchange is told. A tap may return the same with envelope and store wrapped, to see their use."""
         return options
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
-        """A request that goes to an upstream; there may be several."""
-
-    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        """The same request: the path on the upstream's host, and its headers with the credentials among them."""
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        """A request that goes to an upstream; there may be several. `path` is the one on the upstream's host, and `headers` are
+        all that it gets, credentials among them."""
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """An upstream's answer begins."""

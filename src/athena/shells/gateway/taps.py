@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from athena.exchange import UpstreamCall
 from athena.model.request import Request
 from athena.serving.record import RequestRecord
-from athena.serving.tap import EndTap, Tap
+from athena.serving.tap import Asked, EndTap, Tap
 from athena.serving.targets import Target
 from athena.shells.gateway.metrics import Metrics
 from athena.shells.gateway.numbers import Distribution, Series
@@ -186,11 +186,11 @@ class BodyLines(Tap):
         self._secrets = secrets
         self._mask: StreamMask | None = None
 
-    def client_request(self, body: bytes) -> None:
-        if body:
-            log_body("client request", self._request_id, body)
+    def asked(self, asked: Asked) -> None:
+        if asked.body:
+            log_body("client request", self._request_id, asked.body)
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         log_body("upstream request", self._request_id, call.body)
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:

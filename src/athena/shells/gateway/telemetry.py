@@ -139,17 +139,12 @@ class _Span(Tap):
         self._offset = 0.0
         """What turns the driver's clock into the time of day."""
         self._began = 0.0
-        self._target: Target | None = None
 
     def asked(self, asked: Asked) -> None:
         self._offset, self._began = asked.wall - asked.now, asked.wall
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
-        self._target = target
-
-    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        assert self._target is not None
-        self._attempts.append(_Attempt(self._target, self._target.url(path), now + self._offset))
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
+        self._attempts.append(_Attempt(target, target.url(path), now + self._offset))
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         self._attempts[-1].status = status

@@ -56,8 +56,7 @@ class Unserved:
     def sends(self, target: Target, path: str, headers: Headers, body: bytes) -> None:
         """Note that an upstream is asked."""
         if self._tap is not None:
-            self._tap.upstream_request(target, UpstreamCall(path, {}, body))
-            self._tap.sent(path, headers, self._now())
+            self._tap.sent(target, UpstreamCall(path, {}, body), path, headers, self._now())
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
         """Note the head of the upstream's answer."""
@@ -113,7 +112,6 @@ class Unserved:
         tap = self._recorder.watch_unserved(self._record, self.key, kind)
         if tap is None:
             return
-        tap.client_request(self.body)
         asked = Asked(
             now=self._began,
             wall=self._wall,
@@ -121,6 +119,7 @@ class Unserved:
             path=client.path,
             query=client.query,
             headers=client.headers,
+            body=self.body,
             targets=targets,
             answers=AnswerSettings(),
             retries=Retries(),

@@ -54,6 +54,7 @@ class Recorder:
         self._on_end = on_end
         self._secrets = secrets
         self._room = Room(settings.in_flight_mb * 1024 * 1024 + (settings.memory_mb * 1024 * 1024 if mode == "memory" else 0))
+        self._records_all = mode != "off" and "*" in settings.keys and "*" in settings.models
         self._live: dict[int, RecordingTap] = {}
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,8 +79,8 @@ class Recorder:
 
     def watch(self, record: RequestRecord, request: Request, key: str | None) -> Tap | None:
         """A tap for each request that is to be recorded, or whose frames are to be written."""
-        is_kept = self.mode != "off" and self._is_wanted(record)
-        has_frames = bool(self.sse_dir) and request.stream
+        is_kept = self._records_all or (self.mode != "off" and self._is_wanted(record))
+        has_frames = self.sse_dir and request.stream
         if not is_kept and not has_frames:
             return None
         on_over = partial(self._over_with_frames, self.sse_dir, is_kept) if has_frames else self._over
@@ -87,7 +88,8 @@ class Recorder:
         if not is_kept:
             return tap
         self._live[id(tap)] = tap
-        self._loop = self._loop or asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         if self._listeners:
             # Where it came in is known in a moment.
             self._loop.call_soon(self._tell_live, tap)

@@ -45,13 +45,10 @@ class BothSides(Tap):
         self.events_seen: list[Event] = []
         self.record: RequestRecord | None = None
 
-    def upstream_request(self, target: Target, call: UpstreamCall) -> None:
+    def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         # The exchange forgets what it sent as soon as it is answered.
-        self.attempts.append(WatchedAttempt(target, call))
+        self.attempts.append(WatchedAttempt(target, call, now))
         self.events_seen = []
-
-    def sent(self, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        self.attempts[-1].sent_at = now
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         attempt = self.attempts[-1]
