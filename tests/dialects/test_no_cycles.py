@@ -48,10 +48,12 @@ def exchange_once(client: str, upstream: str, stream: bool) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def others() -> Iterator[None]:
     """Whatever exists before is left out of all searches: each would take a second otherwise."""
+    had_frozen = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
+    if not had_frozen:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.athena_process import environment
+from support.athena_process import environment, run_program
 from support.leaking_upstream import FORMS, LeakingUpstream
-from support.patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".mjs"))
 NUMBERED = sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
 
+SDKS = ("anthropic", "athena", "athena.transport", "google.genai", "httpx2", "openai")
 WEATHER = r"get_weather \{['\"]city['\"]: ?['\"]Tokyo['\"]\}"
 ANSWER = "The tool says: sunny, 21 °C in Tokyo"
 
@@ -120,17 +118,9 @@ SAYS: dict[str, list[str]] = {
 
 def run(name: str, home: Path, **variables: str) -> list[str]:
     """The lines that an example prints; it says nothing on standard error."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        cwd=home,
-        env=environment(home, **variables),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
+    done = run_program(EXAMPLES / name, SDKS, home, environment(home, **variables))
+    assert (done.code, done.err) == (0, "")
+    return done.out.splitlines()
 
 
 def assert_says(lines: list[str], expected: list[str]) -> None:

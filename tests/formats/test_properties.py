@@ -78,7 +78,7 @@ def test_without_tools_nothing_is_parsed(format_id: str, text: str, size: int) -
 
 
 @pytest.mark.parametrize("format_id", format_names())
-@examples(16)
+@examples(8)
 @given(sample=tools_and_calls(), size=st.sampled_from([1, 3, 7, 64, 100_000]), auto=st.booleans())
 def test_rendered_calls_come_back(
     format_id: str, sample: tuple[tuple[Tool, ...], tuple[ToolCall, ...]], size: int, auto: bool
@@ -134,7 +134,7 @@ def test_a_cut_call_never_completes(format_id: str, sample: tuple[tuple[Tool, ..
         return
     text = known.render_calls(calls)
     wanted = [(call.name, msgspec.json.decode(call.arguments)) for call in calls]
-    step = max(1, len(text) // 150)
+    step = max(1, len(text) // 80)
     for end in range(0, len(text), step):
         found = calls_of(events_of(format_id, [text[:end]], tools))
         assert found == wanted[: len(found)], f"cut at {end}: {text[:end]!r}"

@@ -55,6 +55,13 @@ def record(message: str, *, name: str = "athena", fields: dict[str, Any] | None 
         "AIzaSECRETSECRETSECRET",
         "3f786850e387550fdab836ed7e6dc881de23001bSECRET",
         "Cookie: SECRETabc",
+        "SET-COOKIE: SECRETabc",
+        "set-cookıe: SECRETabc",
+        "x-api-\u212aEY: SECRETabc",
+        "apiKey: SECRETabc",
+        "X-Auth-Token: SECRETabc",
+        "paſſword: SECRETabc",
+        "client_secret=SECRETabc",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJTRUNSRVQifQ.SECRET12345",
     ],
 )

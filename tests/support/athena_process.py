@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ import msgspec
 from support.forked_command import ForkedCommand, can_be_forked, inherited
 from support.patience import PATIENCE
 
+Process = ForkedCommand | subprocess.Popen[bytes]
+Streams = tuple[int, int, int]
+"""Descriptors of standard input, output and error."""
 COMMAND = [sys.executable, "-P", "-m", "athena"]
 
 
@@ -44,10 +47,25 @@ def athena(home: Path, *arguments: str, stdin: str = "", **extra: str) -> Result
 
 def run_athena(arguments: Sequence[str], directory: Path, variables: dict[str, str], stdin: str = "") -> Result:
     """Run a command to its end."""
+    return _ended(lambda streams: start_athena(arguments, streams, directory, variables), stdin)
+
+
+def run_program(file: Path, modules: tuple[str, ...], directory: Path, variables: dict[str, str]) -> Result:
+    """Run a program in Python to its end; `modules` are those whose import it would wait for."""
+
+    def start(streams: Streams) -> Process:
+        if can_be_forked(variables):
+            return ForkedCommand((), streams, directory=directory, environment=variables, file=str(file), modules=modules)
+        return _started([sys.executable, str(file)], streams, directory, variables)
+
+    return _ended(start, "")
+
+
+def _ended(start: Callable[[Streams], Process], stdin: str) -> Result:
     with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         given.write(stdin)
         given.seek(0)
-        process = start_athena(arguments, (given.fileno(), out.fileno(), err.fileno()), directory, variables)
+        process = start((given.fileno(), out.fileno(), err.fileno()))
         try:
             code = process.wait(PATIENCE)
         finally:
@@ -58,13 +76,17 @@ def run_athena(arguments: Sequence[str], directory: Path, variables: dict[str, s
 
 
 def start_athena(
-    arguments: Sequence[str], streams: tuple[int, int, int], directory: Path, variables: dict[str, str], *, forked: bool = True
-) -> ForkedCommand | subprocess.Popen[bytes]:
+    arguments: Sequence[str], streams: Streams, directory: Path, variables: dict[str, str], *, forked: bool = True
+) -> Process:
     """`athena` in a process of its own; where that may be, and `forked` is true, without a new interpreter."""
     if forked and can_be_forked(variables):
         return ForkedCommand(arguments, streams, directory=directory, environment=variables)
+    return _started([*COMMAND, *arguments], streams, directory, variables)
+
+
+def _started(command: list[str], streams: Streams, directory: Path, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     given, out, err = streams
-    return subprocess.Popen([*COMMAND, *arguments], stdin=given, stdout=out, stderr=err, cwd=directory, env=variables)
+    return subprocess.Popen(command, stdin=given, stdout=out, stderr=err, cwd=directory, env=variables)
 
 
 class Serving:
@@ -78,13 +100,12 @@ class Serving:
         command, variables = ["serve", "--port", "0", *arguments], environment(home, **extra)
         ours, theirs = os.pipe()
         self._output = open(ours, encoding="utf-8")  # noqa: SIM115 (until `end`)
-        self.process: ForkedCommand | subprocess.Popen[bytes]
+        self.process: Process
         with open(self.errors, "ab") as errors, open(os.devnull, "rb") as nothing, open(theirs, "wb") as output:
             streams = (nothing.fileno(), output.fileno(), errors.fileno())
             if descriptors:
                 shell = ["/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *COMMAND, *command]
-                given, out, err = streams
-                self.process = subprocess.Popen(shell, stdin=given, stdout=out, stderr=err, cwd=home, env=variables)
+                self.process = _started(shell, streams, home, variables)
             else:
                 self.process = start_athena(command, streams, home, variables, forked=forked)
         self.banner = ""

@@ -1,10 +1,11 @@
-"""Run as a program: a process that has `athena` imported, and forks itself for each command that it is asked to run.
+"""Run as a program: a process that has `athena` imported, and forks itself for each program that it is asked to run.
 
-Usage: python -P fork_server.py DESCRIPTOR (of a listening socket; it ends when its standard input does)
+Usage: python -P fork_server.py DESCRIPTOR [MODULE...]
 
-Each connection asks for one command: a line of JSON with the arguments, the directory and the environment, and along with it
-the three descriptors for the command's standard streams. The answers are the id of the new process and, when it has ended, its
-wait status, each as eight bytes.
+DESCRIPTOR is that of a listening socket, MODULEs are imported besides `athena`, and the end of standard input is the end. Each
+connection asks for one program: a line of JSON with its file (empty: the command `athena`), arguments, directory and
+environment, and along with it the three descriptors of its standard streams. Answers are the id of the new process and, when
+it has ended, its wait status, each as eight bytes.
 """
 
 from __future__ import annotations
@@ -30,11 +31,17 @@ STREAMS = 3
 
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
+    for name in sys.argv[2:]:
+        import_module(name)
     _import_and_rehearse()
     order = _Server(listener).run()
     if order is not None:
         _become(order)
-        runpy.run_module("athena", run_name="__main__", alter_sys=True)
+        if file := order["file"]:
+            sys.path.insert(0, str(Path(file).parent))
+            runpy.run_path(file, run_name="__main__")
+        else:
+            runpy.run_module("athena", run_name="__main__", alter_sys=True)
 
 
 def _import_and_rehearse() -> None:
@@ -124,7 +131,7 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     time.tzset()
-    sys.argv[1:] = order["arguments"]
+    sys.argv = [order["file"], *order["arguments"]]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
 

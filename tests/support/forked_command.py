@@ -43,17 +43,25 @@ def can_be_forked(environment: dict[str, str]) -> bool:
 
 
 class ForkedCommand:
-    """A running `athena` with these arguments; it can do what a `subprocess.Popen` can."""
+    """A running `athena` with these arguments, or another program; it can do what a `subprocess.Popen` can."""
 
     def __init__(
-        self, arguments: Sequence[str], streams: tuple[int, int, int], *, directory: Path, environment: dict[str, str]
+        self,
+        arguments: Sequence[str],
+        streams: tuple[int, int, int],
+        *,
+        directory: Path,
+        environment: dict[str, str],
+        file: str = "",
+        modules: tuple[str, ...] = (),
     ) -> None:
+        """`file`: that of another program; `modules`: what is imported for such programs besides `athena`."""
         assert can_be_forked(environment)
-        self.args = ["athena", *arguments]
+        self.args = [file or "athena", *arguments]
         self.returncode: int | None = None
-        order = {"arguments": arguments, "directory": str(directory), "environment": environment}
+        order = {"file": file, "arguments": arguments, "directory": str(directory), "environment": environment}
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(_server())
+        self._connection.connect(_server(modules))
         socket.send_fds(self._connection, [json.dumps(order).encode() + b"\n"], streams)
         self.pid = self._next_number(PATIENCE)
 
@@ -89,15 +97,15 @@ class ForkedCommand:
 
 
 @cache
-def _server() -> str:
-    """Where the server of forks of this test process listens."""
+def _server(modules: tuple[str, ...]) -> str:
+    """Where a server of forks of this test process listens."""
     place = tempfile.TemporaryDirectory(prefix="athena-forks-")
     address = str(Path(place.name) / "socket")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         number = listener.fileno()
-        command = [sys.executable, "-P", _PROGRAM, str(number)]
+        command = [sys.executable, "-P", _PROGRAM, str(number), *modules]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(number,), env=inherited())
 
     def end() -> None:

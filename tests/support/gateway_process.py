@@ -71,7 +71,8 @@ def fault_config(upstream_url: str, **settings: Any) -> dict[str, Any]:
             "drain_s": 1,
         },
         "retries": {"attempts": 0},
-        "limits": {"event_bytes": 4 * 1024 * 1024, "answer_bytes": 8 * 1024 * 1024},
+        # More than the largest answers of the catalogue need, and little more: endless ones are read up to here.
+        "limits": {"event_bytes": 3 * 512 * 1024, "answer_bytes": 4 * 1024 * 1024},
         "envelope_key": "test",
     }
     for key, setting in settings.items():

@@ -1,6 +1,7 @@
-"""Every upstream answer of every dialect, read by every official SDK, over either way in, from a real socket.
+"""The promise, checked from outside: every upstream answer of every dialect, read by every official SDK, over every way in.
 
-The cases and their judge are those of `tests/dialects/test_matrix.py`; here nothing of ours stands between but what users run.
+Each case of each upstream dialect goes from a real socket to a client of each dialect, with nothing between but what users run.
+The SDK must hold exactly what the case says, or raise an error of its own. Nothing in between.
 """
 
 from __future__ import annotations

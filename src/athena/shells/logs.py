@@ -41,6 +41,9 @@ _NAMED = re.compile(
     r"(?i)((?:x-api-key|x-goog-api-key|api[_-]?key|authorization|x-auth-token|set-cookie|cookie|password|client_secret)"
     r"[\"']{0,2}\s{0,4}[:=,]\s{0,4}b?[\"']?)(?!\s|bearer\b|basic\b|null\b|none\b|\$\{)[^\s\"',;&]{4,}"
 )
+_IN_NAMES = ("key", "auth", "cook", "passw", "secret")
+"""One of these is in each name above, whatever the case of its letters: a text without any, as most are, need not be searched.
+They have no i, for which the pattern also takes letters that do not fold to it."""
 _PREFIXED = re.compile(r"\b(sk-|ath_|AIza|gsk_|xai-|hf_|ghp_|github_pat_|glpat-|AKIA|ya29\.|eyJ)[A-Za-z0-9_\-.]{8,}")
 _LONG = re.compile(r"[A-Za-z0-9_+=\-]{32,}")
 _DENSE = re.compile(r"[A-Za-z0-9+]{20,}")
@@ -82,7 +85,9 @@ class Redactor:
         if self._known is not None:
             text = self._known.sub(_MASK, text)
         text = _BEARER.sub(rf"\1\2{_MASK}", text)
-        text = _NAMED.sub(rf"\1{_MASK}", text)
+        folded = text.casefold()
+        if any(part in folded for part in _IN_NAMES):
+            text = _NAMED.sub(rf"\1{_MASK}", text)
         text = _QUERY_KEY.sub(rf"\1{_MASK}", text)
         text = _PREFIXED.sub(rf"\1{_MASK}", text)
         return _LONG.sub(_mask_dense, text)
