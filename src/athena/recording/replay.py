@@ -41,7 +41,7 @@ from athena.serving.settings import Health, Retries
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.tap import Tap
 from athena.serving.targets import Target
-from athena.serving.tokens import TokenCounter
+from athena.serving.tokens import Measured, TokenCounter
 from athena.typed_values import reader
 from athena.wire.fields import decode_json_object
 
@@ -474,9 +474,9 @@ class _RecordedTokens(TokenCounter):
         super().__init__()
         self._run = run
 
-    def count(self, request: Request, model: str) -> int:
+    def count(self, request: Request, model: str, measured: Measured | None = None) -> int:
         coming = self._run.coming
-        return coming.input_tokens if coming is not None else super().count(request, model)
+        return coming.input_tokens if coming is not None else super().count(request, model, measured)
 
 
 class _RecordedHealth(UpstreamHealth):

@@ -70,6 +70,7 @@ from athena.serving.shared import Shared
 from athena.serving.summary import summarise
 from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
+from athena.serving.tokens import Measured
 from athena.serving.trace import passed_on
 from athena.wire.fragments import Recall
 
@@ -180,6 +181,8 @@ class Serving:
         """The target that a request went to last."""
         self._resume_at = 0.0
         self._exchange: Exchange | None = None
+        self._measured: Measured | None = None
+        """What its request measures."""
         self._route: Route | None = None
         self._builds_aside = False
         """Is the upstream's request made in a thread?"""
@@ -325,7 +328,8 @@ class Serving:
         try:
             self._memory.building()
             request = fitted_request(self.request, target)
-            options = self._shared.options(record, request, target, array=self._array)
+            measured = self._measured = self._shared.tokens.measure(request, self._recall)
+            options = self._shared.options(record, request, target, measured, array=self._array)
             if self._taps.active:
                 options = self._taps.options(options)
             exchange = Exchange(request, route, options, self._recall)
@@ -550,7 +554,8 @@ class Serving:
                 if corrections:
                     self._trial.answered()
             if exchange.usage is not None and not exchange.usage.estimated:
-                self._shared.tokens.learn(self.request, self._attempts.target.model, exchange.usage.input_total)
+                model, counted = self._attempts.target.model, exchange.usage.input_total
+                self._shared.tokens.learn(exchange.request, model, counted, self._measured)
         if exchange.waiting is not None:
             return self._hold(step, now)
         step = self._with_head(step, now)

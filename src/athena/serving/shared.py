@@ -18,7 +18,7 @@ from athena.serving.record import RequestRecord
 from athena.serving.settings import Retries
 from athena.serving.tap import EndTap, Tap, Watcher
 from athena.serving.targets import Target
-from athena.serving.tokens import TokenCounter
+from athena.serving.tokens import Measured, TokenCounter
 
 
 class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +108,8 @@ class Shared:
                 found.append(tap)
         return tuple(found)
 
-    def options(self, record: RequestRecord, request: Request, target: Target, *, array: bool) -> Options:
-        """The options of an exchange with this target."""
+    def options(self, record: RequestRecord, request: Request, target: Target, measured: Measured, *, array: bool) -> Options:
+        """The options of an exchange with this target; `measured` is what the request measures."""
         answers = self.answers
         return Options(
             seed=record.request_id,
@@ -119,7 +119,7 @@ class Shared:
             seal=self._seal,
             tenant=record.key,
             limits=target.limits,
-            input_tokens=self.tokens.count(request, target.model) if request.stream else 0,
+            input_tokens=self.tokens.count(request, target.model, measured) if request.stream else 0,
             stream_error_stop=answers.stream_error_stop,
             reasoning_fields=answers.reasoning_fields,
             hide_auth_errors=answers.hide_auth_errors,

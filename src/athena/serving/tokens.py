@@ -32,6 +32,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Tool, Turn
+from athena.wire.fragments import Recall
 
 _PER_TURN = 4
 _PER_TOOL = 12
@@ -44,14 +45,20 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-def _turns(turns: Sequence[Turn]) -> int:
-    total = _PER_TURN * len(turns)
-    for turn in turns:
-        for part in turn.parts:
-            if type(part) is Text and part.text.isascii():
-                total += (len(part.text) + 3) // 4  # what `_part` says of it
-            else:
-                total += _part(part)
+class Measured(msgspec.Struct, frozen=True, gc=False):
+    """A request measured: everything but its turns, and each of these."""
+
+    around: int
+    turns: list[int]
+
+
+def _turn(turn: Turn) -> int:
+    total = _PER_TURN
+    for part in turn.parts:
+        if type(part) is Text and part.text.isascii():
+            total += (len(part.text) + 3) // 4  # what `_part` says of it
+        else:
+            total += _part(part)
     return total
 
 
@@ -137,12 +144,12 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     measured: int
     actual: int
 
-    def is_beginning(self, request: Request, measured: int) -> bool:
-        """Is `request` this one with turns added to it? `measured` is the part of it that should be this one.
-
-        Clients also shorten their history and compact it.
-        """
-        return len(request.turns) >= self.turns and abs(measured - self.measured) <= self.measured // 100
+    def is_beginning(self, request: Request, sizes: Measured) -> bool:
+        """Is `request` this one with turns added to it? Clients also shorten their history and compact it."""
+        if len(request.turns) < self.turns:
+            return False
+        measured = sizes.around + sum(sizes.turns[: self.turns])
+        return abs(measured - self.measured) <= self.measured // 100
 
 
 class TokenCounter:
@@ -162,35 +169,38 @@ class TokenCounter:
         self._tools: dict[int, tuple[Tool, int]] = {}
         """What tools measure that came lately, by identity: those of an agent are the same objects in all its requests."""
 
-    def count(self, request: Request, model: str) -> int:
+    def measure(self, request: Request, recall: Recall | None = None) -> Measured:
+        """What `count` and `learn` go by. `recall` knows what turns measured that came before: a conversation of thousands of
+        turns is not looked at again with each request."""
+        turns = list(map(_turn, request.turns)) if recall is None else recall.tokens(request.turns, _turn)
+        return Measured(_around(request, self._tools), turns)
+
+    def count(self, request: Request, model: str, measured: Measured | None = None) -> int:
         """The estimate for an upstream model, rounded up."""
         known = self._conversations.get(_conversation(request, model))
-        turns = known.turns if known is not None else 0
-        before, new = _around(request, self._tools) + _turns(request.turns[:turns]), request.turns[turns:]
+        sizes = measured or self.measure(request)
+        whole = sizes.around + sum(sizes.turns)
         if known is None:
-            tokens = (before + _turns(new)) * self._ratio.get(model, 1.0)
-        elif known.is_beginning(request, before):
-            tokens = known.actual + _product(self._costs.get(model, _USUAL_COSTS), _features(new))
+            tokens = whole * self._ratio.get(model, 1.0)
+        elif known.is_beginning(request, sizes):
+            tokens = known.actual + _product(self._costs.get(model, _USUAL_COSTS), _features(request.turns[known.turns :]))
         else:
-            tokens = known.actual * (before + _turns(new)) / known.measured
+            tokens = known.actual * whole / known.measured
         return max(1, int(tokens + 0.999))
 
-    def learn(self, request: Request, model: str, actual: int) -> None:
+    def learn(self, request: Request, model: str, actual: int, measured: Measured | None = None) -> None:
         """An upstream said how many tokens a request was."""
+        sizes = measured or self.measure(request)
+        whole = sizes.around + sum(sizes.turns)
+        if whole < _LEAST or actual < _LEAST:
+            return
+        ratio = min(4.0, max(0.25, actual / whole))
+        _keep(self._ratio, model, self._ratio.get(model, ratio) * 0.8 + ratio * 0.2, _LEARNED_MODELS)
         conversation = _conversation(request, model)
         known = self._conversations.get(conversation)
-        turns = known.turns if known is not None else 0
-        before, new = _around(request, self._tools), request.turns[turns:]
-        if turns:
-            before += _turns(request.turns[:turns])
-        measured = before + _turns(new) if new else before
-        if measured < _LEAST or actual < _LEAST:
-            return
-        ratio = min(4.0, max(0.25, actual / measured))
-        _keep(self._ratio, model, self._ratio.get(model, ratio) * 0.8 + ratio * 0.2, _LEARNED_MODELS)
-        if known is not None and actual > known.actual and known.is_beginning(request, before):
-            self._learn_costs(model, _features(new), actual - known.actual)
-        _keep(self._conversations, conversation, _Known(len(request.turns), measured, actual), _CONVERSATIONS)
+        if known is not None and actual > known.actual and known.is_beginning(request, sizes):
+            self._learn_costs(model, _features(request.turns[known.turns :]), actual - known.actual)
+        _keep(self._conversations, conversation, _Known(len(request.turns), whole, actual), _CONVERSATIONS)
 
     def _learn_costs(self, model: str, features: tuple[float, ...], actual: int) -> None:
         """Each feature takes its share of the error: normalised least mean squares, half a step at a time."""

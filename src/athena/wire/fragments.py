@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 _Made = TypeVar("_Made")
+_Turn = TypeVar("_Turn")
 _Whole = TypeVar("_Whole", bound="KnownConversation | KnownHistory")
 
 CONVERSATIONS = ("messages", "contents", "input")
@@ -117,7 +118,7 @@ def shape_at_most(raw: bytes, value: Any) -> Shape | None:
 class Fragment:
     """One part: its value, and what was made of it. Nobody changes any of that."""
 
-    __slots__ = ("facts", "forms", "meaning", "raw", "run", "shape", "size", "text", "value")
+    __slots__ = ("facts", "forms", "meaning", "raw", "run", "shape", "size", "text", "tokens", "value")
 
     def __init__(self, raw: bytes, value: Any, shape: Shape, size: int) -> None:
         self.raw = raw
@@ -128,6 +129,8 @@ class Fragment:
         """What a decoder made of the value."""
         self.facts: Any = None
         """What was found out about that."""
+        self.tokens: int | None = None
+        """How many tokens that is thought to be."""
         self.forms: dict[Hashable, Written] = {}
         """What it became for targets."""
         self.text: msgspec.Raw | None = None
@@ -486,6 +489,19 @@ class Recall:
         count = same_objects(meanings, turns)
         facts = list(map(_facts_of, self._meant if count == len(meanings) else self._meant[:count]))
         return facts if all(facts) else list(takewhile(_is_something, facts))
+
+    def tokens(self, turns: Sequence[_Turn], measure: Callable[[_Turn], int]) -> list[int]:
+        """What each of these measures, measured once for all requests that hold it."""
+        count = same_objects(self._meanings, turns)
+        found: list[int] = []
+        for turn, part in zip(turns, chain(self._meant[:count], map(self.of, turns[count:])), strict=True):
+            tokens = part.tokens if part is not None else None
+            if tokens is None:
+                tokens = measure(turn)
+                if part is not None:
+                    part.tokens = tokens
+            found.append(tokens)
+        return found
 
     def meant(self, fragment: Fragment, meaning: object) -> None:
         """A decoder made this of the part's value: from now on it stands for the part."""

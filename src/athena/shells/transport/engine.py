@@ -32,7 +32,7 @@ from athena.serving.serving import Serving
 from athena.serving.settings import Health, ToolHealth
 from athena.serving.shared import AnswerSettings, Shared
 from athena.serving.targets import Target
-from athena.serving.tokens import TokenCounter
+from athena.serving.tokens import Measured, TokenCounter
 from athena.shells.config import Config, Router, Sources, load
 from athena.shells.config.places import UNKNOWN_KEY
 from athena.shells.config.ready import KnownTargets
@@ -172,9 +172,9 @@ class _SharedTokens(TokenCounter):
         super().__init__()
         self._lock = threading.Lock()
 
-    def learn(self, request: Request, model: str, actual: int) -> None:
+    def learn(self, request: Request, model: str, actual: int, measured: Measured | None = None) -> None:
         with self._lock:
-            super().learn(request, model, actual)
+            super().learn(request, model, actual, measured)
 
 
 def _refusal(dialect: Dialect, error: Error) -> Step:
