@@ -24,6 +24,7 @@ from athena.opaque import Envelope, Memory, OpaqueStore
 from athena.profiles import default_profiles
 from athena.prompted.options import PromptedOptions
 from athena.serving.endpoints import gateway_endpoint
+from athena.serving.tokens import TokenCounter
 from athena.wire.fragments import Fragments, Recall, Shape, shape_of
 from athena.wire.opening import open_body
 from support.examples import IS_DEEP, SEED
@@ -83,7 +84,7 @@ OPTIONS = (
 
 
 def sent(path: str, data: bytes, route: Route, options: Options, remembered: tuple[Fragments, str] | None) -> object:
-    """What goes upstream for a client's body, and what of it is lost; or the error that the client gets."""
+    """What goes upstream for a client's body, what of it is lost, and what it measures; or the error that the client gets."""
     endpoint = gateway_endpoint("POST", path.partition("?")[0], "", {})
     assert endpoint is not None
     dialect = get_dialect(endpoint.dialect)
@@ -106,7 +107,8 @@ def sent(path: str, data: bytes, route: Route, options: Options, remembered: tup
     except AthenaError as error:
         return type(error), str(error), error.code
     plain = msgspec.structs.replace(request, raw=None)
-    return exchange.call.body, exchange.call.path, exchange.request_losses, msgspec.json.encode(plain)
+    measured = TokenCounter().measure(request, recall)
+    return exchange.call.body, exchange.call.path, exchange.request_losses, msgspec.json.encode(plain), measured
 
 
 def at_most(shape: Shape, value: Any) -> None:

@@ -299,6 +299,10 @@ class ChatMessageWriter:
     def _user(self, turn: Turn, path: str) -> list[WrittenMessage]:
         if self._home and turn.raw is not None:
             return [self._named(turn, turn.raw)]
+        if len(turn.parts) == 1 and not self._home and turn.name is None and not turn.extras:
+            plain = self._plain(turn.parts[0])
+            if plain is not None:
+                return [plain]
         messages: list[WrittenMessage] = []
         others: list[Part] = []
         behind: list[Part] = []
@@ -317,6 +321,20 @@ class ChatMessageWriter:
         elif not messages:
             messages.append({"role": "user", "content": "" if self._home else EMPTY_TURN})
         return messages
+
+    def _plain(self, part: Part) -> WrittenMessage | None:
+        """The message of a part that is one text, or a result that is one, with nothing about it to be told: the most common
+        messages of agents. None for any other part, and for those of upstreams that want results in another way."""
+        if type(part) is Text:
+            return {"role": "user", "content": part.text} if part.text and part.cache is None else None
+        if type(part) is not ToolResult or len(part.parts) != 1 or part.is_error or part.cache is not None or part.extras:
+            return None
+        told, profile = part.parts[0], self._profile
+        if type(told) is not Text or told.cache is not None or profile.result_role == "function":
+            return None
+        if part.name and profile.name_in_results:
+            return None
+        return {"role": "tool", "tool_call_id": part.call_id, "content": told.text}
 
     def _named(self, turn: Turn, raw: WrittenMessage) -> WrittenMessage:
         """A client's own tool message, with the tool's name where the upstream wants it."""
