@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from support.loopback import Loopback
 
 settings.load_profile(PROFILE)
+# Each client of an SDK reads the file of public authorities, which takes longer than all else it does. No test needs one.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "no_authority.pem")
 gc.disable()  # until everything is imported; see below
 
 
