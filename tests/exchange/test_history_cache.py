@@ -25,6 +25,7 @@ from athena.profiles import default_profiles
 from athena.prompted.options import PromptedOptions
 from athena.serving.endpoints import gateway_endpoint
 from athena.serving.tokens import TokenCounter
+from athena.wire import opening
 from athena.wire.fragments import Fragments, Recall, Shape, shape_of
 from athena.wire.opening import open_body
 from support.examples import IS_DEEP, SEED
@@ -365,6 +366,21 @@ def test_any_body_is_read_as_it_is(value: dict[str, Any]) -> None:
         assert read is not None
         assert read[0] == value
         at_most(read[2], value)
+
+
+@given(messages=some.lists(VALUES, max_size=3), spaced=some.booleans(), ascii_only=some.booleans())
+def test_a_long_list_of_messages_begins_as_all_of_it_says(messages: list[Any], spaced: bool, ascii_only: bool) -> None:
+    """The memory notes a conversation by its first two messages, which are found without reading a long rest."""
+    separators = (" , ", " : ") if spaced else (",", ":")
+    long = [*messages, "x" * 70_000, "end"]
+    data = json.dumps(long, separators=separators, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    first = tuple(json.dumps(one, separators=separators, ensure_ascii=ascii_only) for one in long[:2])
+    found = opening._first_two(memoryview(data))
+    if len(messages) >= 2:
+        assert found == tuple(one.encode("utf-8", "surrogatepass") for one in first)
+    else:
+        assert found == (), "the second of them is long"
+    assert opening._first_two(memoryview(json.dumps("1,2," + "x" * 70_000).encode())) == (), "no list at all"
 
 
 def _kept(data: bytes) -> Fragments:

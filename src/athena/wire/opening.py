@@ -7,6 +7,8 @@ body that was cut, so a reader has come as far in the one as in the other; what 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Hashable, Iterator
 from itertools import chain
 from typing import Any
@@ -22,6 +24,11 @@ _LEAST = 48
 _MESSAGE = 250
 """What a conversation that is remembered takes for each message, besides its body."""
 _BLANKS = b" \t\r\n"
+_BLANK = re.compile(r"[ \t\r\n]*+")
+_BEGINNING = 64 * 1024
+"""Bytes of a list of messages in which its first two are looked for."""
+_value_at = json.JSONDecoder().raw_decode
+"""Reads one value and says where it ends, which msgspec does not."""
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -121,6 +128,8 @@ class Opened:
                     depth = max(depth, 1 + part.shape.depth)
                 else:
                     value[name] = around[name] = _decode(self._settings[name])
+                    if name == self._name:
+                        recall.new += len(value[name])
         except (*_UNREADABLE, _TooDeep):
             return None
         rest = shape_of(around)
@@ -266,15 +275,12 @@ def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | No
         name = next((name for name in CONVERSATIONS if name in top), None)
         if name is None:
             return None
-        parts = _list(top[name])
         settings: dict[str, Any] = dict(top)
         items: list[_Found] | None = None
         unkept = 0
-        if _has_begun(parts, fragments, space):
-            items = _look_up(parts, fragments, space)
+        if _has_begun(top[name], fragments, space):
+            items = _look_up(_list(top[name]), fragments, space)
             del settings[name]
-        else:
-            unkept = len(parts)
         wholes: dict[str, _Found] = {}
         for field in _WHOLE & top.keys():
             raw = bytes(top[field])
@@ -320,9 +326,29 @@ def _look_up(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) ->
     return items
 
 
-def _has_begun(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) -> bool:
+def _has_begun(listed: msgspec.Raw, fragments: Fragments, space: Hashable) -> bool:
     """Is this a conversation that came before? Its first two messages tell; its first request may have had but one."""
-    first = tuple(map(bytes, parts[:2]))
+    first = _first_two(memoryview(listed)) or tuple(map(bytes, _list(listed)[:2]))
     if not first:
         return False
     return fragments.came_before((space, first[:1]), (space, first))
+
+
+def _first_two(listed: memoryview) -> tuple[bytes, ...]:
+    """The first two messages of a list that is long, without reading the others; none where these two are long themselves."""
+    if len(listed) <= _BEGINNING or bytes(listed[:1]) != b"[":
+        return ()
+    text = str(listed[:_BEGINNING], "utf-8", "surrogateescape")
+    first: list[bytes] = []
+    try:
+        end = 0
+        while len(first) < 2:
+            at = _BLANK.match(text, end + 1).end()  # type: ignore[union-attr]  # it matches anywhere
+            _, end = _value_at(text, at)
+            first.append(text[at:end].encode("utf-8", "surrogateescape"))
+            end = _BLANK.match(text, end).end()  # type: ignore[union-attr]
+            if text[end] != ",":
+                return ()
+    except (IndexError, ValueError, RecursionError):
+        return ()
+    return tuple(first)
