@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -30,12 +31,14 @@ from athena.recording.filters import Filter
 from athena.recording.lines import Recording
 from athena.recording.parted import Parted
 from athena.recording.replay import replay
+from athena.recording.show import row_of
 from athena.recording.tap import RecordingTap, Room, SettingsMemo
 from athena.recording.view import ReplayResult, View
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving
 from athena.shells.cli import cli
-from athena.shells.recorder.archive import Archive
+from athena.shells.migrations import scripts
+from athena.shells.recorder.archive import Archive, _unpacked
 from athena.shells.recorder.recorder import DATABASE
 from athena.shells.recorder.ring import Ring
 from athena.shells.recorder.token import inspector_token
@@ -152,18 +155,63 @@ def test_a_newer_database_is_refused_and_an_older_one_is_brought_up(tmp_path: Pa
         Archive(tmp_path / DATABASE)
 
 
-def test_an_older_database_keeps_what_it_holds(tmp_path: Path) -> None:
-    with Archive(tmp_path / DATABASE) as archive:
-        archive.add([sample(), named("other", 1)])
-        database = archive._database
-        database.execute("CREATE TABLE parts (exchange INTEGER, position INTEGER, blob INTEGER)")
-        database.execute("INSERT INTO parts SELECT number, key, value FROM exchanges, json_each(exchanges.parts)")
-        database.execute("ALTER TABLE exchanges DROP COLUMN parts")
-        database.execute("PRAGMA user_version = 2")
-    with Archive(tmp_path / DATABASE) as archive:
+def older_database(path: Path, version: int, recording: Recording) -> None:
+    """One exchange in the form that a database had in this version."""
+    path.parent.mkdir(mode=0o700)
+    path.touch(mode=0o600)
+    parted = Parted.of(recording)
+    row = msgspec.json.encode(row_of(parted.bare, size=parted.size))
+    told = (
+        parted.bare
+        if version > 1
+        else msgspec.structs.replace(parted.bare, happened=parted.streams.lines(parted.bare.happened))
+    )
+    streams = msgspec.msgpack.encode((zlib.compress(msgspec.msgpack.encode(parted.streams)), parted.streams.times, 2))
+    blobs = [parted.settings, *parted.bodies]
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for script in scripts("athena.shells.recorder")[:version]:
+            for statement in script.split(";\n"):
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {version}")
+        values = (recording.header.id, recording.header.at, zlib.compress(row), zlib.compress(file.encode(told)))
+        database.execute("INSERT INTO exchanges (name, at, session, weight, row, lines) VALUES (?, ?, '', 1, ?, ?)", values)
+        for number, blob in enumerate(blobs, 1):
+            kept = (number, b"%d" % number, zlib.compress(blob))
+            database.execute("INSERT INTO blobs (number, digest, uses, data) VALUES (?, ?, 1, ?)", kept)
+            if version < 3:
+                database.execute("INSERT INTO parts VALUES (1, ?, ?)", (number - 1, number))
+        if version > 1:
+            database.execute("UPDATE exchanges SET streams = ?", (streams,))
+        if version > 2:
+            database.execute("UPDATE exchanges SET parts = ?", (json.dumps([*range(1, len(blobs) + 1)]),))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_older_database_keeps_what_it_holds(tmp_path: Path, version: int) -> None:
+    older_database(tmp_path / "state" / DATABASE, version, sample())
+    with Archive(tmp_path / "state" / DATABASE) as archive:
         assert archive.load("req_1") == sample()
+        archive.add([named("other", 1, session="s")])
+        assert [row.id for row in archive.rows(Filter())[0]] == ["other", "req_1"]
+        assert archive.rows(Filter())[0][1] == row_of(sample(), size=Parted.of(sample()).size)
         assert archive.delete(["req_1", "other"]) == 2
         assert archive._database.execute("SELECT count(*) FROM blobs").fetchone()[0] == 0
+
+
+def test_what_is_deleted_is_gone_from_what_was_written_with_it(tmp_path: Path) -> None:
+    """Exchanges that were written together are packed together: each can go without the others."""
+    group = [named(f"n{number}", number) for number in range(5)]
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.add(group)
+        left = {each.header.id: each for each in group}
+        for name in ("n2", "n0", "n4", "n3", "n1"):
+            assert {row.id for row in archive.rows(Filter())[0]} == set(left)
+            assert all(archive.load(other) == recording for other, recording in left.items())
+            del left[name]
+            assert archive.delete([name]) == 1
+            heads = archive._database.execute("SELECT heads FROM groups").fetchall()
+            assert all(name.encode() not in _unpacked(packed) for (packed,) in heads)
+        assert archive._database.execute("SELECT count(*) FROM groups").fetchone()[0] == 0
 
 
 def test_what_is_kept_of_a_response_is_its_own(tmp_path: Path) -> None:
@@ -288,13 +336,13 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     monkeypatch.setattr(Archive, "_migrate", on_a_small_disk)
     with running_writer(full, lost) as writer:
         for _ in range(3):
-            for tap in made_taps(8):
+            for tap in made_taps(100):
                 writer.put(tap)
             written(writer)
     assert sum(lost) > 0
     monkeypatch.undo()
     with Archive(full) as archive:
-        assert archive.count() + sum(lost) == 24, "each is kept or counted as dropped"
+        assert archive.count() + sum(lost) == 300, "each is kept or counted as dropped"
 
 
 # -- over HTTP ---------------------------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from athena.dialects import get_dialect
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import UpstreamClosed
 from athena.model.parts import Opaque, Thinking
 from athena.model.request import Kept
@@ -37,9 +38,12 @@ from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving, ServingState
 from athena.serving.sessions import belonging
-from athena.serving.tap import Tap
+from athena.serving.settings import Retries
+from athena.serving.shared import AnswerSettings
+from athena.serving.tap import Asked, Tap
 from athena.shells.agent_run import ANY_KEY
 from athena.shells.config import RecordSettings
+from athena.shells.recorder.archive import _packed_streams, _unpacked_streams
 from athena.shells.recorder.recorder import Recorder
 from athena.state.errors import StoreDown
 from support.cases import case_bytes, dialect_cases
@@ -611,6 +615,64 @@ def test_what_is_parted_is_whole_again(happened: list[tuple[int, float, bytes]],
         if isinstance(line, lines.Read | lines.Write):
             assert line.body.data == data
             assert clock + line.t == moment
+
+
+RECORDS = (
+    SplicedRecord(b'data: {"t":"', b'"}\n\n', b'event: d\ndata: {"text":', b"}\n\n", False),
+    SplicedRecord(b'data: {"sk-in-the-frame":1,"t":"', b'","f":null}\n\n', b"", b"", True),
+)
+HIDDEN = ("sk-in-the-frame", "sk-plain-1234", 'a "quoted" secret', "schl\u00fcssel", 't":"sk-over', "back\\slash-1")
+TEXTS = [
+    "word ", "\n", "sk-plain-", "1234", "sk-over the border", "", "schl\u00fcssel", *HIDDEN,
+]  # fmt: skip
+
+
+@examples(150)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.lists(st.sampled_from(TEXTS), max_size=3).map("".join), st.booleans()), max_size=150
+    ),
+    st.sets(st.sampled_from(HIDDEN)),
+)
+@example([(0, "sk-plain-1234", True)], {"sk-plain-1234"})
+@example([(0, "a", False), (1, "b", False)], {"sk-in-the-frame"})
+@example([(0, 'a "quoted" secret', True), (0, "schl\u00fcssel", True)], {'a "quoted" secret', "schl\u00fcssel"})
+def test_texts_alone_are_recorded_as_the_records_they_stand_for(steps: list[tuple[int, str, bool]], secrets: set[str]) -> None:
+    """Where reads are noted by their texts, the recording is the one of whole reads and writes, secrets masked in it or not."""
+    taps = [next(taps_of_nothing()) for _ in range(2)]
+    for number, (kind, text, is_ascii) in enumerate(steps):
+        now = 1000.0 + number
+        came = json.dumps(text, ensure_ascii=is_ascii).encode()
+        record = RECORDS[kind] if kind < len(RECORDS) else None
+        if record is not None and text:
+            for tap, noted in zip(taps, ((came, record), (record.came(came), record.left(came))), strict=True):
+                tap.steps.extend((now, *noted))
+                tap.steps_written()
+        else:
+            for tap in taps:
+                tap.passed(b"read " + came, b"" if kind == 2 else b"written " + came, now)
+        for tap in taps:
+            if number % 60 == 7:
+                tap.moment("keep_alive", now)
+    one, other = (tap.made(sorted(secrets)) for tap in taps)
+    assert one == other
+    for secret in secrets:
+        assert secret.encode() not in one.upstream_bytes + one.client_bytes
+        assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
+    kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
+    assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+def taps_of_nothing() -> Iterator[RecordingTap]:
+    """Taps of a request to which nothing has happened yet."""
+    asked = Asked(
+        now=1000.0, wall=5.0, method="POST", path="/v1/messages", query="", headers={}, body=b"{}", targets=(),
+        answers=AnswerSettings(), retries=Retries(), correct=True,
+    )  # fmt: skip
+    while True:
+        tap = RecordingTap(RequestRecord(request_id="req_1"), None, Room(1 << 30), lambda tap: None, version="test")
+        tap.asked(asked)
+        yield tap
 
 
 def test_a_case_is_red_until_the_configuration_fits() -> None:

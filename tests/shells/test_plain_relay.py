@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from athena.dialects.plain_reads import PlainReads, PlainShape, PlainSplice
+from athena.dialects.plain_reads import PlainReads, PlainShape, PlainSplice, SplicedRecord
 from athena.formats.machine.recognizer import Table, recognizer
 from athena.shells.gateway.plain_relay import MOST_BYTES, PlainRelay
 from athena.shells.upstream.framing import ResponseFraming
@@ -125,7 +125,11 @@ def test_what_passes_is_what_the_other_readers_make_of_it(
     frames = [BEFORE + msgspec.json.encode(text) + BEHIND for text in texts]
     output = came if stays else b"".join(frames)
     assert client.written == [chunk(output)]
-    assert client.noted == [2.5, came, output]
+    moment, text, spliced = client.noted
+    assert moment == 2.5
+    assert isinstance(text, bytes)
+    assert isinstance(spliced, SplicedRecord)
+    assert (spliced.came(text), spliced.left(text)) == (came, output)
     settled = relay.settle()
     assert (settled[0], settled[1], settled[3], settled[4]) == (texts, 1, 2.5, came if stays else b"")
 

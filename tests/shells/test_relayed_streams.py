@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.recording.tap import _Steps
 from athena.serving.network import ClientSettings
 from athena.serving.record import RequestRecord
 from athena.shells.gateway import driver as driver_module
@@ -147,8 +146,8 @@ async def _streamed(directory: Path, client: str, play: Play) -> tuple[bytes, li
         connection.connection_lost(None)
         (counted,) = records
         numbers = {name: getattr(counted, name) for name in ("chunks", "outcome", "status", "error", "attempts", "stream")}
-        steps = [_Steps(tap._rows[:]) for tap in gateway_recordings(gateway)]
-        kept = [[*each.reads(), *map(without_ids, each.writes())] for each in steps]
+        pieces = [tap.parted(()).streams.pieces() for tap in gateway_recordings(gateway)]
+        kept = [[*reads, *map(without_ids, writes)] for reads, writes in pieces]
         return without_ids(written.written), kept, numbers
     finally:
         patch.undo()

@@ -79,6 +79,24 @@ class PlainSplice(msgspec.Struct, frozen=True, eq=False):
     search: Callable[[str], object] | None
 
 
+class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What a `PlainSplice` makes of records, for whoever keeps their texts alone: each as it came, a JSON string."""
+
+    head: bytes
+    tail: bytes
+    before: bytes
+    behind: bytes
+    stays: bool
+
+    def came(self, text: bytes) -> bytes:
+        """The upstream's record."""
+        return b"%b%b%b" % (self.head[:-1], text, self.tail[1:])
+
+    def left(self, text: bytes) -> bytes:
+        """What the client got for it."""
+        return self.came(text) if self.stays else b"%b%b%b" % (self.before, msgspec.json.encode(_text(text)), self.behind)
+
+
 class PlainShape(msgspec.Struct, frozen=True, eq=False):
     """How one dialect writes a plain piece of one kind."""
 

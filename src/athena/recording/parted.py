@@ -7,10 +7,12 @@ Making them costs no step of Python for each piece.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 import msgspec
 
+from athena.dialects.plain_reads import SplicedRecord
 from athena.recording import lines
 from athena.recording.lines import Happened, Payload, Recording
 
@@ -29,6 +31,9 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     """The bytes of all reads, then those of all writes."""
     times: list[float] = []
     """The moment of each step."""
+    splices: list[tuple[int, int, SplicedRecord]] = []
+    """Steps of which `data` holds the text alone, as a JSON string, among the reads: the first of them, how many follow one
+    another, and the record that was read and written for each."""
 
     @classmethod
     def of(
@@ -41,18 +46,36 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
         """Everything that happened, as lines; `others` are those that are neither reads nor writes."""
         found: list[Happened] = []
         waiting = deque(zip(self.places, others, strict=True))
-        read_at, write_at = 0, sum(self.reads)
-        for step, (moment, read, written) in enumerate(zip(self.times, self.reads, self.writes, strict=True)):
+        reads, writes = self.pieces()
+        for step, (moment, read, written) in enumerate(zip(self.times, reads, writes, strict=True)):
             while waiting and waiting[0][0] <= step:
                 found.append(waiting.popleft()[1])
             t = since(self.clock, moment)
             if read:
-                found.append(lines.Read(t, Payload.of(self.data[read_at : read_at + read])))
-                read_at += read
+                found.append(lines.Read(t, Payload.of(read)))
             if written:
-                found.append(lines.Write(t, Payload.of(self.data[write_at : write_at + written])))
-                write_at += written
+                found.append(lines.Write(t, Payload.of(written)))
         return (*found, *(line for _, line in waiting))
+
+    def pieces(self) -> tuple[list[bytes], list[bytes]]:
+        """What was read and what was written in each step."""
+        reads, end = cut(self.data, self.reads)
+        writes, _ = cut(self.data, self.writes, end)
+        for first, count, record in self.splices:
+            texts = reads[first : first + count]
+            reads[first : first + count] = map(record.came, texts)
+            writes[first : first + count] = map(record.left, texts)
+        return reads, writes
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that came and went; of spliced steps as if no text had an escape."""
+        size = len(self.data)
+        for first, count, record in self.splices:
+            around = len(record.head) + len(record.tail) - 2
+            size += count * (around + (around if record.stays else len(record.before) + len(record.behind)))
+            size += sum(self.reads[first : first + count])
+        return size
 
 
 class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
@@ -137,7 +160,7 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Bytes of all that came and went."""
-        return len(self.settings) + sum(map(len, self.bodies)) + len(self.streams.data)
+        return len(self.settings) + sum(map(len, self.bodies)) + self.streams.size
 
     def whole(self) -> Recording:
         """The recording, put together again."""
@@ -156,6 +179,12 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
             request=msgspec.structs.replace(self.bare.request, body=Payload.of(client)),
             happened=self.streams.lines(others),
         )
+
+
+def cut(data: bytes, sizes: Iterable[int], at: int = 0) -> tuple[list[bytes], int]:
+    """Pieces of these sizes from there on, and where they end."""
+    ends = list(accumulate(sizes, initial=at))
+    return [data[start:end] for start, end in pairwise(ends)], ends[-1]
 
 
 def since(start: float, now: float) -> float:

@@ -57,6 +57,8 @@ class Mask:
         self.is_plain = plain == written
         """Are they written in JSON as they are, however often that is written in JSON again? Then what is written shows whether
         any is in a value."""
+        self.has_quotes = any(b'"' in secret for secret in self._known)
+        """Has any of them a quote in it? One that has none stands inside of one string of JSON, or outside of all."""
 
     def finds(self, data: bytes) -> bool:
         """Is any secret in there? Looking for each of them is many times as fast as looking for all of them at once."""

@@ -12,17 +12,17 @@ import enum
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.recording import lines
-from athena.recording.parted import Parted, Streams, since
+from athena.recording.parted import Parted, Streams, cut, since
 from athena.recording.secrets import NO_SECRETS, Mask, masks, plain_headers, plain_query
 from athena.recording.state import NotedEnvelope, NotedStore, StateNotes
 from athena.serving.record import RequestRecord, as_fields
@@ -95,10 +95,13 @@ class _Attempt(msgspec.Struct, frozen=True):
 class _Pack:
     """Some steps that followed one another. It is never changed."""
 
-    __slots__ = ("read_sizes", "reads", "size", "times", "write_sizes", "writes")
+    __slots__ = ("read_sizes", "reads", "size", "spliced", "times", "write_sizes", "writes")
 
-    def __init__(self, steps: list[Any]) -> None:
-        reads, writes = steps[1::3], steps[2::3]
+    def __init__(self, steps: list[Any], spliced: SplicedRecord | None) -> None:
+        """`spliced`: all of these steps are texts that this makes records of."""
+        reads = steps[1::3]
+        writes = [] if spliced is not None else steps[2::3]
+        self.spliced = spliced
         self.times = array("d", steps[::3])
         self.read_sizes = array("Q", map(len, reads))
         self.write_sizes = array("Q", map(len, writes))
@@ -109,37 +112,71 @@ class _Pack:
         self.writes: list[bytes] = writes if is_large else [b"".join(writes)]
 
 
+def _packs(steps: list[Any]) -> list[_Pack]:
+    """The steps in as few packs as hold them: texts of one record are a pack of their own."""
+    left = steps[2::3]
+    kinds = list(map(type, left))
+    found: list[_Pack] = []
+    at, size = 0, len(left)
+    while at < size:
+        record = left[at]
+        if type(record) is SplicedRecord:
+            end = at + left.count(record)
+            if left[at:end] != [record] * (end - at):  # others stand between them
+                end = next((number for number in range(at, size) if left[number] != record), size)
+            found.append(_Pack(steps[3 * at : 3 * end], record))
+        else:
+            end = kinds.index(SplicedRecord, at) if SplicedRecord in kinds[at:] else size
+            found.append(_Pack(steps[3 * at : 3 * end], None))
+        at = end
+    return found
+
+
+_read_texts = msgspec.json.Decoder(list[str]).decode
+
+
+def _around(record: SplicedRecord) -> tuple[bytes, ...]:
+    return record.head, record.tail, record.before, record.behind
+
+
 class _Steps:
     """All steps of a request so far."""
 
     def __init__(self, rows: list[Any]) -> None:
-        packs: list[_Pack] = [*rows[:-1], _Pack(rows[-1][:])]
+        packs: list[_Pack] = [*rows[:-1], *_packs(rows[-1][:])]
         self.times: list[float] = []
         self.read_sizes: list[int] = []
         self.write_sizes: list[int] = []
+        self.splices: list[tuple[int, int, SplicedRecord]] = []
         for pack in packs:
+            if pack.spliced is not None:
+                self.splices.append((len(self.times), len(pack.times), pack.spliced))
+                self.write_sizes += bytes(len(pack.times))
             self.times += pack.times.tolist()
             self.read_sizes += pack.read_sizes.tolist()
             self.write_sizes += pack.write_sizes.tolist()
-        self._reads = [piece for pack in packs for piece in pack.reads]
-        self._writes = [piece for pack in packs for piece in pack.writes]
+        self._packs = packs
 
     def data(self) -> bytes:
-        """All bytes that were read, then all that were written."""
-        return b"".join((*self._reads, *self._writes))
+        """All bytes that were read, then all that were written; of spliced steps their texts."""
+        reads = [piece for pack in self._packs for piece in pack.reads]
+        return b"".join((*reads, *(piece for pack in self._packs for piece in pack.writes)))
 
-    def reads(self) -> list[bytes]:
-        """Of each step."""
-        return _cut(b"".join(self._reads), self.read_sizes)
+    def streams(self, clock: float, places: list[int]) -> Streams:
+        """The same as streams; `places` as these have it."""
+        return Streams(clock, places, self.read_sizes, self.write_sizes, self.data(), self.times, self.splices)
 
-    def writes(self) -> list[bytes]:
-        """Of each step."""
-        return _cut(b"".join(self._writes), self.write_sizes)
-
-
-def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    ends = list(accumulate(sizes))
-    return [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    def may_hide(self, mask: Mask) -> bool:
+        """May a record hold a secret that its text does not show? In what stands around the text, between the two, or because
+        the client got the text with other escapes."""
+        if not self.splices:
+            return False
+        around = {record for _, _, record in self.splices}
+        if mask.has_quotes or any(mask.finds(part) for record in around for part in _around(record)):
+            return True
+        escaped = [pack for pack in self._packs if pack.spliced is not None and any(b"\\" in part for part in pack.reads)]
+        texts = [text for pack in escaped for text in cut(b"".join(pack.reads), pack.read_sizes)[0]]
+        return bool(texts) and mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(texts))))
 
 
 class RecordingTap(Tap):
@@ -176,8 +213,9 @@ class RecordingTap(Tap):
         self._on_over = on_over
         self._version = version
         self._steps: list[Any] = []
-        """For each step three places: when, what was read, and what left for it; either may be empty. Flat, and not tuples: a
-        stream has many thousand, and each would be one more object to make and for the collector to look at."""
+        """For each step three places: when, what was read, and what left for it, either of which may be empty; or a text and
+        the `SplicedRecord` that makes both of it. Flat, and not tuples: a stream has many thousand, and each would be one more
+        object to make and for the collector to look at."""
         self._rows: list[Any] = [self._steps]
         """Packs, and last the list of what is not packed yet. Another thread may copy it at any moment."""
         self._others: list[Any] = []
@@ -287,7 +325,7 @@ class RecordingTap(Tap):
         if len(steps) > _FEW:
             self._pack()
         elif steps:
-            sizes = sum(map(len, steps[1::3])) + sum(map(len, steps[2::3]))
+            sizes = sum([len(part) for part in steps if type(part) is bytes])
             self._take(sizes + _BESIDE * (len(steps) // 3))
         self._options = None  # whoever keeps this for long need not keep that
         self._is_handed_over = True
@@ -312,12 +350,12 @@ class RecordingTap(Tap):
     def _pack(self) -> None:
         """Put the last steps together, and count them."""
         steps = self._steps
-        pack = _Pack(steps)
+        packs = _packs(steps)
         self._packed += len(steps)
         # In one go, and the old list stays as it is: whoever copies this meanwhile has every step once.
         self._steps = []
-        self._rows[-1:] = (pack, self._steps)
-        self._take(pack.size + _BESIDE * (len(steps) // 3))
+        self._rows[-1:] = (*packs, self._steps)
+        self._take(sum([pack.size for pack in packs]) + _BESIDE * (len(steps) // 3))
 
     def _take(self, size: int) -> None:
         room = self._room
@@ -349,7 +387,7 @@ class RecordingTap(Tap):
         asked = self.asked_as
         offset = asked.wall - asked.now if asked is not None else 0.0
         heads = [(place, now) for place, kind, now, _ in self._happened() if kind is _UPSTREAM_HEAD]
-        reads = _Steps(self._rows[:]).reads()
+        reads, _ = _Steps(self._rows[:]).streams(0.0, []).pieces()
         ends = [place // 3 for place, _ in heads[1:]] + [len(reads)]
         return [
             (now + offset, [read for read in reads[place // 3 : end] if read])
@@ -377,10 +415,11 @@ class RecordingTap(Tap):
         bodies = [mask.data(asked.body)]
         bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _ATTEMPT]
         places = [place // 3 for place, _, _, _ in others]
-        streams = Streams(asked.now, places, steps.read_sizes, steps.write_sizes, steps.data(), steps.times)
-        if mask.finds(streams.data):
+        streams = steps.streams(asked.now, places)
+        if mask.finds(streams.data) or steps.may_hide(mask):
             # Stream by stream: a secret may be cut into pieces.
-            streams = Streams.of(asked.now, places, steps.times, mask.pieces(steps.reads()), mask.pieces(steps.writes()))
+            reads, writes = streams.pieces()
+            streams = Streams.of(asked.now, places, steps.times, mask.pieces(reads), mask.pieces(writes))
         # Most recordings hold no secret outside of their bodies: to look at all of it once takes less than at each part.
         bare = self._bare(asked, others, NO_SECRETS if mask.is_plain else mask)
         if mask.is_plain and _may_hold(bare, mask):
@@ -453,14 +492,16 @@ def _may_hold(bare: lines.Recording, mask: Mask) -> bool:
 
 
 def _line(kind: _Kind, t: float, what: Any, targets: tuple[Target, ...], mask: Mask) -> lines.Happened:
-    """What was kept, as a line."""
+    """What was kept, as a line. What every request has comes first, and by identity: to look a member up takes longer."""
+    if kind is _ATTEMPT:
+        return _attempt(t, what, targets, mask)
+    if kind is _UPSTREAM_HEAD:
+        return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
+    if kind is _CLIENT_HEAD:
+        return lines.ClientHead(t, what.status, mask.headers(plain_headers(what.headers.items())))
+    if kind is _ATTEMPT_END:
+        return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
     match kind:
-        case _Kind.UPSTREAM_HEAD:
-            return lines.UpstreamHead(t, what[0], mask.headers(plain_headers(what[1].items())))
-        case _Kind.CLIENT_HEAD:
-            return lines.ClientHead(t, what.status, mask.headers(plain_headers(what.headers.items())))
-        case _Kind.ATTEMPT_END:
-            return lines.AttemptEnd(t, masked_failure(what, mask) if what is not None else None)
         case _Kind.STOPPED:
             return lines.Stopped(t, what)
         case _Kind.NOT_KEPT:
@@ -470,8 +511,8 @@ def _line(kind: _Kind, t: float, what: Any, targets: tuple[Target, ...], mask: M
             return lines.Tick(t)
         case _Kind.KEPT_ALIVE:
             return lines.KeptAlive(t)
-        case _Kind.ATTEMPT:
-            return _attempt(t, what, targets, mask)
+        case _Kind.ATTEMPT | _Kind.UPSTREAM_HEAD | _Kind.CLIENT_HEAD | _Kind.ATTEMPT_END:
+            raise AssertionError(kind)  # above
 
 
 def _attempt(t: float, what: _Attempt, targets: tuple[Target, ...], mask: Mask) -> lines.Attempt:

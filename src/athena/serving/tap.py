@@ -120,8 +120,9 @@ class Tap:
 
     @property
     def steps(self) -> list[Any] | None:
-        """Where others may write down what `passed` would be told, three places for each read: when, what came and what left.
-        They ask for it anew after `steps_written`, and before anything else is told to this tap."""
+        """Where others may write down what `passed` would be told, three places for each read: when, what came and what left;
+        or when, its text as a JSON string, and the `SplicedRecord` that both follow from. They ask for it anew after
+        `steps_written`, and before anything else is told to this tap."""
         return None
 
     def steps_written(self) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from athena.dialects.plain_reads import PLAIN_BYTES, UNREADABLE_TEXT, PlainSplice
+from athena.dialects.plain_reads import PLAIN_BYTES, UNREADABLE_TEXT, PlainSplice, SplicedRecord
 from athena.serving.request_taps import ReadsNoted
 
 MOST_BYTES = 32 * 1024
@@ -41,7 +41,7 @@ class PlainRelay:
 
     __slots__ = (
         "_before", "_behind", "_client", "_clock", "_head", "_last", "_on_blocked", "_own_time", "_reads", "_room",
-        "_search", "_stays", "_tail", "_texts", "_when", "_write", "passed",
+        "_search", "_spliced", "_stays", "_tail", "_texts", "_when", "_write", "passed",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,7 @@ class PlainRelay:
         self._head, self._tail = splice.head, splice.tail + b"\r\n"
         self._before, self._behind, self._stays = splice.before, splice.behind, splice.stays
         self._search = splice.search
+        self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
         self._clock, self._write, self._client = clock, write, client
         self.passed: ReadsNoted = None
         self._on_blocked = on_blocked
@@ -84,15 +85,15 @@ class PlainRelay:
             return False
         try:
             # With its quotes, so that what stands between them is one JSON string or is refused.
-            text = _text(data[line + 1 + len(head) : 1 - len(tail)])
+            came = data[line + 1 + len(head) : 1 - len(tail)]
+            text = _text(came)
         except UNREADABLE_TEXT:
             return False
         search = self._search
         if not text or (search is not None and search(text) is not None):
             return False
-        record = data[line + 2 : -2]
         if self._stays:
-            self._last = output = record
+            self._last = output = data[line + 2 : -2]
         else:
             output = b"%b%b%b" % (self._before, _escaped(text), self._behind)
         self._reads += 1
@@ -101,9 +102,9 @@ class PlainRelay:
         self._when = now = self._clock()
         passed = self.passed
         if isinstance(passed, list):
-            passed += (now, record, output)
+            passed += (now, came, self._spliced)
         elif passed is not None:
-            passed(record, output, now)
+            passed(data[line + 2 : -2], output, now)
         self._write(b"%x\r\n%b\r\n" % (len(output), output))
         self._own_time += time.perf_counter() - began
         if self._client.blocked:

@@ -1,4 +1,8 @@
-"""Recordings in one SQLite database: rows, and blobs that are kept once whatever number of exchanges holds them.
+"""Recordings in one SQLite database: rows, groups of what was written together, and blobs that are kept once whatever number
+of exchanges holds them.
+
+To pack an exchange by itself takes longer than to collect it: those that are written in one go are packed in one go, and what
+a list shows of one is read from its group.
 
 Every method blocks, so it is called in a thread of its own; a connection belongs to the thread that made it. Changes of the
 database's form are numbered files under `migrations`; `PRAGMA user_version` says which of them it has.
@@ -15,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
@@ -25,7 +29,7 @@ from athena.recording.deltas import delta, restored
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
 from athena.recording.parted import OrderedStreams, Parted, Streams
-from athena.recording.show import row_of
+from athena.recording.show import row_of, verdict_of
 from athena.recording.view import ExchangeRow
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
@@ -40,8 +44,14 @@ _CACHED_BYTES = 48 * 1024 * 1024
 _DAY = 86400.0
 _TRIMMED = 64
 _LONGEST_CHAIN = 20_000
-_STEPS = 2
-"""How streams are kept since there are steps; before, nothing said how."""
+_GROUP = 64
+_GROUP_BYTES = 512 * 1024
+"""Exchanges and bytes of their streams, up to which they are packed together."""
+_GROUPS_READ = 16
+"""Groups that are remembered while a list is made."""
+_ROW = "name, row, size, grouped, place"
+"""The columns of which a row of a list is made."""
+Groups: TypeAlias = dict[int, list[Recording | None]]
 _DICTIONARY = (
     b'{"line":"recording","id":"req_","athena":"","at":17,"clock":1,"program":"claude-cli/2.1","session":"","agent":""}\n'
     b'{"line":"request","body":{},"path":"/v1/messages","dialect":"anthropic_messages","headers":{"user-agent":"","accept":"*/*"'
@@ -137,38 +147,46 @@ class Archive:
         """Keep them, all or none. Returns their rows, in which names are unique."""
         return self.add_parted([Parted.of(recording) for recording in recordings])
 
-    def add_parted(self, recordings: Iterable[Parted]) -> list[ExchangeRow]:
+    def add_parted(self, recordings: Sequence[Parted]) -> list[ExchangeRow]:
         """The same for recordings in parts."""
-        with self._transaction():
-            return [self._add(recording) for recording in recordings]
+        return [named_row(name, recording) for name, recording in zip(self.put(recordings), recordings, strict=True)]
 
-    def _add(self, recording: Parted) -> ExchangeRow:
-        row = row_of(recording.bare, size=recording.size)
-        whose = (row.session or row.program, row.agent, row.key, row.dialect)
-        places = (("client", *whose), ("upstream", *whose, row.upstream, row.upstream_model))
+    def put(self, recordings: Sequence[Parted]) -> list[str]:
+        """The same, without their rows: returns their names alone."""
+        with self._transaction():
+            return [name for group in _groups(recordings) for name in self._add(group)]
+
+    def _add(self, group: list[Parted]) -> list[str]:
+        heads = _packed(msgspec.json.encode([recording.bare for recording in group]))
+        streams = _packed_streams([recording.streams for recording in group])
+        number = self._database.execute(
+            "INSERT INTO groups (uses, heads, streams) VALUES (?, ?, ?)", (len(group), heads, streams)
+        ).lastrowid
+        assert number is not None
+        return [self._add_member(recording, number, place) for place, recording in enumerate(group)]
+
+    def _add_member(self, recording: Parted, group: int, place: int) -> str:
+        header, record = recording.bare.header, recording.bare.outcome.record
+        whose = (header.session or header.program, header.agent, record.get("key", ""), record.get("dialect", ""))
+        places = ("client", *whose), ("upstream", *whose, record.get("upstream", ""), record.get("upstream_model", ""))
         blobs = [self._settings_blob(recording.settings)]
         blobs += [self._blob(places[min(number, 1)], body) for number, body in enumerate(recording.bodies)]
-        values = (
-            row.at,
-            row.session,
-            int(row.verdict != "ok" and row.kind != "refused"),
-            _packed(msgspec.json.encode(row)),
-            _packed(file.encode(recording.bare)),
-            _packed_streams(recording.streams),
-            msgspec.json.encode(blobs).decode(),
-        )
-        if not self._insert(row.id, values):
+        weight = int(verdict_of(record) != "ok" and header.kind != "refused")
+        parts = msgspec.json.encode(blobs).decode()
+        values = header.at, header.session, weight, parts, recording.size, group, place
+        name = header.id
+        if not self._insert(name, values):
             # Clients may give two requests one id.
             number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
-            row = msgspec.structs.replace(row, id=f"{row.id}.{number}")
-            self._insert(row.id, (*values[:3], _packed(msgspec.json.encode(row)), *values[4:]))
-        return row
+            name = f"{name}.{number}"
+            self._insert(name, values)
+        return name
 
     def _insert(self, name: str, values: tuple[object, ...]) -> bool:
         """Insert a row; False where the name is taken."""
         done = self._database.execute(
-            "INSERT OR IGNORE INTO exchanges (name, at, session, weight, row, lines, streams, parts)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'')",
             (name, *values),
         )
         return bool(done.rowcount)
@@ -254,17 +272,39 @@ class Archive:
     def delete(self, names: Sequence[str]) -> int:
         """Forget these exchanges, and whatever no other one holds. Returns how many there were."""
         with self._transaction():
-            return sum(self._delete(name) for name in names)
+            left: dict[int, set[int]] = {}
+            count = sum(self._delete(name, left) for name in names)
+            for group, places in left.items():
+                self._leave_out(group, places)
+            return count
 
-    def _delete(self, name: str) -> int:
-        found = self._database.execute("SELECT number, parts FROM exchanges WHERE name = ?", (name,)).fetchone()
+    def _delete(self, name: str, left: dict[int, set[int]]) -> int:
+        """Forget one, and note in `left` its place in its group."""
+        query = "SELECT number, parts, grouped, place FROM exchanges WHERE name = ?"
+        found = self._database.execute(query, (name,)).fetchone()
         if found is None:
             return 0
-        number, parts = found
+        number, parts, group, place = found
         self._database.execute("DELETE FROM exchanges WHERE number = ?", (number,))
+        if group is not None:
+            left.setdefault(group, set()).add(place)
         for blob in _numbers(parts):
             self._let_go(blob)
         return 1
+
+    def _leave_out(self, group: int, places: set[int]) -> None:
+        """Write a group anew without those at these places; the others stay at theirs."""
+        query = "SELECT uses, heads, streams FROM groups WHERE number = ?"
+        uses, heads, streams = self._database.execute(query, (group,)).fetchone()
+        if uses == len(places):
+            self._database.execute("DELETE FROM groups WHERE number = ?", (group,))
+            return
+        kept = [None if place in places else head for place, head in enumerate(_read_raw(_unpacked(heads)))]
+        others = [None if place in places else each for place, each in enumerate(_unpacked_streams(streams))]
+        self._database.execute(
+            "UPDATE groups SET uses = ?, heads = ?, streams = ? WHERE number = ?",
+            (uses - len(places), _packed(msgspec.json.encode(kept)), _packed_streams(others), group),
+        )
 
     def _let_go(self, blob: int | None) -> None:
         while blob is not None:
@@ -322,42 +362,70 @@ class Archive:
             conditions.append("at < ?")
             values.append(cursor)
         found: list[ExchangeRow] = []
-        query = f"SELECT row FROM exchanges WHERE {' AND '.join(conditions)} ORDER BY at DESC, number DESC"
-        for (packed,) in self._database.execute(query, values):
-            row = _row(packed)
+        groups: Groups = {}
+        query = f"SELECT {_ROW} FROM exchanges WHERE {' AND '.join(conditions)} ORDER BY at DESC, number DESC"
+        for told in self._database.execute(query, values):
+            row = self._row(told, groups)
             if wanted.holds(row):
                 if len(found) == limit:
                     return found, found[-1].at
                 found.append(row)
         return found, None
 
+    def _row(self, told: tuple[Any, ...], groups: Groups) -> ExchangeRow:
+        """What a list shows of an exchange, by the columns `_ROW`; `groups` remembers those that were read just now."""
+        name, row, size, group, place = told
+        if group is None:
+            return _read_row(_unpacked(row))
+        heads = groups.get(group)
+        if heads is None:
+            (packed,) = self._database.execute("SELECT heads FROM groups WHERE number = ?", (group,)).fetchone()
+            if len(groups) >= _GROUPS_READ:
+                groups.clear()
+            heads = groups[group] = _read_heads(_unpacked(packed))
+        bare = heads[place]
+        assert bare is not None
+        return msgspec.structs.replace(row_of(bare, size=size), id=name)
+
     def load(self, name: str) -> Recording | None:
         """The exchange of that name."""
-        found = self._database.execute("SELECT lines, streams, parts FROM exchanges WHERE name = ?", (name,)).fetchone()
-        if found is None:
-            return None
-        packed, streams, parts = found
-        settings, *bodies = map(self._body, _numbers(parts))
-        (bare,) = file.decode(_unpacked(packed))
-        if streams is None:
-            # Made before streams were kept apart: reads and writes stand among the lines.
-            read = Parted.of(bare).streams
-            bare = msgspec.structs.replace(bare, happened=Parted.of(bare).bare.happened)
-        else:
-            read = _unpacked_streams(streams)
-        return Parted(bare=bare, settings=settings, bodies=bodies, streams=read).whole()
+        with self._snapshot():
+            query = "SELECT lines, streams, parts, grouped, place FROM exchanges WHERE name = ?"
+            found = self._database.execute(query, (name,)).fetchone()
+            if found is None:
+                return None
+            packed, packed_streams, parts, group, place = found
+            settings, *bodies = map(self._body, _numbers(parts))
+            if group is None:
+                bare, streams = _older(packed, packed_streams)
+            else:
+                query = "SELECT heads, streams FROM groups WHERE number = ?"
+                heads, packed_streams = self._database.execute(query, (group,)).fetchone()
+                bare, streams = _read_heads(_unpacked(heads))[place], _unpacked_streams(packed_streams)[place]
+        assert bare is not None
+        assert streams is not None
+        return Parted(bare=bare, settings=settings, bodies=bodies, streams=streams).whole()
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment, whatever others delete meanwhile."""
+        self._database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._database.execute("ROLLBACK")
 
     def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:
         """The request before this one in its session, by the same agent."""
         if not row.session:
             return None
-        rows = self._database.execute(
-            "SELECT parts, row FROM exchanges WHERE session = ? AND at < ? ORDER BY at DESC LIMIT 20", (row.session, row.at)
-        )
-        for parts, packed in rows.fetchall():
-            earlier = _row(packed)
-            if (earlier.agent, earlier.dialect) == (row.agent, row.dialect):
-                return earlier.id, self._body(_numbers(parts)[1])
+        query = f"SELECT parts, {_ROW} FROM exchanges WHERE session = ? AND at < ? ORDER BY at DESC LIMIT 20"
+        with self._snapshot():
+            groups: Groups = {}
+            for parts, *told in self._database.execute(query, (row.session, row.at)).fetchall():
+                earlier = self._row(tuple(told), groups)
+                if (earlier.agent, earlier.dialect) == (row.agent, row.dialect):
+                    return earlier.id, self._body(_numbers(parts)[1])
         return None
 
     def count(self) -> int:
@@ -377,10 +445,27 @@ class Archive:
 
 
 _read_row = msgspec.json.Decoder(ExchangeRow).decode
+_read_heads = msgspec.json.Decoder(list[Recording | None]).decode
+_read_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def _row(packed: bytes) -> ExchangeRow:
-    return _read_row(_unpacked(packed))
+def named_row(name: str, recording: Parted) -> ExchangeRow:
+    """An exchange in a list, under the name that it is kept by."""
+    return msgspec.structs.replace(row_of(recording.bare, size=recording.size), id=name)
+
+
+def _groups(recordings: Iterable[Parted]) -> Iterator[list[Parted]]:
+    """Those that are packed together: not so many that reading one of them would take long."""
+    group: list[Parted] = []
+    size = 0
+    for recording in recordings:
+        group.append(recording)
+        size += len(recording.streams.data)
+        if len(group) >= _GROUP or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _numbers(parts: str) -> list[int]:
@@ -398,22 +483,51 @@ def _unpacked(data: bytes) -> bytes:
     return zlib.decompressobj(zdict=_DICTIONARY).decompress(data)
 
 
-def _packed_streams(streams: Streams) -> bytes:
-    """Moments are numbers without a pattern: they take long to pack and do not become shorter."""
-    rest = msgspec.msgpack.encode(msgspec.structs.replace(streams, times=[]))
-    packed = zlib.compress(rest, _LEVEL) if len(rest) > _LARGE else _packed(rest)
-    return msgspec.msgpack.encode((packed, streams.times, _STEPS))
+def _packed_streams(group: Sequence[Streams | None]) -> bytes:
+    """The streams of a group. Moments are numbers without a pattern: they take long to pack and do not become shorter."""
+    told = [None if each is None else (msgspec.structs.replace(each, data=b"", times=[]), len(each.data)) for each in group]
+    first = msgspec.msgpack.encode(told)
+    data = [each.data for each in group if each is not None]
+    if len(first) + sum(map(len, data)) > _LARGE:
+        # A smaller table of places than usual: to move it on with the window takes longer than it saves.
+        packer = zlib.compressobj(_LEVEL, memLevel=6)
+    else:
+        packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
+    packed = b"".join([packer.compress(first), *map(packer.compress, data), packer.flush()])
+    return msgspec.msgpack.encode((len(first), packed, [each.times if each is not None else [] for each in group]))
+
+
+_read_group = msgspec.msgpack.Decoder(list[tuple[Streams, int] | None]).decode
+_read_packed = msgspec.msgpack.Decoder(tuple[int, bytes, list[list[float]]]).decode
+
+
+def _unpacked_streams(data: bytes) -> list[Streams | None]:
+    """The streams of a group."""
+    at, packed, times = _read_packed(data)
+    plain = _unpacked(packed)
+    found: list[Streams | None] = []
+    for told, moments in zip(_read_group(plain[:at]), times, strict=True):
+        if told is None:
+            found.append(None)
+            continue
+        streams, size = told
+        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=moments))
+        at += size
+    return found
 
 
 _read_streams = msgspec.msgpack.Decoder(Streams).decode
-
-
 _read_ordered = msgspec.msgpack.Decoder(OrderedStreams).decode
 
 
-def _unpacked_streams(data: bytes) -> Streams:
-    packed, times, *form = msgspec.msgpack.decode(data)
-    if form:
-        return msgspec.structs.replace(_read_streams(_unpacked(packed)), times=times)
-    old = _read_ordered(_unpacked(packed))
-    return msgspec.structs.replace(old, times=times).steps()
+def _older(packed: bytes, packed_streams: bytes | None) -> tuple[Recording, Streams]:
+    """An exchange as earlier versions kept it, without a group."""
+    (bare,) = file.decode(_unpacked(packed))
+    if packed_streams is None:
+        # Made before streams were kept apart: reads and writes stand among the lines.
+        parted = Parted.of(bare)
+        return msgspec.structs.replace(bare, happened=parted.bare.happened), parted.streams
+    rest, times, *form = msgspec.msgpack.decode(packed_streams)
+    if form:  # since there are steps
+        return bare, msgspec.structs.replace(_read_streams(_unpacked(rest)), times=times)
+    return bare, msgspec.structs.replace(_read_ordered(_unpacked(rest)), times=times).steps()

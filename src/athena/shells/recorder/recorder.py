@@ -15,12 +15,13 @@ import athena
 from athena.model.request import Request
 from athena.recording.filters import Filter
 from athena.recording.lines import ExchangeKind, Recording
+from athena.recording.parted import Parted
 from athena.recording.tap import RecordingTap, Room
 from athena.recording.view import ExchangeRow
 from athena.serving.record import RequestRecord
 from athena.serving.tap import Tap
 from athena.shells.config import Config, RecordSettings, is_loopback
-from athena.shells.recorder.archive import Archive
+from athena.shells.recorder.archive import Archive, named_row
 from athena.shells.recorder.frames import Frames, FrameWriter
 from athena.shells.recorder.ring import Ring, row_of_tap
 from athena.shells.recorder.writer import RecordingWriter
@@ -165,12 +166,16 @@ class Recorder:
         if id(tap) in self._live:
             self._tell("row", row_of_tap(tap, tap.record.request_id, live=True))
 
-    def _written(self, rows: list[ExchangeRow]) -> None:
-        self._from_thread(self._tell_written, rows)
+    def _written(self, written: list[tuple[str, Parted]]) -> None:
+        # Rows are made here, and only for those who listen.
+        rows = [named_row(name, recording) for name, recording in written] if self._listeners else []
+        self._from_thread(self._tell_written, (len(written), rows))
 
-    def _tell_written(self, rows: list[ExchangeRow]) -> None:
-        for row in rows:
+    def _tell_written(self, written: tuple[int, list[ExchangeRow]]) -> None:
+        count, rows = written
+        for _ in range(count):
             self._on_end("kept")
+        for row in rows:
             self._tell("row", row)
 
     def _gone(self, names: list[str]) -> None:

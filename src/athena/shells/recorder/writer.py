@@ -13,7 +13,6 @@ from pathlib import Path
 from athena.errors import AthenaError
 from athena.recording.parted import Parted
 from athena.recording.tap import RecordingTap, SettingsMemo
-from athena.recording.view import ExchangeRow
 from athena.shells.recorder.archive import Archive
 
 LOG = logging.getLogger("athena")
@@ -27,7 +26,8 @@ _TRY_AGAIN_S = 10.0
 
 
 class RecordingWriter:
-    """Takes exchanges from the event loop and writes them in groups. `on_written` and `on_gone` are called in its thread."""
+    """Takes exchanges from the event loop and writes them in groups. `on_written` gets them with the names that they are kept
+    by; it and `on_gone` are called in its thread."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RecordingWriter:
         *,
         max_bytes: int,
         max_age_days: float,
-        on_written: Callable[[list[ExchangeRow]], None] = lambda rows: None,
+        on_written: Callable[[list[tuple[str, Parted]]], None] = lambda written: None,
         on_gone: Callable[[list[str]], None] = lambda names: None,
         on_dropped: Callable[[int], None] = lambda count: None,
         lock_s: float = 5.0,
@@ -126,7 +126,7 @@ class RecordingWriter:
                     return None
                 archive = Archive(self.path, timeout_s=self._lock_s)
             if recordings:
-                self._on_written(archive.add_parted(recordings))
+                self._on_written(list(zip(archive.put(recordings), recordings, strict=True)))
         except (sqlite3.Error, OSError, AthenaError) as error:
             self._complain(error, len(group))
             if archive is not None:
