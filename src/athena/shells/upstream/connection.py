@@ -96,8 +96,7 @@ class Connection(asyncio.Protocol):
         if len(body) <= _JOIN_BYTES:
             transport.write(head + body)
         else:
-            transport.write(head)
-            transport.write(body)
+            transport.writelines((head, body))
         return True
 
     def end(self, *, reusable: bool, stray: bool, keep_alive: str | None) -> None:
