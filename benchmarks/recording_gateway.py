@@ -1,4 +1,4 @@
-"""What recording costs a whole gateway: the same streams through one process, recorded and not, in memory and on disk.
+"""What recording costs a whole gateway: the same requests through one process, recorded and not, in memory and on disk.
 
 The same process is asked for a model that is recorded and for one that is not, in turn and in which order changes, so that
 neither what else the machine does nor where a process lies in memory tells them apart. CPU is user and system time of the whole
@@ -27,7 +27,7 @@ _IDLE = 0.01
 
 @dataclass(frozen=True)
 class Load:
-    """One kind of streams."""
+    """One kind of requests; without chunks their answers are whole."""
 
     name: str
     pace_us: int
@@ -35,10 +35,15 @@ class Load:
     concurrent: int
     chunks: int
 
+    @property
+    def unit(self) -> str:
+        return "chunk" if self.chunks else "request"
+
 
 LOADS = (
     Load("paced: 16 streams, 5 ms between chunks", 5000, 16, 16, 200),
     Load("burst: 16 streams as fast as they are read", 0, 64, 16, 200),
+    Load("plain: whole answers, 16 at a time", 0, 1000, 16, 0),
 )
 
 
@@ -75,13 +80,15 @@ def settled(running: Running) -> float:
 
 
 def cost(bench: Bench, running: Running, load: Load, *, recorded: bool) -> float:
-    """CPU microseconds per chunk of one pass, until all of it is written."""
+    """CPU microseconds per chunk of one pass, or per request, until all of it is written."""
     before = settled(running)
-    model = f"{RECORDED}-" * recorded + f"fake-p{load.pace_us}-n{load.chunks}"
-    passed = bench.ask(running, model, streamed=True, requests=load.requests, concurrent=load.concurrent, stamps=load.chunks)
+    model = f"{RECORDED}-" * recorded + (f"fake-p{load.pace_us}-n{load.chunks}" if load.chunks else "fake-p0")
+    passed = bench.ask(
+        running, model, streamed=bool(load.chunks), requests=load.requests, concurrent=load.concurrent, stamps=load.chunks or 1
+    )
     if passed.load.errors:
         raise SystemExit(f"{running.system.name}: {passed.load.error}")
-    return (settled(running) - before) * 1e6 / passed.load.chunks
+    return (settled(running) - before) * 1e6 / (passed.load.chunks if load.chunks else passed.load.done)
 
 
 def pair(bench: Bench, running: Running, load: Load, *, recorded_first: bool) -> tuple[float, float]:
@@ -109,7 +116,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
                 lower, share, upper = statistics.quantiles((on / off - 1 for off, on in kept), n=4)
                 found.setdefault(load.name, {})[mode] = share
                 print(
-                    f"{load.name}, {mode}: {base:.2f} us of CPU per chunk, recorded {more:+.2f} us, {share:+.1%} "
+                    f"{load.name}, {mode}: {base:.2f} us of CPU per {load.unit}, recorded {more:+.2f} us, {share:+.1%} "
                     f"(medians of {rounds} pairs, quartiles {lower:+.1%} and {upper:+.1%})",
                     flush=True,
                 )
