@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.answer_path import AnswerPath
-from athena.dialects.plain_reads import PlainSplice
+from athena.dialects.plain_reads import PlainSplice, SplicedRecord
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.machine.stage import FormatOptions
 from athena.model.parts import Text
@@ -43,7 +43,10 @@ class Relayed:
                 size, output = written[:-2].split(b"\r\n", 1)
                 assert int(size, 16) == len(output)
                 assert written.endswith(b"\r\n")
-                assert self._noted == [1.0, data, output]
+                when, text, spliced = self._noted
+                assert isinstance(text, bytes)
+                assert isinstance(spliced, SplicedRecord)
+                assert (when, spliced.came(text), spliced.left(text)) == (1.0, data, output)
                 self._noted.clear()
                 return Step(None, output)
             assert not self._written
