@@ -152,6 +152,77 @@ def test_a_killed_process_leaves_its_journal_to_the_next(path: Path, tmp_path: P
         assert journals(dead / path.name) == [], "nobody needs it any more"
 
 
+def test_files_are_written_from_their_beginning_again(path: Path, tmp_path: Path) -> None:
+    """What stood in a file before stands behind what is new, of which the last entry may be cut anywhere: whole entries are
+    there once, and what was taken over and deleted does not come back."""
+    dead = tmp_path / "dead"
+
+    async def work(one: Store, other: Store) -> None:
+        for name in ("a", "b", "c", "d"):  # in turn to the one file and to the other
+            await one.put_response(response(name, text="before " * 200))
+            await one.put_response(response(f"{name}2", text="before " * 200))
+            assert await one.response("ann", name) is not None
+        assert len(journals(path)) == 2
+        sizes = [journal.stat().st_size for journal in journals(path)]
+        await one.put_response(response("e", text="now"))
+        await one.put_response(response("f", text="now"))
+        assert [journal.stat().st_size for journal in journals(path)] == sizes, "no file grows"
+        shutil.copytree(path.parent, dead)
+        with contextlib.closing(sqlite3.connect(dead / path.name)) as file, file:
+            file.execute("DELETE FROM responses WHERE id LIKE 'a%' OR id LIKE 'b%'")
+
+    with_stores(path, work)
+    written = next(journal for journal in journals(dead / path.name) if b"now" in journal.read_bytes())
+    whole = written.read_bytes()
+    length = int.from_bytes(whole[:4], "big")
+    assert int.from_bytes(whole[8 + length : 12 + length], "big") == length, "both entries are as long"
+    files = {file.name: file.read_bytes() for file in dead.iterdir()}
+
+    async def opened() -> set[str]:
+        store = Store(SqliteDatabase(dead / path.name), LIMITS)
+        try:
+            await store.read(count)
+            return in_tables(dead / path.name)
+        finally:
+            await store.close()
+
+    for cut in (0, 3, 8 + length - 1, 8 + length, 8 + length + 5, 2 * (8 + length) - 1, 2 * (8 + length)):
+        for name, content in files.items():
+            if name == written.name:  # only the beginning was written over what stood there
+                content = content[:cut] + b"\xff" * (2 * (8 + length) - cut) + content[2 * (8 + length) :]
+            (dead / name).write_bytes(content)
+            (dead / name).chmod(0o600)
+        kept = {"e", "f"} if cut == 2 * (8 + length) else {"e"} if cut >= 8 + length else set()
+        assert asyncio.run(opened()) == {"first", "c", "c2", "d", "d2"} | kept, cut
+        assert journals(dead / path.name) == []
+
+
+def test_what_is_deleted_goes_from_a_file_that_is_in_use(path: Path) -> None:
+    """A file that holds what was deleted, and what the tables do not have yet, is emptied as soon as they have it."""
+    path.parent.mkdir(mode=0o700)
+    journal = Journal(path)
+    journal.open()
+    journal.is_trusted = True
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE journals (name TEXT PRIMARY KEY, applied BIGINT NOT NULL)")
+
+        def settled(*, forget: bool) -> None:
+            journal.taken_over(journal.take_over(connection, lambda _, queries: None), forget=forget)
+
+        journal.append(Query("", ("a", "a secret")))
+        settled(forget=False)
+        settled(forget=False)
+        journal.append(Query("", ("b",)))
+        settled(forget=False)
+        journal.append(Query("", ("c",)))
+        assert any(b"a secret" in file.read_bytes() for file in journals(path))
+        journal.taken_over(0, forget=True)
+        assert any(file.read_bytes() for file in journals(path)), "what is pending stays"
+        settled(forget=False)
+        assert not any(file.read_bytes() for file in journals(path))
+        journal.close(connection)
+
+
 def test_a_journal_that_is_taken_over_twice(path: Path, tmp_path: Path) -> None:
     """A process that dies after its journal was taken over, and before it was emptied, does not bring back what was deleted."""
     dead = tmp_path / "dead"
@@ -180,9 +251,9 @@ def test_a_journal_that_is_taken_over_twice(path: Path, tmp_path: Path) -> None:
 def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(one: Store, other: Store) -> None:
         await one.put_response(response("a"))
-        real = os.write
+        real = os.pwrite
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", lambda file, data: real(file, data[: len(data) // 2]))
+            patched.setattr(os, "pwrite", lambda file, data, at: real(file, data[: len(data) // 2], at))
             with pytest.raises(StoreDown, match="disk full"):
                 await one.put_response(response("b"))
         await one.put_response(response("c"))

@@ -1,12 +1,16 @@
-"""Statements that are kept before the database has them: a file of one's own for each process that writes to a database file.
+"""Statements that are kept before the database has them: two files of one's own for each process that writes to a database file.
 
-A commit of SQLite and the way into its thread and back cost several times what one write to the end of a file costs. So a
-single statement is acknowledged when it stands in the journal, from which a killed process loses nothing either, and the
-database gets the statements of some moments together, in their order.
+A commit of SQLite and the way into its thread and back cost several times what one write to a file costs. So a single statement
+is acknowledged when it stands in the journal, from which a killed process loses nothing either, and the database gets the
+statements of some moments together, in their order.
 
 Each entry has a number. The transaction that takes entries over into the tables also writes the number of the last one to the
 table `journals`, so each is taken over once, whoever does it and whoever dies meanwhile. Any process may take over the journal
 of any other; that of a dead one, whose lock is free, is removed then.
+
+While the entries of one file are taken over, new ones go to the other. Once the database has all of a file, it is written from
+its beginning again: that costs a third of what a file costs that grows. What it held before stands behind the new entries, and
+is told from them by its numbers and its checksums; the database has all of it.
 
     length and checksum, 4 bytes each; (number, SQL, values) as MessagePack
 """
@@ -23,7 +27,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,8 +40,6 @@ _LARGEST = 256 * 1024
 _MUCH_PENDING = 1024 * 1024
 _MOST_PENDING = 4 * 1024 * 1024
 """Bytes that the database gets at once, and bytes that may wait for it."""
-_LONG = 1024 * 1024
-"""Bytes of a file that is emptied once the database has everything in it."""
 _MARK = "-journal-of-"
 
 _Entry = tuple[int, str, tuple[Any, ...]]
@@ -52,24 +54,60 @@ class JournalFull(Exception):
     """A statement that has to go to the database itself."""
 
 
+class _File:
+    """One of the two files."""
+
+    __slots__ = ("at", "descriptor", "end", "forgets", "name", "path", "waiting")
+
+    def __init__(self, name: str, path: Path, descriptor: int) -> None:
+        self.name = name
+        self.path = path
+        self.descriptor = descriptor
+        self.at = 0
+        """Where the next entry goes."""
+        self.end = 0
+        """Its bytes."""
+        self.waiting = 0
+        """Entries that the database does not have yet."""
+        self.forgets = False
+        """Does it hold what was deleted, so that it is to be emptied?"""
+
+    def free(self) -> None:
+        """The database has everything in it."""
+        self.at = 0
+        if self.forgets:
+            self.forgets = False
+            if self.end:
+                os.ftruncate(self.descriptor, 0)
+                self.end = 0
+
+
+class _Pending(NamedTuple):
+    """A statement that the database does not have yet."""
+
+    number: int
+    query: Query
+    size: int
+    file: _File
+
+
 class Journal:
     """The journal of this process. `append` is called in the event loop, everything else in the thread that writes."""
 
     def __init__(self, database: Path) -> None:
-        self.name = ""
         self.is_trusted = False
         """Could the database be written the last time? Otherwise it is asked first, so that clients hear of its trouble."""
         self._database = database
-        self._path = database
-        self._file: int | None = None
+        self._file: _File | None = None
+        """Where entries go."""
+        self._spare: _File | None = None
+        """The other one; made when it is needed."""
         self._lock = threading.Lock()
-        self._pending: deque[tuple[int, Query, int]] = deque()
+        self._pending: deque[_Pending] = deque()
         self._names: dict[Value, int] = {}
         """The first values of what is pending, with the number of the last statement that has each."""
         self._waiting = 0
         """Bytes of what is pending."""
-        self._size = 0
-        """Bytes of the file."""
         self._number = 0
         self._is_announced = False
 
@@ -95,21 +133,19 @@ class Journal:
             raise JournalFull
         data = len(entry).to_bytes(4, "big") + zlib.crc32(entry).to_bytes(4, "big") + entry
         with self._lock:
-            if self._file is None or not self.is_trusted:
+            file = self._file
+            if file is None or not self.is_trusted:
                 raise JournalFull
-            written = 0
-            try:
-                written = os.write(self._file, data)
-            finally:
-                if written < size:  # half an entry would hide those after it
-                    os.ftruncate(self._file, self._size)
-            if written < size:
-                raise OSError(f"{self._path}: only {written} of {size} bytes were written; is the disk full?")
+            written = os.pwrite(file.descriptor, data, file.at)
+            if written < size:  # the next entry is written over it
+                raise OSError(f"{file.path}: only {written} of {size} bytes were written; is the disk full?")
             self._number = number
-            self._size += size
+            file.at += size
+            file.end = max(file.end, file.at)
+            file.waiting += 1
             were_few = self._waiting < _MUCH_PENDING
             self._waiting += size
-            self._pending.append((number, query, size))
+            self._pending.append(_Pending(number, query, size, file))
             if query.values:
                 self._names[query.values[0]] = number
             announced, self._is_announced = self._is_announced, True
@@ -118,66 +154,78 @@ class Journal:
     # -- in the thread that writes -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the file, unless it is open. Nobody else sees it before its lock is held."""
-        if self._file is not None:
-            return
+        """Make the first file, unless it is open."""
+        if self._file is None:
+            file = self._made()
+            with self._lock:
+                self._file = file
+
+    def _made(self) -> _File:
+        """A new file. Nobody else sees it before its lock is held."""
         name = secrets.token_hex(8)
         path = self._database.with_name(f"{self._database.name}{_MARK}{name}")
         new = path.with_name(f"{path.name}.new")
-        file = open_own(new, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        descriptor = open_own(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(new, path)
         except BaseException:
-            os.close(file)
+            os.close(descriptor)
             with contextlib.suppress(OSError):
                 new.unlink()
             raise
-        with self._lock:
-            self.name, self._path, self._file = name, path, file
-            self._number = self._size = 0
+        return _File(name, path, descriptor)
 
     def take_over(self, connection: sqlite3.Connection, run: RunQueries) -> int:
         """Inside of a transaction: run what is pending. Returns the number of the last statement, for `taken_over`."""
+        if self._spare is None and self._pending:
+            with contextlib.suppress(OSError):  # entries go on in the one that there is
+                self._spare = self._made()
         with self._lock:
             self._is_announced = False
             pending = list(self._pending)
+            if pending and self._spare is not None and not self._spare.waiting:
+                self._file, self._spare = self._spare, self._file
         if not pending:
             return 0
-        applied = _applied(connection, self.name)
-        run(connection, [query for number, query, _ in pending if number > applied])
-        last = pending[-1][0]
-        _note_applied(connection, self.name, max(last, applied))
-        return last
+        last = {one.file: one.number for one in pending}
+        applied = {file: _applied(connection, file.name) for file in last}
+        run(connection, [one.query for one in pending if one.number > applied[one.file]])
+        for file, number in last.items():
+            _note_applied(connection, file.name, max(number, applied[file]))
+        return pending[-1].number
 
     def taken_over(self, last: int, *, forget: bool) -> None:
-        """The transaction is committed. `forget`: something may have been deleted, which shall not stay in the file."""
+        """The transaction is committed. `forget`: something may have been deleted, which shall not stay in a file."""
         with self._lock:
             pending = self._pending
-            while pending and pending[0][0] <= last:
-                number, query, size = pending.popleft()
+            while pending and pending[0].number <= last:
+                number, query, size, file = pending.popleft()
                 self._waiting -= size
+                file.waiting -= 1
                 if query.values and self._names.get(query.values[0]) == number:
                     del self._names[query.values[0]]
-            if not pending and self._file is not None and self._size > (0 if forget else _LONG):
-                os.ftruncate(self._file, 0)
-                self._size = 0
+            for each in (self._file, self._spare):
+                if each is not None:
+                    each.forgets = each.forgets or forget
+                    if not each.waiting:
+                        each.free()
 
     def close(self, connection: sqlite3.Connection | None) -> None:
-        """Remove the file where the database has everything; else whoever opens the database next takes it over."""
+        """Remove the files where the database has everything; else whoever opens the database next takes them over."""
         with self._lock:
-            file, self._file, self.is_trusted = self._file, None, False
-            is_empty = not self._pending
+            files = [file for file in (self._file, self._spare) if file is not None]
+            self._file = self._spare = None
+            self.is_trusted = False
             self._pending.clear()
             self._names.clear()
             self._waiting = 0
             self._is_announced = False
-        if file is None:
-            return
-        if is_empty and connection is not None:
-            with contextlib.suppress(OSError, sqlite3.Error):
-                remove(connection, [self._path])
-        os.close(file)
+        for file in files:
+            if not file.waiting and connection is not None:
+                with contextlib.suppress(OSError, sqlite3.Error):
+                    remove(connection, [file.path])
+            os.close(file.descriptor)
 
     # -- the journals of others ----------------------------------------------------------------------------------------------
 
@@ -185,9 +233,10 @@ class Journal:
         """The journals of other processes, alive or dead, that are not empty."""
         found = []
         start = f"{self._database.name}{_MARK}"
+        own = {file.path.name for file in (self._file, self._spare) if file is not None}
         with contextlib.suppress(FileNotFoundError), os.scandir(self._database.parent) as entries:
             for entry in entries:
-                if entry.name.startswith(start) and not entry.name.endswith(".new") and entry.name != self._path.name:
+                if entry.name.startswith(start) and not entry.name.endswith(".new") and entry.name not in own:
                     with contextlib.suppress(FileNotFoundError):
                         if empty_too or entry.stat(follow_symlinks=False).st_size:
                             found.append(Path(entry.path))
@@ -238,24 +287,22 @@ def _is_free(file: int) -> bool:
 
 def _entries(file: int) -> Iterator[tuple[int, Query]]:
     """The whole entries of a file, as far as their numbers follow one another: a process that was killed leaves the beginning
-    of one, and one that is alive may be emptying its file."""
+    of one, one that is alive may be writing its file from the beginning, and what the file held before stands behind them."""
+    expected = 0
     with open(os.dup(file), "rb") as opened:
-        data = opened.read()
-    at, expected = 0, 0
-    while at + _HEAD <= len(data):
-        length, checksum = int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + _HEAD], "big")
-        entry = data[at + _HEAD : at + _HEAD + length]
-        if len(entry) < length or zlib.crc32(entry) != checksum:
-            return
-        try:
-            number, sql, values = _decode(entry)
-        except msgspec.DecodeError:
-            return
-        if expected and number != expected:
-            return
-        yield number, Query(sql, values)
-        expected = number + 1
-        at += _HEAD + length
+        while len(head := opened.read(_HEAD)) == _HEAD:
+            length, checksum = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+            entry = opened.read(length) if length <= _LARGEST else b""
+            if len(entry) < length or zlib.crc32(entry) != checksum:
+                return
+            try:
+                number, sql, values = _decode(entry)
+            except msgspec.DecodeError:
+                return
+            if expected and number != expected:
+                return
+            yield number, Query(sql, values)
+            expected = number + 1
 
 
 def _applied(connection: sqlite3.Connection, name: str) -> int:

@@ -36,6 +36,11 @@ _MOST_ROWS = 16
 """Rows that one statement puts."""
 _MUCH = 1024 * 1024
 """Bytes of a value that shall not stay in memory once it is written."""
+_PAGE = 16 * 1024
+"""Bytes of a page of a new file: most responses are larger than SQLite's own 4 KiB, and each page is written by a call of its
+own, twice."""
+_CHECKPOINT = 4 * 1024 * 1024
+"""Bytes after which what was committed is synced and copied into the file: as many as SQLite's own 1000 pages have."""
 _PLACES = re.compile(r"\$(\d+)")
 _ROW = re.compile(r"VALUES (\((?:\?, ){0,100}\?\))(?= ON CONFLICT)")
 
@@ -239,7 +244,10 @@ class SqliteDatabase:
         self._make()
         connection = self._connect()
         try:
+            connection.execute(f"PRAGMA page_size = {_PAGE}")
             connection.execute("PRAGMA journal_mode = WAL")
+            (page,) = connection.execute("PRAGMA page_size").fetchone()
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT // page}")
             connection.execute("PRAGMA synchronous = NORMAL")
             _migrate(connection, self.path)
             self._take_over(connection, self._journal.others(empty_too=True))
@@ -500,7 +508,7 @@ class _Writer(_Worker):
             for work in group
         ]
         connection.execute("COMMIT")
-        journal.taken_over(last, forget=any(work.kind in (_WorkKind.TRANSACTION, _WorkKind.OUTSIDE) for work in group))
+        journal.taken_over(last, forget=any(work.kind is _WorkKind.TRANSACTION for work in group))
         return done
 
     def _saved(self, connection: sqlite3.Connection, work: _Work) -> tuple[Any, BaseException | None]:
