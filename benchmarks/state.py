@@ -2,7 +2,10 @@
 
 CPU time of the gateway's process, over all its threads, in alternating rounds of one run: ratios, not speeds. The upstream and
 the clients are another process, and so is PostgreSQL, whose own work is not counted. Clients ask one after the other, which is
-the dearest way; and 16 at once. What SQLite gets later is waited for, and counted for the requests that were kept.
+the dearest way; and 16 at once. What SQLite gets later is waited for in either way, and counted for the requests before it.
+
+As in a real conversation, no request is sent twice: each ends with a message of its own. What is sent whole holds the answer as
+the model gave it, so that the model is asked the same by a continuation; that is checked.
 
 vLLM's agentic-api does the same work beside it where it is installed, in an environment of its own:
 `python3 -m venv .peers/agentic-api && .peers/agentic-api/bin/pip install agentic-api==0.9.0`. It needs an upstream that speaks
@@ -15,13 +18,14 @@ import argparse
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +48,7 @@ from support.remembering_upstream import RememberingUpstream, config  # noqa: E4
 
 AGENTIC = ROOT / ".peers" / "agentic-api" / "bin" / "agentic-server"
 ROUNDS = 12
-REQUESTS = 24
+REQUESTS = 32
 """Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
 SETTLED_S = 0.6
 """After so long everything that was kept is in the database: its journal gathers for half a second. What is written later would
@@ -53,6 +57,15 @@ AT_ONCE = 16
 TURNS = 100
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}
 WORDS = "some words of a turn " * 20
+
+
+Body = Callable[[str], dict[str, Any]]
+"""Makes a request of a word that no other request has."""
+
+
+def ending(before: list[dict[str, Any]], text: str, **settings: Any) -> Body:
+    """Requests with this input and one more message, of the text and the word."""
+    return lambda word: {"input": [*before, {"role": "user", "content": f"{text} {word}"}], **settings}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -105,35 +118,42 @@ class Bench:
         self._model = model
         self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
         self._threads = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self._numbers = itertools.count(1)
 
     def ask(self, body: dict[str, Any]) -> Any:
         answer = self._client.post("/v1/responses", json={"model": self._model, **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def cost(self, body: dict[str, Any], at_once: int = 1) -> float:
+    def cost(self, body: Body, at_once: int = 1) -> float:
         """Microseconds of CPU for one request."""
+        bodies = [body(f"w{next(self._numbers)}") for _ in range(REQUESTS * at_once)]
         begun = cpu_seconds(self._pid)
-        requests = REQUESTS * at_once
         if at_once == 1:
-            for _ in range(requests):
-                self.ask(body)
+            for each in bodies:
+                self.ask(each)
         else:
-            list(self._threads.map(self.ask, [body] * requests))
-        if body.get("store"):
-            time.sleep(SETTLED_S)
-        return (cpu_seconds(self._pid) - begun) / requests * 1e6
+            list(self._threads.map(self.ask, bodies))
+        time.sleep(SETTLED_S)
+        return (cpu_seconds(self._pid) - begun) / len(bodies) * 1e6
 
-    def compare(
-        self, title: str, base: dict[str, Any], other: dict[str, Any], at_once: int = 1, at_most: float | None = None
-    ) -> None:
+    def compare(self, title: str, base: Body, other: Body, at_once: int = 1, at_most: float | None = None) -> None:
         rounds = ROUNDS if at_once == 1 else ROUNDS // 2
-        pairs = [(self.cost(base, at_once), self.cost(other, at_once)) for _ in range(rounds)]
-        show(self._run, title, pairs, at_most)
+        for body in (base, other):
+            self.cost(body, at_once)
+        show(self._run, title, [in_turn(self, base, self, other, at_once, turn) for turn in range(rounds)], at_most)
 
     def close(self) -> None:
         self._threads.shutdown()
         self._client.close()
+
+
+def in_turn(one: Bench, base: Body, two: Bench, other: Body, at_once: int, turn: int) -> tuple[float, float]:
+    """What each of two ways costs; every second time the other one is first."""
+    if turn % 2:
+        second = two.cost(other, at_once)
+        return one.cost(base, at_once), second
+    return one.cost(base, at_once), two.cost(other, at_once)
 
 
 def show(run: Run, title: str, pairs: list[tuple[float, float]], at_most: float | None = None) -> None:
@@ -183,34 +203,53 @@ def beside_agentic(run: Run, upstream: RememberingUpstream, own: Bench, director
         print("agentic-api is not installed in .peers/agentic-api: not compared")
         return
     with agentic(run, upstream, directory) as other:
-        given = [{"role": "user", "content": WORDS}]
+
+        def compare(title: str, first: Body, second: Body) -> None:
+            own.cost(first), other.cost(second)
+            pairs = [in_turn(own, first, other, second, 1, turn) for turn in range(ROUNDS)]
+            show(run, f"{title}, Athena and agentic-api", pairs)
+
         for title, body in (
-            ("a short question, not kept", {"input": given, "store": False}),
-            ("a short question, kept", {"input": given, "store": True}),
-            ("200 items sent whole, kept", {"input": [*history(TURNS), *given], "store": True}),
+            ("a short question, not kept", ending([], WORDS, store=False)),
+            ("a short question, kept", ending([], WORDS, store=True)),
+            ("200 items sent whole, kept", ending(history(TURNS), "on", store=True)),
         ):
-            show(run, f"{title}, Athena and agentic-api", [(own.cost(body), other.cost(body)) for _ in range(ROUNDS)])
-        last = [{"role": "user", "content": "on"}]
-        bodies = [
-            {"input": last, "previous_response_id": bench.ask({"input": history(TURNS), "store": True})["id"], "store": True}
-            for bench in (own, other)
-        ]
-        pairs = [(own.cost(bodies[0]), other.cost(bodies[1])) for _ in range(ROUNDS)]
-        show(run, "200 items continued, Athena and agentic-api", pairs)
+            compare(title, body, body)
+        before = [bench.ask({"input": history(TURNS), "store": True})["id"] for bench in (own, other)]
+        first, second = (ending([], "on", previous_response_id=name, store=True) for name in before)
+        compare("200 items continued", first, second)
 
 
 def kept_and_not(bench: Bench, place: str, at_most: float | None = None) -> None:
     """What it costs that a request is kept, in one place."""
-    for title, given in (("a short question", [{"role": "user", "content": WORDS}]), ("20 turns", history(10))):
+    for title, turns in (("a short question", 0), ("20 turns", 10)):
+        before = history(turns)
         for at_once in (1, AT_ONCE):
             together = f", {at_once} at once" if at_once > 1 else ""
-            bench.compare(
-                f"{place}, {title}{together}, not kept and kept",
-                {"input": given, "store": False},
-                {"input": given, "store": True},
-                at_once,
-                at_most,
-            )
+            unkept, kept = (ending(before, WORDS, store=store) for store in (False, True))
+            bench.compare(f"{place}, {title}{together}, not kept and kept", unkept, kept, at_once, at_most)
+
+
+def continued(bench: Bench, upstream: RememberingUpstream) -> None:
+    """What a continuation costs beside sending the whole conversation again."""
+    said = history(TURNS)
+    first = bench.ask({"input": said, "store": True})
+    before = [*said, *first["output"]]
+
+    def compare(title: str, text: str, keeps: tuple[bool, bool], at_most: float | None = None, **settings: Any) -> None:
+        whole = ending(before, text, store=keeps[0], **settings)
+        continuation = ending([], text, previous_response_id=first["id"], store=keeps[1], **settings)
+        for body in (whole, continuation):
+            bench.ask(body("same"))
+        assert upstream.answered[-1] == upstream.answered[-2], "the model is asked the same"
+        bench.compare(f"200 items{title}", whole, continuation, at_most=at_most)
+
+    compare(", sent whole and continued, neither kept", "on", (False, False), at_most=1.0)
+    compare(", sent whole and continued, both kept", "on", (True, True), at_most=1.0)
+    compare(", sent whole and not kept, and continued", "on", (False, True))
+    # An agent's turn: what the model says is short beside what was said before.
+    call = "use the tool"
+    compare(" and a call for an answer, sent whole and not kept, and continued", call, (False, True), tools=[TOOL])
 
 
 def on_postgres(run: Run, upstream: RememberingUpstream, directory: Path) -> None:
@@ -251,33 +290,7 @@ def _measure(run: Run) -> None:
         try:
             bench = Bench(run, gateway.process.pid, gateway.url)
             kept_and_not(bench, "SQLite", 1.15)
-            said = history(TURNS)
-            first = bench.ask({"input": said, "store": True})["id"]
-            last = {"role": "user", "content": "on"}
-            bench.compare(
-                "200 items, sent whole and continued, neither kept",
-                {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": False},
-                {"input": [last], "previous_response_id": first, "store": False},
-            )
-            bench.compare(
-                "200 items, sent whole and continued, both kept",
-                {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": True},
-                {"input": [last], "previous_response_id": first, "store": True},
-                at_most=1.0,
-            )
-            bench.compare(
-                "200 items, sent whole and not kept, and continued",
-                {"input": [*said, {"role": "assistant", "content": "x"}, last], "store": False},
-                {"input": [last], "previous_response_id": first, "store": True},
-            )
-            # An agent's turn: what the model says is short beside what was said before.
-            call = {"role": "user", "content": "use the tool one"}
-            whole = {"input": [*said, {"role": "assistant", "content": "x"}, call], "tools": [TOOL]}
-            bench.compare(
-                "200 items and a call for an answer, sent whole and not kept, and continued",
-                {**whole, "store": False},
-                {"input": [call], "previous_response_id": first, "store": True, "tools": [TOOL]},
-            )
+            continued(bench, upstream)
             bench.close()
             responses = Bench(run, gateway.process.pid, gateway.url, "responses/m")
             beside_agentic(run, upstream, responses, directory)

@@ -1,4 +1,4 @@
-"""Statements that are kept before the database has them: two files of one's own for each process that writes to a database file.
+"""Statements that are kept before the database has them: two files for each process that writes to a database file.
 
 A commit of SQLite and the way into its thread and back cost several times what one write to a file costs. So a single statement
 is acknowledged when it stands in the journal, from which a killed process loses nothing either, and the database gets the
