@@ -61,6 +61,10 @@ class Database(Protocol):
     def is_put_off(self, name: str) -> bool:
         """Is a row of that name one that this process has put, and that reads surely do not see yet?"""
 
+    def waiting(self, name: str) -> Query | None:
+        """The statement that this process has put for the row of that name, where reads do not see it yet. None where they may
+        see it, and where that cannot be told at once."""
+
     async def exists(self) -> bool:
         """Is there something to read? Asking makes nothing."""
 

@@ -104,8 +104,8 @@ class Journal:
         """The other one; made when it is needed."""
         self._lock = threading.Lock()
         self._pending: deque[_Pending] = deque()
-        self._names: dict[Value, int] = {}
-        """The first values of what is pending, with the number of the last statement that has each."""
+        self._names: dict[Value, _Pending] = {}
+        """By the first values of what is pending, the last statement that has each."""
         self._waiting = 0
         """Bytes of what is pending."""
         self._number = 0
@@ -121,6 +121,13 @@ class Journal:
         return name in self._names
 
     # -- in the event loop ---------------------------------------------------------------------------------------------------
+
+    def waiting(self, connection: sqlite3.Connection, name: str) -> Query | None:
+        """The statement whose first value this is, where no process has taken it over into the database yet."""
+        pending = self._names.get(name)
+        if pending is None or _applied(connection, pending.file.name) >= pending.number:
+            return None
+        return pending.query
 
     def append(self, query: Query) -> bool:
         """Keep a statement. Returns whether the writing thread has to be told: of the first statement, upon which it waits for
@@ -145,9 +152,10 @@ class Journal:
             file.waiting += 1
             were_few = self._waiting < _MUCH_PENDING
             self._waiting += size
-            self._pending.append(_Pending(number, query, size, file))
+            pending = _Pending(number, query, size, file)
+            self._pending.append(pending)
             if query.values:
-                self._names[query.values[0]] = number
+                self._names[query.values[0]] = pending
             announced, self._is_announced = self._is_announced, True
             return not announced or (were_few and self._waiting >= _MUCH_PENDING)
 
@@ -200,11 +208,12 @@ class Journal:
         with self._lock:
             pending = self._pending
             while pending and pending[0].number <= last:
-                number, query, size, file = pending.popleft()
-                self._waiting -= size
-                file.waiting -= 1
-                if query.values and self._names.get(query.values[0]) == number:
-                    del self._names[query.values[0]]
+                done = pending.popleft()
+                self._waiting -= done.size
+                done.file.waiting -= 1
+                values = done.query.values
+                if values and self._names.get(values[0]) is done:
+                    del self._names[values[0]]
             for each in (self._file, self._spare):
                 if each is not None:
                     each.forgets = each.forgets or forget

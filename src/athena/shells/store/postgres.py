@@ -100,6 +100,9 @@ class PostgresDatabase:
     def is_put_off(self, name: str) -> bool:
         return False
 
+    def waiting(self, name: str) -> Query | None:
+        return None
+
     def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
         return None
 

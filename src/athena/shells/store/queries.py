@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from athena.shells.store.database import Query, SqlRow, SqlSteps
-from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+from athena.state.values import OPEN, Conversation, StoredEvent, StoredItem, StoredResponse
 
 _Known = TypeVar("_Known")
 
@@ -40,17 +40,33 @@ def _response(row: SqlRow) -> StoredResponse:
 # -- responses ---------------------------------------------------------------------------------------------------------------
 
 
+_PUT = (
+    "INSERT INTO responses (id, owner, created, parent, conversation, status, background, body, input, output, upstream, "
+    "lease, size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING"
+)
+
+
 def put_response(response: StoredResponse, lease: float) -> Query:
     """Keep it. One that is there already stays as it is."""
     size = len(response.body) + len(response.input) + len(response.output)
     return Query(
-        "INSERT INTO responses (id, owner, created, parent, conversation, status, background, body, input, output, upstream, "
-        "lease, size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING",
+        _PUT,
         (
             response.id, response.owner, response.created, response.parent, response.conversation, response.status,
             int(response.background), response.body, response.input, response.output, response.upstream, lease, size,
         ),
     )  # fmt: skip
+
+
+def put_part(query: Query, owner: str) -> tuple[str | None, bytes, bytes] | None:
+    """What a chain needs of a response that a statement puts: what it continues, its input and its output. None where that is
+    another owner's, or nothing that can be continued."""
+    if query.sql != _PUT:
+        return None
+    _, whose, _, parent, _, status, _, _, given, output, upstream, _, _ = query.values
+    if whose != owner or upstream or status in OPEN:
+        return None
+    return parent, given, output  # type: ignore[return-value]  # as `put_response` has put them there
 
 
 def finish_response(response: StoredResponse) -> SqlSteps[bool]:
@@ -141,6 +157,8 @@ def get_chain(owner: str, name: str, *, finished: bool = True) -> SqlSteps[Chain
     return Chain([(row[0], row[1], row[2]) for row in rows], rows[0][3] is None)
 
 
+_SMALL = 64 * 1024
+"""Bytes of responses that the event loop may read itself."""
 _FEW = 8
 """Responses whose contents are asked for one by one."""
 
@@ -186,24 +204,34 @@ def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None
     return ChainBeside(parts, rows[0][1] is None)
 
 
-def get_known_chain(owner: str, name: str, known: Callable[[str], _Known | None]) -> SqlSteps[list[tuple[str, _Known]] | None]:
-    """The same of a few responses that are all `known`, by one look at the table; None for any others."""
+def get_known_chain(
+    owner: str, name: str, known: Callable[[str], _Known | None], *, is_continued: bool = False
+) -> SqlSteps[list[tuple[str, tuple[bytes, bytes] | _Known]] | None]:
+    """The same of responses that are `known`, but for a few small ones, by one look at the table; None for any others.
+    `is_continued`: a response that is there continues this one, whether it is deleted or not."""
+    only = "" if is_continued else "AND deleted = 0 AND upstream = '' AND status NOT IN ('queued', 'in_progress') "
     rows = yield Query(
-        "WITH RECURSIVE chain (id, parent, depth) AS ("
-        "SELECT id, parent, 0 FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0 AND upstream = '' "
-        "AND status NOT IN ('queued', 'in_progress') "
-        "UNION ALL SELECT r.id, r.parent, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
+        "WITH RECURSIVE chain (id, parent, size, depth) AS ("
+        f"SELECT id, parent, size, 0 FROM responses WHERE id = $1 AND owner = $2 {only}"
+        "UNION ALL SELECT r.id, r.parent, r.size, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
         f"WHERE r.owner = $2 AND chain.depth < {SHORT_CHAIN}) "
-        "SELECT id, parent FROM chain ORDER BY depth DESC",
+        "SELECT id, parent, size FROM chain ORDER BY depth DESC",
         (name, owner),
     )
     if not rows or rows[0][1] is not None:
         return None
-    parts: list[tuple[str, _Known]] = []
-    for each, _ in rows:
-        value = known(each)
+    parts: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
+    missing = 0
+    for each, _, size in rows:
+        value: tuple[bytes, bytes] | _Known | None = known(each)
         if value is None:
-            return None
+            missing += size
+            if missing > _SMALL:
+                return None
+            content = yield Query("SELECT input, output FROM responses WHERE id = $1 AND owner = $2", (each, owner))
+            if not content:
+                return None
+            value = (content[0][0], content[0][1])
         parts.append((each, value))
     return parts
 

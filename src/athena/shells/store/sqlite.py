@@ -130,13 +130,21 @@ class SqliteDatabase:
         return await self._ask(self._reader, lambda connection: self._run(connection, steps()))
 
     def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
-        if not self._reader.is_open:
-            return None  # whoever reads for the first time opens the file, and makes it
+        return self._glanced(lambda connection: self._run(connection, steps()))
+
+    def waiting(self, name: str) -> Query | None:
+        if not self._journal.holds(name):
+            return None
+        return self._glanced(lambda connection: self._journal.waiting(connection, name))
+
+    def _glanced(self, look: Callable[[sqlite3.Connection], _Result | None]) -> _Result | None:
+        if not self._reader.is_open and not self._writer.is_open:
+            return None  # whoever uses the file for the first time makes it
         try:
             if self._glances is None:
                 self._glances = self._connect(0.0)
                 self._glances.execute("PRAGMA query_only = ON")
-            return self._run(self._glances, steps())
+            return look(self._glances)
         except sqlite3.Error:
             self._end_glances()  # the file is busy or in trouble, which the reader waits for or reports
             return None

@@ -207,19 +207,42 @@ class Store:
     ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
         """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
         another thread."""
-        if not self.database.is_put_off(name):
-            all_known = self.database.glance(partial(queries.get_known_chain, owner, name, known))
-            if all_known is not None:
-                return [*all_known]
-        found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
-        if found is None:
-            return None
-        if not found.is_whole:
-            raise previous_not_found(name)
+        parts = self._glanced_chain(owner, name, known)
+        if parts is None:
+            found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
+            if found is None:
+                return None
+            if not found.is_whole:
+                raise previous_not_found(name)
+            parts = found.parts
         return [
             (each, (self.opened(part[0], each), self.opened(part[1], each)) if type(part) is tuple else part)
-            for each, part in found.parts
+            for each, part in parts
         ]
+
+    def _glanced_chain(
+        self, owner: str, name: str, known: Callable[[str], _Known | None]
+    ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
+        """The same without another thread, as an agent's next request finds it: what was put a moment ago, and what is known
+        of the responses before. None where that takes longer, and where something is not there."""
+        parts: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
+        at: str | None = name
+        while at is not None and (query := self.database.waiting(at)) is not None:
+            part = queries.put_part(query, owner)
+            if part is None:
+                return None
+            parent, given, output = part
+            parts.append((at, known(at) or (given, output)))
+            if len(parts) > queries.SHORT_CHAIN:
+                return None
+            at = parent
+        parts.reverse()
+        if at is None:
+            return parts
+        if self.database.is_put_off(at):
+            return None
+        before = self.database.glance(partial(queries.get_known_chain, owner, at, known, is_continued=bool(parts)))
+        return None if before is None else before + parts
 
     async def turns(self, owner: str, name: str) -> list[tuple[str, bytes, bytes]] | None:
         """The id, input and output of each response that one is built on, in order, itself the last; also of one that is not
