@@ -55,6 +55,7 @@ SETTLED_S = 0.6
 be counted for whatever is measured next."""
 AT_ONCE = 16
 TURNS = 100
+AGENT_TURNS = 16
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}
 WORDS = "some words of a turn " * 20
 
@@ -113,7 +114,7 @@ class Bench:
     """One gateway process and its clients."""
 
     def __init__(self, run: Run, pid: int, url: str, model: str = "chat/m") -> None:
-        self._run = run
+        self.run = run
         self._pid = pid
         self._model = model
         self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
@@ -137,11 +138,32 @@ class Bench:
         time.sleep(SETTLED_S)
         return (cpu_seconds(self._pid) - begun) / len(bodies) * 1e6
 
+    def turn_cost(self, *, kept: bool, continued: bool) -> float:
+        """Microseconds of CPU for each turn of an agent, in a new conversation: a call of a tool, then its result, and so on.
+        Each turn continues the response before it, or sends everything that was said."""
+        said = [{"role": "user", "content": f"conversation {next(self._numbers)}"}, *history(TURNS)]
+        settings = {"store": kept, "tools": [TOOL]}
+        answer = self.ask({"input": [*said, {"role": "user", "content": "use the tool first"}], **settings})
+        said += [{"role": "user", "content": "use the tool first"}, *answer["output"]]
+        time.sleep(SETTLED_S)
+        begun = cpu_seconds(self._pid)
+        for _ in range(AGENT_TURNS):
+            (call,) = (item["call_id"] for item in answer["output"] if item["type"] == "function_call")
+            new = [
+                {"type": "function_call_output", "call_id": call, "output": WORDS},
+                {"role": "user", "content": f"use the tool w{next(self._numbers)}"},
+            ]
+            body = {"input": new, "previous_response_id": answer["id"]} if continued else {"input": [*said, *new]}
+            answer = self.ask({**body, **settings})
+            said += [*new, *answer["output"]]
+        time.sleep(SETTLED_S)
+        return (cpu_seconds(self._pid) - begun) / AGENT_TURNS * 1e6
+
     def compare(self, title: str, base: Body, other: Body, at_once: int = 1, at_most: float | None = None) -> None:
         rounds = ROUNDS if at_once == 1 else ROUNDS // 2
         for body in (base, other):
             self.cost(body, at_once)
-        show(self._run, title, [in_turn(self, base, self, other, at_once, turn) for turn in range(rounds)], at_most)
+        show(self.run, title, [in_turn(self, base, self, other, at_once, turn) for turn in range(rounds)], at_most)
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -250,6 +272,11 @@ def continued(bench: Bench, upstream: RememberingUpstream) -> None:
     # An agent's turn: what the model says is short beside what was said before.
     call = "use the tool"
     compare(" and a call for an answer, sent whole and not kept, and continued", call, (False, True), tools=[TOOL])
+    for title, kept, at_most in ((", both kept", True, 1.0), (", only the continuations kept", False, None)):
+        pairs = [
+            (bench.turn_cost(kept=kept, continued=False), bench.turn_cost(kept=True, continued=True)) for _ in range(ROUNDS)
+        ]
+        show(bench.run, f"an agent's turns after 200 items, sent whole and continued{title}", pairs, at_most)
 
 
 def on_postgres(run: Run, upstream: RememberingUpstream, directory: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -69,11 +69,11 @@ def with_ids(items: Iterable[ResponseItem], response: str) -> list[ResponseItem]
 
 
 def stored_response(
-    final: Mapping[str, Any], *, owner: str, created: float, asked: AskedToKeep, added: Iterable[ResponseItem]
+    final: Mapping[str, Any], *, owner: str, created: float, asked: AskedToKeep, added: Sequence[ResponseItem]
 ) -> tuple[StoredResponse, list[StoredItem]]:
     """What to keep of a finished response, and the items that its conversation gets."""
-    output: list[ResponseItem] = list(final.get("output") or ())
-    given = list(added)
+    rest = dict(final)
+    output: list[ResponseItem] = rest.pop("output", None) or []
     response = StoredResponse(
         id=final["id"],
         owner=owner,
@@ -82,13 +82,13 @@ def stored_response(
         conversation=asked.conversation,
         status=final["status"],
         background=asked.background,
-        body=encode_json({key: value for key, value in final.items() if key != "output"}),
-        input=encode_json(given),
+        body=encode_json(rest),
+        input=encode_json(added),
         output=encode_json(output),
     )
     if asked.conversation is None or final["status"] in ("failed", "cancelled"):
         return response, []
-    said = (*with_ids(given, final["id"]), *output)
+    said = (*with_ids(added, final["id"]), *output)
     return response, [StoredItem(str(item.get("id")), encode_json(item)) for item in said]
 
 
