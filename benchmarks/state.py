@@ -47,7 +47,7 @@ from support.postgres import PostgresServer, binaries  # noqa: E402
 from support.remembering_upstream import RememberingUpstream, config  # noqa: E402
 
 AGENTIC = ROOT / ".peers" / "agentic-api" / "bin" / "agentic-server"
-ROUNDS = 12
+ROUNDS = 8
 REQUESTS = 32
 """Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
 SETTLED_S = 0.6
