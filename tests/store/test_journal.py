@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from athena.errors import ClientError
 from athena.shells.store import Store
 from athena.shells.store import sqlite as sqlite_module
 from athena.shells.store.database import Query
@@ -329,5 +330,53 @@ def test_what_is_put_off_is_known(path: Path) -> None:
         assert not other.database.is_put_off("a")
         assert await one.response("bob", "a") is None, "it was written, and is not his"
         assert not one.database.is_put_off("a")
+
+    with_stores(path, work)
+
+
+def test_what_was_put_a_moment_ago_is_continued_from_the_journal(path: Path) -> None:
+    """Without waiting for the tables; what nobody else may continue, and what another process has deleted, is not there."""
+
+    async def parts(store: Store, owner: str, name: str) -> list[object] | None:
+        found = await store.chain_beside(owner, name, lambda each: "known" if each == "known" else None)
+        return None if found is None else [each if type(part) is tuple else part for each, part in found]
+
+    async def work(one: Store, other: Store) -> None:
+        await one.put_response(response("known", "first"))
+        await one.database.settle()
+        await one.put_response(response("a", "known"))
+        await one.put_response(response("b", "a"))
+        assert await parts(one, "ann", "b") == ["first", "known", "a", "b"]
+        assert in_tables(path) == {"first", "known"}, "nothing was written for that"
+        assert await parts(one, "bob", "b") is None
+        await one.put_response(response("c", "b"))
+        await one.put_response(StoredResponse(id="open", owner="ann", created=1.0, status="queued"))
+        assert await parts(one, "ann", "open") is None
+        assert await other.delete_response("ann", "b")
+        assert await parts(one, "ann", "b") is None, "another process has deleted it"
+        assert await parts(one, "ann", "c") == ["first", "known", "a", "b", "c"]
+        await one.put_response(response("d", "gone"))
+        with pytest.raises(ClientError, match="not found"):
+            await parts(one, "ann", "d")
+
+    with_stores(path, work)
+
+
+def test_large_responses_are_not_read_by_the_event_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(one: Store, other: Store) -> None:
+        read = 0
+        real = one.database.read
+
+        async def counted(steps: object) -> object:
+            nonlocal read
+            read += 1
+            return await real(steps)  # type: ignore[arg-type]  # as it came
+
+        monkeypatch.setattr(one.database, "read", counted)
+        for name, text in (("small", "x" * 1000), ("large", "x" * 100_000)):
+            await one.put_response(response(name, text=text))
+            await one.database.settle()
+            assert await one.chain_beside("ann", name, lambda each: None) is not None
+        assert read == 1, "only the large one by another thread"
 
     with_stores(path, work)
