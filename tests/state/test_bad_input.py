@@ -90,10 +90,11 @@ def _cycle(place: Place) -> tuple[int, Any]:
     """No client can make one: somebody wrote it into the file."""
     one = place.kept(input="a")
     two = place.kept(input="b", previous_response_id=one)
-    with closing(sqlite3.connect(place.store, timeout=PATIENCE)) as file:
-        file.execute("UPDATE responses SET parent = ? WHERE id = ?", (two, one))
-        file.commit()
     key = {"authorization": f"Bearer {KEYS['alice']}"}
+    assert place.client.get(f"/v1/responses/{one}", headers=key).status_code == 200, "who reads it has it written"
+    with closing(sqlite3.connect(place.store, timeout=PATIENCE)) as file:
+        assert file.execute("UPDATE responses SET parent = ? WHERE id = ?", (two, one)).rowcount == 1
+        file.commit()
     listed = place.client.get(f"/v1/responses/{two}/input_items?limit=1", headers=key)
     assert listed.status_code == 200, "whoever lists it is not kept waiting for its end"
     return _code(place.ask(previous_response_id=two))
