@@ -24,7 +24,9 @@ def test_the_reference_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("generator", ["generate_errors.py", "generate_losses.py", "generate_pages.py"])
+@pytest.mark.parametrize(
+    "generator", ["generate_errors.py", "generate_losses.py", "generate_pages.py", "generate_vocabulary.py"]
+)
 def test_the_pages_are_current(generator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails: python docs/<generator>"""
     # In this process, which has imported the SDKs already.
