@@ -63,22 +63,6 @@ class RequestTaps:
             except Exception as error:
                 self.drop(tap, error)
 
-    def chosen(self, targets: tuple[Target, ...], refusal: AthenaError | None) -> None:
-        """The targets that may be asked, where these are others than before, or why none may."""
-        for tap in self.active:
-            try:
-                tap.chosen(targets, refusal)
-            except Exception as error:
-                self.drop(tap, error)
-
-    def trying(self, target: Target, left_out: tuple[str, ...]) -> None:
-        """This target is to be asked, without what it is known to refuse."""
-        for tap in self.active:
-            try:
-                tap.trying(target, left_out)
-            except Exception as error:
-                self.drop(tap, error)
-
     def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """A request that goes to an upstream."""
         for tap in self.active:

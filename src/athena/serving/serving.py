@@ -229,10 +229,10 @@ class Serving:
             attempts.choose(self.request, self._client_headers)
         except AthenaError as none_is_up:
             if taps.active:
-                taps.chosen((), none_is_up)
+                taps.tell(lambda tap: tap.chosen((), none_is_up))  # noqa: F821  # it is called at once
             return self._tell(_Failure(None, self._refused(none_is_up)), now)
         if taps.active and attempts.targets != given:
-            taps.chosen(attempts.targets, None)
+            taps.tell(lambda tap: tap.chosen(attempts.targets, None))
         return self._move_on(now)
 
     def _move_on(self, now: float) -> Action:
@@ -246,7 +246,7 @@ class Serving:
         target = self._attempts.target
         trial = self._trial = self._shared.learnt.trial(target, self.request, self.record.key)
         if self._taps.active and trial.corrections:
-            self._taps.trying(target, trial.corrections)
+            self._taps.tell(lambda tap: tap.trying(target, trial.corrections))
         return self._ask(trial.route)
 
     def _ask(self, route: Route) -> Build:
