@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -37,7 +37,7 @@ from benchmarks.gateway.bench import Bench, Running
 from benchmarks.gateway.errors import CannotMeasure
 from benchmarks.gateway.output import add_output_options, deliver
 from benchmarks.gateway.results import Figure, new_run
-from benchmarks.gateway.systems import Launch, Place, System, system_named
+from benchmarks.gateway.systems import System, system_named
 
 NONCE = "00000000"
 """Stands in every part of a body, and is another one where a request is to be new."""
@@ -252,20 +252,6 @@ def _figures(case: str, times: dict[str, list[float]], messages: int, size: int)
 # -- through running systems ------------------------------------------------------------------------------------------------
 
 
-def _default_log(system: System) -> System:
-    """The system at its default log level."""
-    original = system.launch
-    if original is None or not system.name.startswith("athena"):
-        return system
-
-    def launch(place: Place) -> Launch:
-        made = original(place)
-        command = [word for word in made.command if word not in ("--log-level", "error")]
-        return replace(made, command=command)
-
-    return replace(system, launch=launch)
-
-
 def gateway(repeats: int, before: str | None, peers: list[System]) -> list[Figure]:
     """First sight, seen before, a growing conversation and whole turns, by every system."""
     names = ["nginx", "athena-msg", "athena-chat", *([f"athena-msg@{Path(before).resolve()}"] if before else [])]
@@ -275,7 +261,7 @@ def gateway(repeats: int, before: str | None, peers: list[System]) -> list[Figur
         found.setdefault((case, "athena-msg, before" if "@" in system else system, metric, unit), []).append(value)
 
     with Bench() as bench:
-        running = [bench.start(_default_log(system_named(name))) for name in names] + [bench.start(peer) for peer in peers]
+        running = [bench.start(system_named(name)) for name in names] + [bench.start(peer) for peer in peers]
         running.append(bench.start(system_named("direct")))
         number = iter(range(1, 10**8))
         for one in running:

@@ -62,7 +62,7 @@ def athena(mode: str) -> Callable[[Place], Launch]:
         file.write_text(json.dumps(config))
         command = [sys.executable, "-m", "athena", "serve", "--config", str(file), "--port", str(place.port)]
         home = {"HOME": str(place.folder), "XDG_CONFIG_HOME": str(place.folder)}
-        return Launch([*command, "--log-level", "error"], home, (f"Authorization: Bearer {CLIENT_KEY}",))
+        return Launch(command, home, (f"Authorization: Bearer {CLIENT_KEY}",))
 
     return launch
 

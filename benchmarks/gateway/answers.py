@@ -13,14 +13,13 @@ import os
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.gateway import bodies
 from benchmarks.gateway.bench import Bench, Pass, Running
 from benchmarks.gateway.errors import CannotMeasure
-from benchmarks.gateway.systems import CLIENT_KEY, Launch, Place, System, nginx
+from benchmarks.gateway.systems import System, system_named
 
 _TURN_BYTES = 131_000
 _TURN_CHUNKS = 300
@@ -55,30 +54,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="one repetition of an eighth of the requests, to see that it runs")
     options = parser.parse_args(arguments)
     systems = [
-        System("nginx", "chat", nginx),
-        System("athena", "messages", _athena("")),
-        System("athena, chat", "chat", _athena("")),
+        system_named("nginx"),
+        replace(system_named("athena-msg"), name="athena"),
+        replace(system_named("athena-chat"), name="athena, chat"),
     ]
-    if options.against:
-        systems.append(System("before", "messages", _athena(options.against)))
     try:
+        if options.against:
+            systems.append(replace(system_named(f"athena-msg@{options.against}"), name="before"))
         passes = _measure(systems, 1 if options.quick else options.repeats, share=8 if options.quick else 1)
     except CannotMeasure as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
     _print(passes, [system.name for system in systems])
     return 0
-
-
-def _athena(folder: str) -> Any:
-    source = {"PYTHONPATH": str(Path(folder).resolve() / "src")} if folder else {}
-
-    def launch(place: Place) -> Launch:
-        command = [sys.executable, "-m", "athena", "serve", "--port", str(place.port), "--base-url", place.upstream + "/v1"]
-        home = {"HOME": str(place.folder), "XDG_CONFIG_HOME": str(place.folder), "ATHENA_API_KEY": CLIENT_KEY}
-        return Launch(command, home | source, (f"Authorization: Bearer {CLIENT_KEY}",))
-
-    return launch
 
 
 Passes = dict[tuple[str, str], list[Pass]]

@@ -107,7 +107,7 @@ def athena(*flags: str) -> Callable[[Place], Launch]:
     """`athena serve` as it comes, with these flags."""
 
     def launch(place: Place) -> Launch:
-        serve = ["serve", "--port", str(place.port), "--base-url", place.upstream + "/v1", "--log-level", "error"]
+        serve = ["serve", "--port", str(place.port), "--base-url", place.upstream + "/v1"]
         home = {"HOME": str(place.folder), "XDG_CONFIG_HOME": str(place.folder)}
         return Launch(
             [sys.executable, "-m", "athena", *serve, *flags],
@@ -127,7 +127,7 @@ def athena_many(*flags: str) -> Callable[[Place], Launch]:
         file.write_text(json.dumps({"upstreams": {"fake": upstream}, "models": [{"match": "*", "use": "fake"}]}))
         command = [sys.executable, "-m", "athena", "serve", "--config", str(file), "--port", str(place.port)]
         home = {"HOME": str(place.folder), "XDG_CONFIG_HOME": str(place.folder)}
-        return Launch([*command, "--log-level", "error", *flags], home, (f"Authorization: Bearer {CLIENT_KEY}",))
+        return Launch([*command, *flags], home, (f"Authorization: Bearer {CLIENT_KEY}",))
 
     return launch
 
