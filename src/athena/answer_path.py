@@ -25,7 +25,7 @@ from athena.dialects.base import (
     KeepingEncoder,
 )
 from athena.dialects.decoders import StreamDecoder, mended_json
-from athena.dialects.plain_reads import PlainFrame, PlainReader, PlainReads, PlainSplice, lone_record
+from athena.dialects.plain_reads import PlainFrame, PlainReader, PlainReads, PlainSplice, SplicedRecord, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
@@ -215,6 +215,7 @@ class AnswerPath:
         self._plain_notes: tuple[Callable[[str], None], ...] = ()
         self._plain_event: TextDelta | ThinkingDelta | None = None
         self._splice: PlainSplice | None = None
+        self._spliced: SplicedRecord | None = None
         self._splice_note: Callable[[str], None] | None = None
         self._direct = self._accepted is None and is_direct
         """No stage stands between decoder and encoder but those that may let text pass."""
@@ -427,6 +428,7 @@ class AnswerPath:
         self._plain_search = parser.search if parser is not None else None
         self._plain_event = event
         self._splice = None
+        self._spliced = None
         self.has_short_way = True
 
     @property
@@ -448,6 +450,17 @@ class AnswerPath:
         self._splice_note = frame.note
         self._splice = PlainSplice(head, tail, frame.before, frame.behind, self._plain_writer is None, self._plain_search)
         return self._splice
+
+    @property
+    def spliced(self) -> tuple[bytes, SplicedRecord] | None:
+        """The texts of the read that `plain` took last, and what both the read and the bytes for the client follow from; None
+        where more is needed to tell both."""
+        splice, reader = self.splice, self._plain_reader
+        if splice is None or not isinstance(reader, PlainReads):
+            return None
+        if self._spliced is None:
+            self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
+        return reader.strings, self._spliced
 
     def relayed(self, texts: list[str], last: bytes) -> None:
         """These texts were passed on by `splice`; `last` is the last read, where records go out as they came."""

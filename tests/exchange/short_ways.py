@@ -83,6 +83,8 @@ class Pair:
         self.long = self._exchange(upstream, client, watched=watched, profile=profile)
         self._keep_long(self.long)
         self.taken = 0
+        self.told = 0
+        """Of how many of them the texts alone tell everything."""
         self.relayed = Relayed(self._exchange(upstream, client, watched=watched, profile=profile))
 
     @staticmethod
@@ -118,6 +120,11 @@ class Pair:
                 self.taken += 1
                 assert (output, None, False) == (long.output, long.head, long.done), data
                 assert long.events, data
+                spliced = self.short.spliced
+                if spliced is not None:
+                    texts, record = spliced
+                    assert (record.came(texts), record.left(texts)) == (data, output), texts
+                    self.told += 1
             else:
                 step = self.short.upstream_data(data)
                 assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data

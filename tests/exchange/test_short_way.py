@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from athena.dialects import dialect_names, get_dialect
 from athena.dialects.base import EncodeContext
-from athena.dialects.plain_reads import PlainReads, PlainShape, lone_record
+from athena.dialects.plain_reads import PlainReads, PlainShape, SplicedRecord, lone_record
 from athena.exchange import Exchange, Options, Route
 from athena.formats.machine.stage import FormatOptions
 from athena.model.events import (
@@ -190,6 +190,8 @@ def test_a_run_of_records_is_read_as_its_records_are(pieces: list[bytes], rest: 
         at = end + 2
     found, stop = [], 0
     while (more := reads.texts_of(data, stop))[0]:
+        if reads.strings:
+            assert SplicedRecord(*reads.around, b"", b"", True).came(reads.strings) == data[stop : more[1]]
         found += more[0]
         stop = more[1]
     assert (found, stop) == (expected, at)
@@ -219,6 +221,7 @@ def test_paced_text_takes_the_short_way_between_all_dialects() -> None:
             # Whose records are the same but for their text, and whose frames are.
             passes = upstream != "openai_responses" and client in UNIFORM
             assert pair.relayed.taken >= 45 if passes else not pair.relayed.taken, (upstream, client, watched)
+            assert pair.told >= 45 if passes else not pair.told, (upstream, client, watched)
             burst = Pair(upstream, client, watched=watched)
             burst.feed([b"".join(reads[start : start + 4]) for start in range(0, len(reads), 4)])
             # Records that are numbered, or that count tokens, are read one by one.

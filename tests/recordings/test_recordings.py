@@ -630,24 +630,33 @@ TEXTS = [
 @examples(150)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3), st.lists(st.sampled_from(TEXTS), max_size=3).map("".join), st.booleans()), max_size=150
+        st.tuples(
+            st.integers(0, 3), st.lists(st.lists(st.sampled_from(TEXTS), max_size=3).map("".join), max_size=3), st.booleans()
+        ),
+        max_size=150,
     ),
     st.sets(st.sampled_from(HIDDEN)),
 )
-@example([(0, "sk-plain-1234", True)], {"sk-plain-1234"})
-@example([(0, "a", False), (1, "b", False)], {"sk-in-the-frame"})
-@example([(0, 'a "quoted" secret', True), (0, "schl\u00fcssel", True)], {'a "quoted" secret', "schl\u00fcssel"})
-def test_texts_alone_are_recorded_as_the_records_they_stand_for(steps: list[tuple[int, str, bool]], secrets: set[str]) -> None:
+@example([(0, ["sk-plain-1234"], True)], {"sk-plain-1234"})
+@example([(0, ["a", "b"], False), (1, ["b"], False)], {"sk-in-the-frame"})
+@example([(0, ['a "quoted" secret'], True), (0, ["schl\u00fcssel", "b"], True)], {'a "quoted" secret', "schl\u00fcssel"})
+@example([(1, ['a "quote",', ",", ',\n"'], True), (0, ['a "quote",', ",", "\\"], True)], set())
+def test_texts_alone_are_recorded_as_the_records_they_stand_for(
+    steps: list[tuple[int, list[str], bool]], secrets: set[str]
+) -> None:
     """Where reads are noted by their texts, the recording is the one of whole reads and writes, secrets masked in it or not."""
     taps = [next(taps_of_nothing()) for _ in range(2)]
-    for number, (kind, text, is_ascii) in enumerate(steps):
+    for number, (kind, texts, is_ascii) in enumerate(steps):
         now = 1000.0 + number
-        came = json.dumps(text, ensure_ascii=is_ascii).encode()
+        strings = [json.dumps(text, ensure_ascii=is_ascii).encode() for text in texts]
+        came = b",\n".join(strings)
         record = RECORDS[kind] if kind < len(RECORDS) else None
-        if record is not None and text:
-            for tap, noted in zip(taps, ((came, record), (record.came(came), record.left(came))), strict=True):
-                tap.steps.extend((now, *noted))
-                tap.steps_written()
+        if record is not None and texts and all(texts):
+            read, written = (b"".join(map(made, strings)) for made in (record.came, record.left))
+            assert (record.came(came), record.left(came)) == (read, written)
+            taps[0].steps.extend((now, came, record))
+            taps[0].steps_written()
+            taps[1].passed(read, written, now, (came, record) if number % 2 else None)
         else:
             for tap in taps:
                 tap.passed(b"read " + came, b"" if kind == 2 else b"written " + came, now)

@@ -27,6 +27,8 @@ _WINDOW = 2 * PLAIN_BYTES
 """Bytes in which `texts_of` looks for records in one go, so that a run that ends soon costs little however much follows."""
 MOST_TEXTS = 256
 """How many records `texts_of` reads in one go."""
+BORDER = b'",\n"'
+"""The end of a JSON string and the beginning of the next. No JSON string holds a line's end."""
 UNREADABLE_TEXT = (msgspec.DecodeError, UnicodeError)
 _PROBE = "another text"
 _ATTEMPTS = 8
@@ -80,7 +82,8 @@ class PlainSplice(msgspec.Struct, frozen=True, eq=False):
 
 
 class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What a `PlainSplice` makes of records, for whoever keeps their texts alone: each as it came, a JSON string."""
+    """What a `PlainSplice` makes of records, for whoever keeps the texts of a read alone: each as it came, a JSON string, and
+    `,` and a line's end between two. No JSON string holds a line's end."""
 
     head: bytes
     tail: bytes
@@ -88,13 +91,15 @@ class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
     behind: bytes
     stays: bool
 
-    def came(self, text: bytes) -> bytes:
-        """The upstream's record."""
-        return b"%b%b%b" % (self.head[:-1], text, self.tail[1:])
+    def came(self, texts: bytes) -> bytes:
+        """The upstream's records."""
+        return b"%b%b%b" % (self.head[:-1], texts.replace(BORDER, self.tail + self.head), self.tail[1:])
 
-    def left(self, text: bytes) -> bytes:
-        """What the client got for it."""
-        return self.came(text) if self.stays else b"%b%b%b" % (self.before, msgspec.json.encode(_text(text)), self.behind)
+    def left(self, texts: bytes) -> bytes:
+        """What the client got for them."""
+        if self.stays:
+            return self.came(texts)
+        return b"".join([b"%b%b%b" % (self.before, msgspec.json.encode(text), self.behind) for text in _texts(b"[%b]" % texts)])
 
 
 class PlainShape(msgspec.Struct, frozen=True, eq=False):
@@ -109,7 +114,7 @@ class PlainShape(msgspec.Struct, frozen=True, eq=False):
 class PlainReads:
     """What one stream's plain pieces look like, in one kind of state."""
 
-    __slots__ = ("_attempts", "_head", "_shape", "_tail", "served")
+    __slots__ = ("_attempts", "_head", "_shape", "_tail", "served", "strings")
 
     def __init__(self) -> None:
         self._shape: PlainShape | None = None
@@ -117,6 +122,8 @@ class PlainReads:
         self._attempts = _ATTEMPTS
         self.served = False
         """Did another read have the bytes that were learnt?"""
+        self.strings = b""
+        """The texts that `text_of` or `texts_of` found last, as a `SplicedRecord` has them."""
 
     def learn(self, shape: PlainShape, data: bytes) -> bool:
         """Keep what stands around the text of this read, which was a piece of this shape."""
@@ -149,10 +156,12 @@ class PlainReads:
             return None
         try:
             # With its quotes, so that what stands between them is one JSON string or is refused.
-            text = _text(data[len(head) - 1 : 1 - len(tail)])
+            came = data[len(head) - 1 : 1 - len(tail)]
+            text = _text(came)
         except UNREADABLE_TEXT:
             return None
         self.served = True
+        self.strings = came
         return text
 
     is_uniform = True
@@ -177,30 +186,34 @@ class PlainReads:
         del pieces[most:]
         if not pieces or max(map(len, pieces)) + frame > PLAIN_BYTES:
             return self._first_texts(pieces, at)
-        joined = b'["%b"]' % b'","'.join(pieces)
+        joined = b'["%b"]' % BORDER.join(pieces)
         try:
             texts = _texts(joined)
         except UNREADABLE_TEXT:
             return self._first_texts(pieces, at)
         # A piece with a quote of its own would be two strings; one that ends with a backslash would hide a border.
-        if len(texts) != len(pieces) or b'\\","' in joined or joined.endswith(b'\\"]'):
+        if len(texts) != len(pieces) or b"\\" + BORDER in joined or joined.endswith(b'\\"]'):
             return self._first_texts(pieces, at)
         self.served = True
-        return texts, at + len(joined) - 4 - 3 * (len(pieces) - 1) + frame * len(pieces)
+        self.strings = joined[1:-1]
+        return texts, at + len(joined) - 4 - len(BORDER) * (len(pieces) - 1) + frame * len(pieces)
 
     def _first_texts(self, pieces: list[bytes], at: int) -> tuple[list[str], int]:
         """The same, one record after another."""
         head, tail = self._head, self._tail
         texts: list[str] = []
+        strings: list[bytes] = []
         for piece in pieces:
             end = piece.find(tail)
             text = self.text_of(b"%b%b%b" % (head, piece[:end] if end >= 0 else piece, tail))
             if text is None:
                 break
             texts.append(text)
+            strings.append(self.strings)
             at += len(head) + (end if end >= 0 else len(piece)) + len(tail)
             if end >= 0:
                 break  # after it stands a record of another kind
+        self.strings = b",\n".join(strings)
         return texts, at
 
 

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from athena.dialects.plain_reads import SplicedRecord
+from athena.dialects.plain_reads import BORDER, SplicedRecord
 from athena.recording import lines
 from athena.recording.lines import Happened, Payload, Recording
 
@@ -28,12 +28,14 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     writes: list[int] = []
     """For each step, how many bytes were read and written; 0: none."""
     data: bytes = b""
-    """The bytes of all reads, then those of all writes."""
+    """The bytes of all reads, then those of all writes; nothing of spliced steps."""
     times: list[float] = []
     """The moment of each step."""
     splices: list[tuple[int, int, SplicedRecord]] = []
-    """Steps of which `data` holds the text alone, as a JSON string, among the reads: the first of them, how many follow one
-    another, and the record that was read and written for each."""
+    """Steps of which only the texts are here, as `SplicedRecord` has them: the first of these steps, how many follow one
+    another, and the record that was read and written for each text."""
+    texts: bytes = b""
+    """The texts of all spliced steps. Archives kept them in `data` among the reads before there was this field."""
 
     @classmethod
     def of(
@@ -59,10 +61,17 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
 
     def pieces(self) -> tuple[list[bytes], list[bytes]]:
         """What was read and what was written in each step."""
-        reads, end = cut(self.data, self.reads)
+        own = self.reads[:]
+        if self.texts:
+            for first, count, _ in self.splices:
+                own[first : first + count] = bytes(count)
+        reads, end = cut(self.data, own)
         writes, _ = cut(self.data, self.writes, end)
+        at = 0
         for first, count, record in self.splices:
             texts = reads[first : first + count]
+            if self.texts:
+                texts, at = cut(self.texts, self.reads[first : first + count], at)
             reads[first : first + count] = map(record.came, texts)
             writes[first : first + count] = map(record.left, texts)
         return reads, writes
@@ -70,11 +79,15 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     @property
     def size(self) -> int:
         """Bytes of all that came and went; of spliced steps as if no text had an escape."""
-        size = len(self.data)
+        size, at = len(self.data) + len(self.texts), 0
         for first, count, record in self.splices:
+            length = sum(self.reads[first : first + count])
+            # A border between two texts is the end of one record and the beginning of the next.
+            borders = self.texts.count(BORDER, at, at + length)
+            at += length
             around = len(record.head) + len(record.tail) - 2
-            size += count * (around + (around if record.stays else len(record.before) + len(record.behind)))
-            size += sum(self.reads[first : first + count])
+            size += (count + borders) * (around + (around if record.stays else len(record.before) + len(record.behind)))
+            size += length - 2 * len(b",\n") * borders
         return size
 
 

@@ -36,8 +36,8 @@ _EVERY = 3 * 64
 """Places in the list after which its steps are packed and the room is looked at."""
 _FEW = 3 * 8
 """Places up to which the last steps are left as they are."""
-_LARGE = 256 * 1024
-"""Bytes of the steps of one pack that are not copied together."""
+_LARGE = 1024
+"""Bytes of the steps of one pack, on the average, from which on they are not copied together."""
 _NONE = b""
 _with = msgspec.structs.replace
 _SETTINGS_KEPT = 64
@@ -106,7 +106,7 @@ class _Pack:
         self.read_sizes = array("Q", map(len, reads))
         self.write_sizes = array("Q", map(len, writes))
         self.size = sum(self.read_sizes) + sum(self.write_sizes)
-        is_large = self.size > _LARGE
+        is_large = self.size > _LARGE * len(reads)
         self.reads: list[bytes] = reads if is_large else [b"".join(reads)]
         """Pieces that are together all bytes that were read."""
         self.writes: list[bytes] = writes if is_large else [b"".join(writes)]
@@ -157,14 +157,15 @@ class _Steps:
             self.write_sizes += pack.write_sizes.tolist()
         self._packs = packs
 
-    def data(self) -> bytes:
-        """All bytes that were read, then all that were written; of spliced steps their texts."""
-        reads = [piece for pack in self._packs for piece in pack.reads]
-        return b"".join((*reads, *(piece for pack in self._packs for piece in pack.writes)))
-
     def streams(self, clock: float, places: list[int]) -> Streams:
         """The same as streams; `places` as these have it."""
-        return Streams(clock, places, self.read_sizes, self.write_sizes, self.data(), self.times, self.splices)
+        whole = [pack for pack in self._packs if pack.spliced is None]
+        pieces = [piece for pack in whole for piece in pack.reads]
+        pieces += [piece for pack in whole for piece in pack.writes]
+        texts = [piece for pack in self._packs if pack.spliced is not None for piece in pack.reads]
+        return Streams(
+            clock, places, self.read_sizes, self.write_sizes, b"".join(pieces), self.times, self.splices, b"".join(texts)
+        )
 
     def may_hide(self, mask: Mask) -> bool:
         """May a record hold a secret that its text does not show? In what stands around the text, between the two, or because
@@ -213,9 +214,9 @@ class RecordingTap(Tap):
         self._on_over = on_over
         self._version = version
         self._steps: list[Any] = []
-        """For each step three places: when, what was read, and what left for it, either of which may be empty; or a text and
-        the `SplicedRecord` that makes both of it. Flat, and not tuples: a stream has many thousand, and each would be one more
-        object to make and for the collector to look at."""
+        """For each step three places: when, what was read, and what left for it, either of which may be empty; or texts and
+        the `SplicedRecord` that makes both of them. Flat, and not tuples: a stream has many thousand, and each would be one
+        more object to make and for the collector to look at."""
         self._rows: list[Any] = [self._steps]
         """Packs, and last the list of what is not packed yet. Another thread may copy it at any moment."""
         self._others: list[Any] = []
@@ -273,9 +274,9 @@ class RecordingTap(Tap):
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         self._others += (self._packed + len(self._steps), _UPSTREAM_HEAD, now, (status, headers))
 
-    def passed(self, data: bytes, output: bytes, now: float) -> None:
+    def passed(self, data: bytes, output: bytes, now: float, spliced: tuple[bytes, SplicedRecord] | None = None) -> None:
         steps = self._steps
-        steps += (now, data, output)
+        steps += (now, data, output) if spliced is None else (now, *spliced)
         if len(steps) >= _EVERY:
             self._pack()
 
@@ -416,7 +417,7 @@ class RecordingTap(Tap):
         bodies += [mask.data(what.body) for _, kind, _, what in others if kind is _ATTEMPT]
         places = [place // 3 for place, _, _, _ in others]
         streams = steps.streams(asked.now, places)
-        if mask.finds(streams.data) or steps.may_hide(mask):
+        if mask.finds(streams.data) or mask.finds(streams.texts) or steps.may_hide(mask):
             # Stream by stream: a secret may be cut into pieces.
             reads, writes = streams.pieces()
             streams = Streams.of(asked.now, places, steps.times, mask.pieces(reads), mask.pieces(writes))

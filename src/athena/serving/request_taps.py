@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import AthenaError
 from athena.exchange import Options, Step, UpstreamCall
 from athena.model.events import Event
@@ -112,11 +113,11 @@ class RequestTaps:
             except Exception as error:
                 self.drop(tap, error)
 
-    def passed(self, data: bytes, output: bytes, now: float) -> None:
-        """A read of plain text, and what the client gets for it."""
+    def passed(self, data: bytes, output: bytes, now: float, spliced: tuple[bytes, SplicedRecord] | None = None) -> None:
+        """A read of plain text, what the client gets for it, and what both follow from where that is shorter."""
         for tap in self.byte_taps:
             try:
-                tap.passed(data, output, now)
+                tap.passed(data, output, now, spliced)
             except Exception as error:
                 self.drop(tap, error)
 

@@ -413,7 +413,7 @@ class Serving:
             self._short_way = None
             return None
         if self._taps.byte_taps:
-            self._taps.passed(data, output, now)
+            self._taps.passed(data, output, now, self._present().spliced)
         self.clock.spoke(now)
         return output
 

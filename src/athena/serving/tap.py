@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import AthenaError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.model.events import Event
@@ -113,15 +114,16 @@ class Tap:
     def client_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body."""
 
-    def passed(self, data: bytes, output: bytes, now: float) -> None:
-        """One more read of plain text and what leaves for it, at one moment: both of the above in one call."""
+    def passed(self, data: bytes, output: bytes, now: float, spliced: tuple[bytes, SplicedRecord] | None = None) -> None:
+        """One more read of plain text and what leaves for it, at one moment: both of the above in one call. `spliced` are its
+        texts, and the record that both follow from, where nothing else is needed."""
         self.upstream_bytes(data, now)
         self.client_bytes(output, now)
 
     @property
     def steps(self) -> list[Any] | None:
         """Where others may write down what `passed` would be told, three places for each read: when, what came and what left;
-        or when, its text as a JSON string, and the `SplicedRecord` that both follow from. They ask for it anew after
+        or when, its texts, and the `SplicedRecord` that both follow from. They ask for it anew after
         `steps_written`, and before anything else is told to this tap."""
         return None
 

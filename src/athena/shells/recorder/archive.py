@@ -484,8 +484,12 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _packed_streams(group: Sequence[Streams | None]) -> bytes:
-    """The streams of a group. Moments are numbers without a pattern: they take long to pack and do not become shorter."""
-    told = [None if each is None else (msgspec.structs.replace(each, data=b"", times=[]), len(each.data)) for each in group]
+    """The streams of a group. Moments are numbers without a pattern, and texts without what stood around them are words: both
+    take long to pack and become little shorter."""
+    told = [
+        None if each is None else (msgspec.structs.replace(each, data=b"", times=[], texts=b""), len(each.data))
+        for each in group
+    ]
     first = msgspec.msgpack.encode(told)
     data = [each.data for each in group if each is not None]
     if len(first) + sum(map(len, data)) > _LARGE:
@@ -494,24 +498,39 @@ def _packed_streams(group: Sequence[Streams | None]) -> bytes:
     else:
         packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
     packed = b"".join([packer.compress(first), *map(packer.compress, data), packer.flush()])
-    return msgspec.msgpack.encode((len(first), packed, [each.times if each is not None else [] for each in group]))
+    times = [each.times if each is not None else [] for each in group]
+    return msgspec.msgpack.encode(
+        _PackedStreams(len(first), packed, times, [each.texts if each is not None else b"" for each in group])
+    )
+
+
+class _PackedStreams(msgspec.Struct, array_like=True):
+    """The streams of a group as they are kept."""
+
+    begin: int
+    """Where in what is packed the bytes of the streams begin, and what is told of them ends."""
+    packed: bytes
+    times: list[list[float]]
+    texts: list[bytes] = []
+    """Missing where they stand among the bytes, as earlier versions kept them."""
 
 
 _read_group = msgspec.msgpack.Decoder(list[tuple[Streams, int] | None]).decode
-_read_packed = msgspec.msgpack.Decoder(tuple[int, bytes, list[list[float]]]).decode
+_read_packed = msgspec.msgpack.Decoder(_PackedStreams).decode
 
 
 def _unpacked_streams(data: bytes) -> list[Streams | None]:
     """The streams of a group."""
-    at, packed, times = _read_packed(data)
-    plain = _unpacked(packed)
+    kept = _read_packed(data)
+    plain, at = _unpacked(kept.packed), kept.begin
     found: list[Streams | None] = []
-    for told, moments in zip(_read_group(plain[:at]), times, strict=True):
+    for place, told in enumerate(_read_group(plain[:at])):
         if told is None:
             found.append(None)
             continue
         streams, size = told
-        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=moments))
+        texts = kept.texts[place] if kept.texts else b""
+        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=kept.times[place], texts=texts))
         at += size
     return found
 
