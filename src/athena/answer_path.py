@@ -25,7 +25,7 @@ from athena.dialects.base import (
     KeepingEncoder,
 )
 from athena.dialects.decoders import StreamDecoder, mended_json
-from athena.dialects.plain_reads import PlainFrame, PlainReader, PlainReads, PlainSplice, SplicedRecord, lone_record
+from athena.dialects.plain_reads import BurstParts, PlainFrame, PlainReader, PlainReads, PlainSplice, SplicedRecord, lone_record
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
@@ -217,6 +217,8 @@ class AnswerPath:
         self._splice: PlainSplice | None = None
         self._spliced: SplicedRecord | None = None
         self._splice_note: Callable[[str], None] | None = None
+        self.burst: BurstParts | None = None
+        """Of what the last read consists, where parts of it are told by their texts alone."""
         self._direct = self._accepted is None and is_direct
         """No stage stands between decoder and encoder but those that may let text pass."""
 
@@ -254,6 +256,7 @@ class AnswerPath:
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[list[Event], bytes]:
         """The events these bytes brought, and the bytes for the client."""
+        self.burst = None
         if len(data) > _BURST and self._streams is not None:
             return self._feed_burst(data, now)
         return self._feed(data, now)
@@ -266,7 +269,9 @@ class AnswerPath:
         end = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
         events: list[Event] = []
         outputs: list[bytes] = []
+        parts: list[tuple[bytes, bytes | SplicedRecord]] = []
         at, size, records = 0, len(data), 1
+        has_texts = False
         while at < size:
             stop = at
             for _ in range(records):
@@ -274,9 +279,11 @@ class AnswerPath:
                 stop = found + len(end) if found >= 0 else size
                 if stop == size:
                     break
-            more, output = self._feed(data[at:stop], now)
+            part = data[at:stop]
+            more, output = self._feed(part, now)
             events += more
             outputs.append(output)
+            parts.append((part, output))
             at = stop
             if self._ended:
                 break
@@ -287,10 +294,18 @@ class AnswerPath:
                     break
                 kind = TextDelta if self._says_text else ThinkingDelta
                 events += map(kind, texts)
-                outputs.append(self._say(texts, data[at:stop]))
+                part = data[at:stop]
+                output = self._say(texts, part)
+                outputs.append(output)
+                spliced = self.spliced
+                has_texts = has_texts or spliced is not None
+                parts.append(spliced if spliced is not None else (part, output))
                 at = stop
                 records = 1
-        return events, b"".join(outputs)
+        output = b"".join(outputs)
+        if has_texts and at == size and len(parts) <= _MOST_PARTS:
+            self.burst = BurstParts(output, parts)
+        return events, output
 
     def _feed(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
         self.has_short_way = False
@@ -583,6 +598,8 @@ class AnswerPath:
 
 
 _BURST = 1024
+_MOST_PARTS = 32
+"""A read of more parts is told as it is."""
 """Bytes of a read above which it is taken record by record; hardly any record is so long."""
 
 

@@ -29,7 +29,7 @@ from athena.dialects import get_dialect
 from athena.dialects.base import Encoded, EncodeTarget, conversation_last
 from athena.dialects.decoders import UNREADABLE, protocol_error
 from athena.dialects.error_kinds import kind_of_status
-from athena.dialects.plain_reads import PlainSplice, SplicedRecord
+from athena.dialects.plain_reads import BurstParts, PlainSplice, SplicedRecord
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
 from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
@@ -226,6 +226,11 @@ class Exchange:
     def spliced(self) -> tuple[bytes, SplicedRecord] | None:
         """What the read that took the short way last follows from, where that is shorter; see `SplicedRecord`."""
         return self._path.spliced if self._path is not None else None
+
+    @property
+    def burst(self) -> BurstParts | None:
+        """Of what the read that took the long way last consists, where that is shorter."""
+        return self._path.burst if self._path is not None else None
 
     def relayed(self, texts: list[str], last: bytes) -> None:
         """Texts were passed on by `splice`: this is called before anything else is."""

@@ -129,6 +129,15 @@ class Pair:
                 step = self.short.upstream_data(data)
                 assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data
                 assert step.events == long.events, data
+                burst = self.short.burst
+                if burst is not None:
+                    parts = [
+                        (part, after) if isinstance(after, bytes) else (after.came(part), after.left(part))
+                        for part, after in burst.parts
+                    ]
+                    assert b"".join(came for came, _ in parts) == data
+                    assert b"".join(left for _, left in parts) == burst.output
+                    self.told += 1
             step = self.relayed.feed(data)
             assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data
         end = self.long.upstream_end()

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from athena.dialects import get_dialect
-from athena.dialects.plain_reads import SplicedRecord
+from athena.dialects.plain_reads import BurstParts, SplicedRecord
 from athena.errors import UpstreamClosed
 from athena.model.parts import Opaque, Thinking
 from athena.model.request import Kept
@@ -657,6 +657,8 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
             taps[0].steps.extend((now, came, record))
             taps[0].steps_written()
             taps[1].passed(read, written, now, (came, record) if number % 2 else None)
+        elif kind == 3 and texts and all(texts):
+            read_in_parts(taps, came, strings, now)
         else:
             for tap in taps:
                 tap.passed(b"read " + came, b"" if kind == 2 else b"written " + came, now)
@@ -670,6 +672,20 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
         assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
     kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
     assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+def read_in_parts(taps: list[RecordingTap], came: bytes, strings: list[bytes], now: float) -> None:
+    """A read of which the first tap is told in parts, and the other one whole."""
+    record = RECORDS[len(strings) % 2]
+    read = b"".join((b"before", *map(record.came, strings), b"after"))
+    written = b"".join((*map(record.left, strings), b"left"))
+    for tap, is_same in zip(taps, (True, False), strict=True):
+        tap.upstream_bytes(read, now)
+        parts: list[tuple[bytes, bytes | SplicedRecord]] = [(b"before", b""), (came, record), (b"after", b"left")]
+        tap.burst(BurstParts(written if is_same else bytes(bytearray(written)), parts))
+        if len(strings) > 1:
+            tap.moment("tick", now)
+        tap.client_bytes(written, now + 0.5)
 
 
 def taps_of_nothing() -> Iterator[RecordingTap]:
@@ -837,6 +853,7 @@ def served_to_the_end(world: Recorded) -> list[lines.Recording]:
         if output is None:
             serving.data(PLAIN, moment)
     pass_by(serving, output, 1003.0)
+    serving.data(PLAIN * 20, 1003.5)
     serving.stop("shutdown", 1010.0)
     serving.close(1010.5)
     recordings.append(world.keeper.taps[-1].made(()))

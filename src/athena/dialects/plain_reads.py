@@ -102,6 +102,15 @@ class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
         return b"".join([b"%b%b%b" % (self.before, msgspec.json.encode(text), self.behind) for text in _texts(b"[%b]" % texts)])
 
 
+class BurstParts(msgspec.Struct, frozen=True, eq=False):
+    """Of what a read of many records consists, some of them plain, and of what the bytes that left for it do."""
+
+    output: bytes
+    """All that left. Nobody else may have changed it: it is compared by identity."""
+    parts: list[tuple[bytes, bytes | SplicedRecord]]
+    """In order: bytes as they came with those that left for them, or texts with the record that both follow from."""
+
+
 class PlainShape(msgspec.Struct, frozen=True, eq=False):
     """How one dialect writes a plain piece of one kind."""
 

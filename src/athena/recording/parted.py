@@ -36,6 +36,9 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     another, and the record that was read and written for each text."""
     texts: bytes = b""
     """The texts of all spliced steps. Archives kept them in `data` among the reads before there was this field."""
+    bursts: list[tuple[int, int, int]] = []
+    """Reads that are kept in parts: the first of its steps, how many they are, and the step in which all that is written in
+    them was written."""
 
     @classmethod
     def of(
@@ -74,6 +77,10 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
                 texts, at = cut(self.texts, self.reads[first : first + count], at)
             reads[first : first + count] = map(record.came, texts)
             writes[first : first + count] = map(record.left, texts)
+        for first, count, left in self.bursts:
+            read, written = b"".join(reads[first : first + count]), b"".join(writes[first : first + count])
+            reads[first : first + count] = writes[first : first + count] = [b""] * count
+            reads[first], writes[left] = read, written
         return reads, writes
 
     @property

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from athena.dialects.plain_reads import SplicedRecord
+from athena.dialects.plain_reads import BurstParts, SplicedRecord
 from athena.errors import AthenaError, UpstreamError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.recording import lines
@@ -142,7 +142,8 @@ def _around(record: SplicedRecord) -> tuple[bytes, ...]:
 class _Steps:
     """All steps of a request so far."""
 
-    def __init__(self, rows: list[Any]) -> None:
+    def __init__(self, rows: list[Any], bursts: tuple[tuple[int, int, int], ...] = ()) -> None:
+        self._bursts = list(bursts)
         packs: list[_Pack] = [*rows[:-1], *_packs(rows[-1][:])]
         self.times: list[float] = []
         self.read_sizes: list[int] = []
@@ -163,9 +164,8 @@ class _Steps:
         pieces = [piece for pack in whole for piece in pack.reads]
         pieces += [piece for pack in whole for piece in pack.writes]
         texts = [piece for pack in self._packs if pack.spliced is not None for piece in pack.reads]
-        return Streams(
-            clock, places, self.read_sizes, self.write_sizes, b"".join(pieces), self.times, self.splices, b"".join(texts)
-        )
+        sizes = self.read_sizes, self.write_sizes
+        return Streams(clock, places, *sizes, b"".join(pieces), self.times, self.splices, b"".join(texts), self._bursts)
 
     def may_hide(self, mask: Mask) -> bool:
         """May a record hold a secret that its text does not show? In what stands around the text, between the two, or because
@@ -201,6 +201,10 @@ class RecordingTap(Tap):
     _refusal: lines.Failure | None = None
     _left_out: Mapping[int, tuple[str, ...]] = MappingProxyType({})
     _options: Options | None = None
+    _bursts: tuple[tuple[int, int, int], ...] = ()
+    """As `Streams` has them."""
+    _burst: tuple[int, BurstParts] | None = None
+    """The place of the last read in the list, and of what it consists."""
     _packed = 0
     """Places of the list that were packed."""
     _is_handed_over = False
@@ -294,6 +298,23 @@ class RecordingTap(Tap):
         if len(steps) >= _EVERY:
             self._pack()
 
+    def burst(self, burst: BurstParts) -> None:
+        steps = self._steps
+        self._burst = (len(steps) - 3, burst) if steps else None
+
+    def _part_burst(self, at: int, burst: BurstParts, now: float) -> None:
+        """Put the parts of a read in its place; all that left for them leaves in a step of its own."""
+        steps, others, parts = self._steps, self._others, burst.parts
+        steps[at : at + 3] = [place for part in parts for place in (steps[at], *part)]
+        # What happened since the read stands after all of its parts.
+        for number in range(len(others) - 4, -1, -4):
+            if others[number] <= self._packed + at:
+                break
+            others[number] += 3 * (len(parts) - 1)
+        steps += (now, _NONE, _NONE)
+        # Last: whoever reads this meanwhile finds all of these steps.
+        self._bursts += (((self._packed + at) // 3, len(parts), (self._packed + len(steps)) // 3 - 1),)
+
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         what = failure_of(failure) if failure is not None else None
         self._others += (self._packed + len(self._steps), _ATTEMPT_END, now, what)
@@ -315,8 +336,12 @@ class RecordingTap(Tap):
         self._others += (self._packed + len(self._steps), _CLIENT_HEAD, now, head)
 
     def client_bytes(self, data: bytes, now: float) -> None:
-        steps = self._steps
-        steps += (now, _NONE, data)
+        steps, known = self._steps, self._burst
+        if known is not None and known[1].output is data:
+            self._part_burst(*known, now)
+        else:
+            steps += (now, _NONE, data)
+        self._burst = None
         if len(steps) >= _EVERY:
             self._pack()
 
@@ -328,7 +353,7 @@ class RecordingTap(Tap):
         elif steps:
             sizes = sum([len(part) for part in steps if type(part) is bytes])
             self._take(sizes + _BESIDE * (len(steps) // 3))
-        self._options = None  # whoever keeps this for long need not keep that
+        self._options = self._burst = None  # whoever keeps this for long need not keep that
         self._is_handed_over = True
         self._on_over(self)
 
@@ -352,6 +377,7 @@ class RecordingTap(Tap):
         """Put the last steps together, and count them."""
         steps = self._steps
         packs = _packs(steps)
+        self._burst = None
         self._packed += len(steps)
         # In one go, and the old list stays as it is: whoever copies this meanwhile has every step once.
         self._steps = []
@@ -373,6 +399,7 @@ class RecordingTap(Tap):
         self._steps = []
         self._rows = [self._steps]
         self._packed = 0
+        self._bursts, self._burst = (), None
         self._others.clear()
         self.drop()
 
@@ -388,7 +415,7 @@ class RecordingTap(Tap):
         asked = self.asked_as
         offset = asked.wall - asked.now if asked is not None else 0.0
         heads = [(place, now) for place, kind, now, _ in self._happened() if kind is _UPSTREAM_HEAD]
-        reads, _ = _Steps(self._rows[:]).streams(0.0, []).pieces()
+        reads, _ = _Steps(self._rows[:], self._bursts).streams(0.0, []).pieces()
         ends = [place // 3 for place, _ in heads[1:]] + [len(reads)]
         return [
             (now + offset, [read for read in reads[place // 3 : end] if read])
@@ -410,7 +437,7 @@ class RecordingTap(Tap):
         assert asked is not None
         # A request in flight goes on meanwhile: this is what there is now.
         others = self._happened()
-        steps = _Steps(self._rows[:])
+        steps = _Steps(self._rows[:], self._bursts)
         hidden = self.secrets(secrets)
         mask = masks(hidden)
         bodies = [mask.data(asked.body)]

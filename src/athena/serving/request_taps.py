@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from athena.dialects.plain_reads import SplicedRecord
+from athena.dialects.plain_reads import BurstParts, SplicedRecord
 from athena.errors import AthenaError
 from athena.exchange import Options, Step, UpstreamCall
 from athena.model.events import Event
@@ -110,6 +110,14 @@ class RequestTaps:
         for tap in self.byte_taps:
             try:
                 tap.upstream_bytes(data, now)
+            except Exception as error:
+                self.drop(tap, error)
+
+    def burst(self, burst: BurstParts) -> None:
+        """Of what those bytes consist."""
+        for tap in self.byte_taps:
+            try:
+                tap.burst(burst)
             except Exception as error:
                 self.drop(tap, error)
 

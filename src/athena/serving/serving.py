@@ -471,6 +471,9 @@ class Serving:
         if data:
             if taps.byte_taps:
                 taps.came(data, self._fed_at)
+                burst = self._exchange.burst if self._exchange is not None else None
+                if burst is not None:
+                    taps.burst(burst)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:

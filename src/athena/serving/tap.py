@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from athena.dialects.plain_reads import SplicedRecord
+from athena.dialects.plain_reads import BurstParts, SplicedRecord
 from athena.errors import AthenaError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.model.events import Event
@@ -92,6 +92,10 @@ class Tap:
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body, as they came."""
+
+    def burst(self, burst: BurstParts) -> None:
+        """Of what the bytes consist that `upstream_bytes` was told last, where texts alone tell some of them. What
+        `client_bytes` is told next may be its `output`, the same object."""
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Its answer ended, or there is none; `failure` says why when it did not end by itself."""
