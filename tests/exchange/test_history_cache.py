@@ -529,6 +529,34 @@ def test_a_conversation_is_known_by_its_beginning() -> None:
     assert known >= 3
 
 
+def test_a_conversation_that_goes_on_outlives_the_turn_of_generations() -> None:
+    """As a whole: it would be cut and its parts looked up again otherwise, each time that others have filled the memory."""
+    fragments = Fragments(1 << 20)
+    data = msgspec.json.encode(body("anthropic_messages", session(1)))
+    for _ in range(2):
+        _known(fragments, data, "one")
+    others = iter(range(10**6))
+    for turn in range(1, 4):
+        while fragments.turned_over < turn:
+            other = msgspec.json.encode({"messages": [{"role": "user", "content": f"{next(others)} " * 200}] * 3})
+            for _ in range(2):
+                _known(fragments, other, "two")
+        assert [one.body for one in fragments.conversations("one")] == [data]
+        assert _known(fragments, data, "one")[1] == 0
+        assert fragments.conversations("one")[0].generation == fragments.turned_over
+        assert fragments.used <= fragments.limit
+
+
+def test_a_conversation_that_fills_a_generation_is_not_kept_as_a_whole() -> None:
+    fragments = Fragments(1 << 20)
+    messages = [{"role": "user", "content": f"{number} {'x' * 60}"} for number in range(400)]
+    data = msgspec.json.encode({"messages": messages})
+    for _ in range(4):
+        _known(fragments, data, "one")
+    assert fragments.conversations("one") == ()
+    assert fragments.turned_over < 10
+
+
 def test_a_memory_without_room_remembers_nothing() -> None:
     fragments = Fragments(1 << 20)
     data = msgspec.json.encode(body("anthropic_messages", session(1)))

@@ -112,7 +112,7 @@ class RememberedItems:
         recall.runs = made.runs
         recall.known += made.ends[count - 1] if count else 0
         instead = begun if begun is not None and 2 * count >= len(begun.names) else None
-        self._fragments.keep_history(self._owner, made, instead, self._since)
+        self._fragments.keep_history(self._owner, self._space, made, instead)
         return values
 
     def _extended(
@@ -123,7 +123,8 @@ class RememberedItems:
     ) -> KnownHistory | None:
         """The history of the first responses of another one, as many as are counted, and of those that are added. None where
         it cannot be remembered as a whole: a compaction stands for what was before it."""
-        made = KnownHistory({} if begun is None else begun.runs)
+        generation = self._since if begun is None or begun.generation == self._since else None
+        made = KnownHistory(generation, {} if begun is None else begun.runs)
         if begun is not None:
             end = begun.ends[count - 1]
             made.names, made.sizes = begun.names[:count], begun.sizes[:count]

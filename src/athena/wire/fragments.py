@@ -158,10 +158,13 @@ class KnownConversation:
     Its parts are as many of its first messages as are objects of which no two are the same.
     """
 
-    __slots__ = ("body", "ends", "name", "names", "parts", "runs", "settings", "size", "sums", "tail", "values", "wholes")
+    __slots__ = (
+        "body", "ends", "generation", "name", "names", "parts", "runs", "settings", "size", "sums", "tail", "values", "wholes",
+    )  # fmt: skip
 
     def __init__(
         self,
+        generation: int | None,
         body: bytes,
         tail: bytes,
         name: str,
@@ -170,6 +173,8 @@ class KnownConversation:
         wholes: dict[str, Fragment],
         runs: dict[Hashable, Any],
     ) -> None:
+        self.generation = generation
+        """Where all its parts are in one generation: how often one had gone before."""
         self.body = body
         self.tail = tail
         """What stands after the last message."""
@@ -188,6 +193,10 @@ class KnownConversation:
         self.sums: list[Shape] = []
         """What the messages up to each hold together."""
         self.size = 0
+
+    def held(self) -> Iterator[Fragment]:
+        """Its parts, those of its other fields included."""
+        return chain(self.parts, self.wholes.values())
 
     def begins(self, body: bytes) -> int:
         """How many of its messages another body begins with, and with all that stands before them."""
@@ -211,9 +220,11 @@ class KnownConversation:
 class KnownHistory:
     """What stored responses hold that continue one another: the parts that their items are, no two of which are the same."""
 
-    __slots__ = ("ends", "names", "parts", "places", "runs", "size", "sizes", "splits", "values")
+    __slots__ = ("ends", "generation", "names", "parts", "places", "runs", "size", "sizes", "splits", "values")
 
-    def __init__(self, runs: dict[Hashable, Any]) -> None:
+    def __init__(self, generation: int | None, runs: dict[Hashable, Any]) -> None:
+        self.generation = generation
+        """Where all its parts are in one generation: how often one had gone before."""
         self.names: list[str] = []
         """The ids of the responses, in order."""
         self.places: dict[str, int] = {}
@@ -228,10 +239,20 @@ class KnownHistory:
         """What items in a row became: of the last request that continued these responses, and of those before it."""
         self.size = 0
 
+    def held(self) -> Iterator[Fragment]:
+        """Its parts."""
+        return iter(self.parts)
+
+
+_Wholes = dict[Hashable, tuple[_Whole, ...]]
+"""Conversations or histories by caller, those that came last first."""
+
 
 class Fragments:
     """The parts of all requests. Two generations, each at most half of the limit, less what one part may add: what is not asked
     for while the younger one fills is forgotten. Several threads may use one: at worst a part is decoded twice.
+
+    A conversation that is remembered as a whole is in the generation in which all its parts are.
     """
 
     def __init__(self, limit: int) -> None:
@@ -241,8 +262,10 @@ class Fragments:
         self._old_size = 0
         self._notes: dict[int, None] = {}
         self._old_notes: dict[int, None] = {}
-        self._conversations: dict[Hashable, tuple[KnownConversation, ...]] = {}
-        self._histories: dict[Hashable, tuple[KnownHistory, ...]] = {}
+        self._conversations: _Wholes[KnownConversation] = {}
+        self._old_conversations: _Wholes[KnownConversation] = {}
+        self._histories: _Wholes[KnownHistory] = {}
+        self._old_histories: _Wholes[KnownHistory] = {}
         self.turned_over = 0
         """How often a generation went."""
         self.set_limit(limit)
@@ -256,7 +279,8 @@ class Fragments:
         if not limit:
             self._young, self._old, self._size, self._old_size = {}, {}, 0, 0
             self._notes, self._old_notes = {}, {}
-            self._conversations, self._histories = {}, {}
+            self._conversations, self._old_conversations = {}, {}
+            self._histories, self._old_histories = {}, {}
 
     @property
     def used(self) -> int:
@@ -301,28 +325,43 @@ class Fragments:
         self.take(more)
 
     def conversations(self, space: Hashable) -> tuple[KnownConversation, ...]:
-        """Those that came last, the latest first. All their parts are in the younger generation."""
-        return self._conversations.get(space, ())
+        """Those that came last, the latest first."""
+        return self._conversations.get(space, ()) + self._old_conversations.get(space, ())
 
-    def keep_conversation(
-        self, space: Hashable, conversation: KnownConversation, instead: KnownConversation | None, since: int
-    ) -> None:
-        """Remember a conversation `instead` of what it was before, unless a generation went `since` its parts were found."""
-        if self.turned_over == since:
+    def keep_conversation(self, space: Hashable, conversation: KnownConversation, instead: KnownConversation | None) -> None:
+        """Remember a conversation `instead` of what it was before."""
+        if self._bring(space, conversation):
             self._keep_latest(self._conversations, space, conversation, instead)
 
     def histories(self, space: Hashable) -> tuple[KnownHistory, ...]:
         """Those of stored responses that were continued last, the latest first."""
-        return self._histories.get(space, ())
+        return self._histories.get(space, ()) + self._old_histories.get(space, ())
 
-    def keep_history(self, space: Hashable, history: KnownHistory, instead: KnownHistory | None, since: int) -> None:
-        """The same as `keep_conversation` for what stored responses hold."""
-        if self.turned_over == since:
+    def keep_history(self, space: Hashable, parts: Hashable, history: KnownHistory, instead: KnownHistory | None) -> None:
+        """The same as `keep_conversation` for what stored responses hold, whose parts are in a space of their own."""
+        if self._bring(parts, history):
             self._keep_latest(self._histories, space, history, instead)
 
-    def _keep_latest(
-        self, kept: dict[Hashable, tuple[_Whole, ...]], space: Hashable, latest: _Whole, instead: _Whole | None
-    ) -> None:
+    def _bring(self, space: Hashable, whole: KnownConversation | KnownHistory) -> bool:
+        """Have all its parts in the younger generation. False: they do not fit into one."""
+        if whole.generation == self.turned_over:
+            return True
+        more = whole.size + (_WRITTEN + _MEANING) * len(whole.parts)  # what its parts became, as they stand in a row
+        if more + sum(part.size for part in whole.held()) > self._half:
+            return False
+        for _ in range(2):
+            generation = self.turned_over
+            for part in whole.held():
+                key = (space, part.raw)
+                if key not in self._young:
+                    self._keep(key, part)
+            self.take(more)
+            if self.turned_over == generation:
+                whole.generation = generation
+                return True
+        return False
+
+    def _keep_latest(self, kept: _Wholes[_Whole], space: Hashable, latest: _Whole, instead: _Whole | None) -> None:
         before = kept.get(space, ())
         others = [one for one in before if one is not instead and one is not latest]
         now = kept[space] = (latest, *others[: _CONVERSATIONS_KEPT - 1])
@@ -343,7 +382,8 @@ class Fragments:
     def _turn_over(self) -> None:
         self._old, self._old_size = self._young, self._size
         self._young, self._size = {}, 0
-        self._conversations, self._histories = {}, {}
+        self._old_conversations, self._conversations = self._conversations, {}
+        self._old_histories, self._histories = self._histories, {}
         self.turned_over += 1
 
 

@@ -177,14 +177,17 @@ class Opened:
         begun, taken, fragments = self._begun, self._taken, self._fragments
         if begun is not None and not self._items and taken == len(begun.parts):
             recall.runs = begun.runs
-            fragments.keep_conversation(self._space, begun, begun, self._since)
+            fragments.keep_conversation(self._space, begun, begun)
             return
         if len(self._body) > fragments.largest:
             return
         made: KnownConversation | None
         if begun is not None:
             # Only messages differ.
-            made = KnownConversation(self._body, begun.tail, begun.name, begun.names, begun.settings, begun.wholes, begun.runs)
+            generation = self._since if begun.generation == self._since else None
+            made = KnownConversation(
+                generation, self._body, begun.tail, begun.name, begun.names, begun.settings, begun.wholes, begun.runs
+            )
             made.ends, made.parts = begun.ends[:taken], begun.parts[:taken]
             made.values, made.sums = begun.values[:taken], begun.sums[:taken]
             place = made.ends[-1]
@@ -193,13 +196,13 @@ class Opened:
             if place < 0:
                 return
             settings = {name: bytes(raw) for name, raw in self._settings.items()}
-            made = KnownConversation(self._body, b"", self._name, self._names, settings, wholes, {})
+            made = KnownConversation(self._since, self._body, b"", self._name, self._names, settings, wholes, {})
         place = self._add_parts(made, place)
         if not made.parts or (begun is None and not _close(made, place)):
             return
         made.size = len(self._body) + _MESSAGE * len(made.parts)
         instead = begun if begun is not None and 2 * taken >= len(begun.parts) else None
-        fragments.keep_conversation(self._space, made, instead, self._since)
+        fragments.keep_conversation(self._space, made, instead)
         recall.runs = made.runs
 
     def _add_parts(self, made: KnownConversation, place: int) -> int:
