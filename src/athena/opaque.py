@@ -14,6 +14,8 @@ import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import repeat
 
 import msgspec
 
@@ -93,6 +95,10 @@ class OpaqueStore:
     def get(self, tenant: str, call_id: str) -> Memory | None:
         """What was remembered; None when nothing was."""
         return self._items.get((tenant, call_id))
+
+    def holds_any(self, tenant: str, call_ids: Iterable[str]) -> bool:
+        """Was something remembered of one of these calls?"""
+        return bool(self._items) and not self._items.keys().isdisjoint(zip(repeat(tenant), call_ids))
 
 
 def _size(key: tuple[str, str], memory: Memory) -> int:

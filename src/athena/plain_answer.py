@@ -8,6 +8,8 @@ client's dialect writes them. Everything else is `answer_path`'s, which says the
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 
 from athena.answer_path import Options, Route, encode_context, repair_level
@@ -19,7 +21,7 @@ from athena.formats.machine.repair import WRAPPER_KEYS
 from athena.formats.machine.stage import may_hold_call
 from athena.model.events import Event, TextDelta, ToolCallComplete
 from athena.model.parts import ToolCall
-from athena.model.request import Request
+from athena.model.request import Request, has_kind
 from athena.prepare import Prepared
 from athena.wire.json_span import is_json_object
 
@@ -39,6 +41,9 @@ def may_be_plain(request: Request, route: Route, options: Options, prepared: Pre
     return reading.policies.text == "pass" and not reading.begins_in_thinking
 
 
+_name_of = attrgetter("name")
+
+
 def plain_answer(
     body: bytes, request: Request, route: Route, options: Options, prepared: Prepared, client: Dialect, upstream: Dialect
 ) -> tuple[list[Event], bytes] | None:
@@ -49,7 +54,10 @@ def plain_answer(
         return None
     first = events[1]
     if type(first) is TextDelta and route.format is not None and request.tools:
-        names = tuple([tool.name for tool in prepared.request.tools if tool.kind != "hosted"])
+        tools = prepared.request.tools
+        if has_kind(tools, "hosted"):
+            tools = tuple(tool for tool in tools if tool.kind != "hosted")
+        names = tuple(map(_name_of, tools))
         if may_hold_call(route.format.recognizer(), names, first.text):
             return None
     if len(events) > 3 and not _calls_stay(events, request, route, options, prepared, client):

@@ -52,16 +52,24 @@ def fitting_id(call_id: str, style: IdStyle) -> str:
     return call_id
 
 
-def id_fits(style: IdStyle) -> Callable[[str], bool]:
-    """Does a target of this style take an id as it is? Kimi takes none: its ids are made of names and numbers."""
-    if style == "kimi":
-        return lambda call_id: False
-    if style == "anthropic":
-        return lambda call_id: _SAFE.fullmatch(call_id) is not None
-    if style in ("chat", "responses"):
-        most = 40 if style == "chat" else 64
-        return lambda call_id: len(call_id) <= most and _PRINTABLE.fullmatch(call_id) is not None
-    return lambda call_id: fitting_id(call_id, style) == call_id
+_TAKEN: dict[IdStyle, Callable[[str], object]] = {
+    "anthropic": _SAFE.fullmatch,
+    "chat": re.compile(r"[!-~]{1,40}").fullmatch,
+    "responses": re.compile(r"[!-~]{1,64}").fullmatch,
+    "mistral": _MISTRAL.fullmatch,
+    "kimi": lambda call_id: False,
+}
+
+
+def any_id(call_id: str) -> bool:
+    """Takes ids as they are, like a prompt does: it shows none, or as text."""
+    return True
+
+
+def id_fits(style: IdStyle) -> Callable[[str], object]:
+    """What is true for the ids that a target of this style takes as they are. Kimi takes none: its ids are made of names and
+    numbers."""
+    return _TAKEN.get(style, any_id)
 
 
 def unique_history_ids(turns: Iterable[Turn]) -> tuple[Turn, ...]:

@@ -13,13 +13,15 @@ import hashlib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from urllib.parse import quote
 
 import msgspec
 
 from athena.errors import InvalidRequest
 from athena.model.parts import Part, ToolCall, ToolResult, changed
-from athena.model.request import Request, Tool, Turn
+from athena.model.request import Request, Tool, Turn, has_kind
 
 NAMESPACE_SEPARATOR = "__"
 MODEL_CHARS = 512
@@ -52,15 +54,13 @@ class NameMap:
     def __init__(
         self, names: Iterable[tuple[str | None, str]], rule: NameRule, called: Iterable[tuple[str | None, str]] = ()
     ) -> None:
-        self._forth: dict[tuple[str | None, str], str] = {}
-        late: dict[tuple[str | None, str], None] = {}
-        for key in names:
-            namespace, name = key
-            if namespace is None and _fits(name, rule):
-                self._forth[key] = name
-            else:
-                late[key] = None
-        late.update(dict.fromkeys(called))
+        keys = list(names)
+        fitting = [key for key in keys if key[0] is None and _fits(key[1], rule)]
+        self._forth: dict[tuple[str | None, str], str] = {key: key[1] for key in fitting}
+        self._back: dict[str, tuple[str | None, str]] = {}
+        late = dict.fromkeys(called) if len(fitting) == len(keys) else dict.fromkeys([*keys, *called])
+        if late.keys() <= self._forth.keys():
+            return
         taken = set(self._forth.values())
         for key in late:
             if key in self._forth:
@@ -128,7 +128,8 @@ def check_names(request: Request, checked: int = 0) -> None:
     """Raises InvalidRequest where the model, a tool or a call has a name or an id that is longer than any real one. The first
     turns, as many as were `checked` before, are not looked at again."""
     check_model_name(request.model)
-    for index, tool in enumerate(request.tools):
+    names: Iterable[str] = filter(None, chain.from_iterable(map(_key_of, request.tools)))
+    for index, tool in enumerate(request.tools if max(map(len, names), default=0) > TOOL_NAME_CHARS else ()):
         if len(tool.name) > TOOL_NAME_CHARS:
             raise _too_long(f"tools[{index}].name", len(tool.name), TOOL_NAME_CHARS)
         if tool.namespace is not None and len(tool.namespace) > TOOL_NAME_CHARS:
@@ -150,6 +151,9 @@ def check_names(request: Request, checked: int = 0) -> None:
             raise _too_long("tool_choice", len(name), TOOL_NAME_CHARS)
 
 
+_key_of = attrgetter("namespace", "name")
+
+
 def _too_long(path: str, length: int, most: int) -> InvalidRequest:
     message = f"{path}: {length} characters; at most {most} are allowed"
     return InvalidRequest(message, path=path.partition(":")[0], code="name_too_long")
@@ -161,10 +165,13 @@ def fitted_names(request: Request, rule: NameRule, *, flat: bool = True, calls: 
     Without `flat`, names inside a namespace are left out: the target knows namespaces. `calls` are those of the history, where
     they are known.
     """
-    declared = [(tool.namespace, tool.name) for tool in request.tools if tool.kind != "hosted"]
+    tools: Iterable[Tool] = request.tools
+    if has_kind(tools, "hosted"):
+        tools = [tool for tool in tools if tool.kind != "hosted"]
+    declared: list[tuple[str | None, str]] = list(map(_key_of, tools))
     if calls is None:
         calls = (part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall))
-    called = [(call.namespace, call.name) for call in calls]
+    called: list[tuple[str | None, str]] = list(map(_key_of, calls))
     if not flat:
         declared = [key for key in declared if key[0] is None]
         called = [key for key in called if key[0] is None]

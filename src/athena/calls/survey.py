@@ -6,7 +6,10 @@ call is answered in order. They ask the survey instead of walking over every par
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from itertools import chain
 from typing import Final, TypeAlias
 
 import msgspec
@@ -61,14 +64,23 @@ ALL: Final = -1
 """What a history can hold of which nothing is known."""
 
 
+_calls_of = operator.attrgetter("calls")
+_call_ids_of = operator.attrgetter("call_ids")
+_kinds_of = operator.attrgetter("kinds")
+
+
 class TurnFacts(msgspec.Struct, frozen=True, gc=False):
     """What one turn holds, read once and kept: calls, results and their ids."""
 
     kinds: int
     calls: tuple[ToolCall, ...] = ()
-    results: tuple[ToolResult, ...] = ()
+    call_ids: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
+    """The ids of the calls that its results answer."""
     results_first: bool = True
     """No other part stands before a result."""
+    results_only: bool = False
+    """There are results and nothing else."""
 
 
 class Survey(msgspec.Struct, frozen=True, gc=False):
@@ -84,8 +96,7 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
 
     def calls(self) -> Iterator[ToolCall]:
         """All calls, in order."""
-        for fact in self.facts:
-            yield from fact.calls
+        return chain.from_iterable(map(_calls_of, self.facts))
 
 
 KnownFacts: TypeAlias = Callable[[tuple[Turn, ...]], list[TurnFacts]]
@@ -95,10 +106,7 @@ KnownFacts: TypeAlias = Callable[[tuple[Turn, ...]], list[TurnFacts]]
 def survey(turns: tuple[Turn, ...], known: KnownFacts | None = None) -> Survey:
     """Look at every turn once; `known` gives what is already known of turns."""
     facts = list(map(turn_facts, turns)) if known is None else known(turns)
-    kinds = 0
-    for fact in facts:
-        kinds |= fact.kinds
-    return Survey(turns, facts, kinds)
+    return Survey(turns, facts, reduce(operator.or_, map(_kinds_of, facts), 0))
 
 
 def known_facts(recall: Recall, turns: tuple[Turn, ...]) -> list[TurnFacts]:
@@ -119,7 +127,7 @@ def turn_facts(turn: Turn) -> TurnFacts:
     """What this turn holds."""
     kinds = 0
     calls: list[ToolCall] = []
-    results: list[ToolResult] = []
+    answered: list[str] = []
     role = turn.role
     said, results_first = False, True
     for part in turn.parts:
@@ -134,7 +142,7 @@ def turn_facts(turn: Turn) -> TurnFacts:
             said = True
         elif kind is ToolResult:
             assert isinstance(part, ToolResult)
-            results.append(part)
+            answered.append(part.call_id)
             results_first = results_first and not said
             kinds |= _result(part)
         else:
@@ -145,7 +153,7 @@ def turn_facts(turn: Turn) -> TurnFacts:
     if turn.phase is not None:
         kinds |= PHASES
     if role == "assistant":
-        if results:
+        if answered:
             kinds |= ADRIFT
     else:
         # Only an assistant's calls are mended.
@@ -154,7 +162,9 @@ def turn_facts(turn: Turn) -> TurnFacts:
             kinds |= ADRIFT
         if role == "system":
             kinds |= SYSTEM
-    return TurnFacts(kinds, tuple(calls), tuple(results), results_first)
+    call_ids = tuple([call.id for call in calls])
+    only = bool(answered) and len(answered) == len(turn.parts)
+    return TurnFacts(kinds, tuple(calls), call_ids, tuple(answered), results_first, only)
 
 
 def _text(part: Text) -> int:
@@ -246,40 +256,29 @@ def kinds_of(parts: Iterable[Part]) -> int:
     return kinds
 
 
-def is_orderly(looked: Survey, fits: Callable[[str], bool]) -> bool:
+def is_orderly(looked: Survey, fits: Callable[[str], object]) -> bool:
     """Is every call answered right after its turn, in the order of the calls and by nothing else, under ids that occur once
     and that `fits` takes? Then there is nothing to pair, and no id to make unique or to fit.
     """
     if looked.kinds & ADRIFT:
         return False
-    seen: set[str] = set()
-    wanted: tuple[ToolCall, ...] = ()
-    given: list[ToolResult] = []
+    ids = list(chain.from_iterable(map(_call_ids_of, looked.facts)))
+    if len(set(ids)) < len(ids) or not all(map(fits, ids)):
+        return False
+    wanted: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     first = True
     for turn, facts in zip(looked.turns, looked.facts, strict=True):
         if turn.role == "assistant":
-            if not _answered(wanted, given):
+            if wanted != given:
                 return False
-            wanted, given, first = facts.calls, [], True
-            for call in wanted:
-                call_id = call.id
-                if call_id in seen or not fits(call_id):
-                    return False
-                seen.add(call_id)
-        elif facts.results:
+            wanted, given, first = facts.call_ids, (), True
+        elif facts.answered:
             # A part before the results, in this turn or one before it, is moved after them.
             if not first or not facts.results_first:
                 return False
-            given.extend(facts.results)
-            first = len(facts.results) == len(turn.parts)
+            given += facts.answered
+            first = facts.results_only
         elif turn.parts:
             first = False
-    return _answered(wanted, given)
-
-
-def _answered(calls: tuple[ToolCall, ...], results: list[ToolResult]) -> bool:
-    if len(calls) != len(results):
-        return False
-    if len(calls) == 1:  # nearly all that call at all
-        return calls[0].id == results[0].call_id
-    return all(call.id == result.call_id for call, result in zip(calls, results, strict=True))
+    return wanted == given

@@ -7,7 +7,7 @@ from typing import Any
 
 from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
-from athena.model.request import Loss, Request, Tool, Turn
+from athena.model.request import Loss, Request, Tool, Turn, has_kind
 from athena.wire.fragments import Recall, Written, same_objects
 
 
@@ -153,7 +153,7 @@ class Rewritten:
         look at the rest of the request."""
         recall = self._recall
         fragment = recall.of((request.raw or {}).get("tools")) if recall is not None else None
-        if recall is None or fragment is None or any(tool.kind == "hosted" for tool in tools):
+        if recall is None or fragment is None or has_kind(tools, "hosted"):
             return write()
         report = self._report
         left = report.growth.left

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -72,6 +73,14 @@ class Tool(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     cache: CacheMark | None = None
     raw: Any = None
     extras: dict[str, Any] | None = None
+
+
+_kind_of = attrgetter("kind")
+
+
+def has_kind(tools: Iterable[Tool], kind: Literal["function", "custom", "hosted"]) -> bool:
+    """Is one of these tools of this kind?"""
+    return kind in map(_kind_of, tools)
 
 
 class ToolChoice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

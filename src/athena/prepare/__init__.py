@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-from athena.calls.ids import fit_history_ids, id_fits, unique_history_ids
+from athena.calls.ids import any_id, fit_history_ids, id_fits, unique_history_ids
 from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
 from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, TOLD, KnownFacts, Survey, is_orderly, survey
@@ -133,11 +133,6 @@ def _phases(request: Request) -> list[Loss]:
     ]
 
 
-def _any_id(call_id: str) -> bool:
-    """A prompt takes ids as they are: it shows none, or as text."""
-    return True
-
-
 def _abroad(request: Request, looked: Survey, target: EncodeTarget, losses: list[Loss]) -> Request:
     """The request without what means nothing to another dialect. Raises where it would then be another question."""
     _refuse_bound_features(request, looked)
@@ -197,8 +192,7 @@ def prepare(
         if looked.turns is not request.turns:
             looked = survey(request.turns, known)
     turns = request.turns
-    fits = id_fits(profile.ids)
-    orderly = is_orderly(looked, fits if prompted is None else _any_id)
+    orderly = is_orderly(looked, id_fits(profile.ids) if prompted is None else any_id)
     if not orderly and (foreign_or_taught or profile.ids == "kimi"):
         # Kimi's ids are numbers of calls: two calls that share an id would share a number.
         turns = unique_history_ids(turns)

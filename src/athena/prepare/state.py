@@ -9,6 +9,7 @@ Wire facts: docs/reference/wire-facts.md#opaque-reasoning-state.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TypeGuard
 
 from athena.calls.survey import SIGNED, Survey
@@ -56,8 +57,7 @@ def fit_state(
 
 def _is_remembered(looked: Survey, store: OpaqueStore, tenant: str) -> bool:
     """Does the store hold anything of one of these calls?"""
-    calls = [call for facts in looked.facts for call in facts.calls]
-    return bool(calls) and any(store.get(tenant, call.id) is not None for call in calls)
+    return store.holds_any(tenant, chain.from_iterable([facts.call_ids for facts in looked.facts]))
 
 
 def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:

@@ -16,7 +16,7 @@ from athena.dialects.base import EncodeTarget
 from athena.errors import UnsupportedFeature
 from athena.model.parts import Part, Text, ToolCall, ToolResult, changed
 from athena.model.profile import Profile
-from athena.model.request import Loss, Request, Tool, ToolChoice, Turn
+from athena.model.request import Loss, Request, Tool, ToolChoice, Turn, has_kind
 
 INPUT_KEY = "input"
 
@@ -45,7 +45,7 @@ def emulate_custom_tools(
     """
     if profile.custom_tools and not always:
         return request, _NO_CUSTOM_TOOLS
-    if not looked.kinds & CUSTOM and "custom" not in [tool.kind for tool in request.tools]:
+    if not looked.kinds & CUSTOM and not has_kind(request.tools, "custom"):
         return request, _NO_CUSTOM_TOOLS
     keys = tuple((tool.namespace, tool.name) for tool in request.tools if tool.kind == "custom")
     for index, tool in enumerate(request.tools):

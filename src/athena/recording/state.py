@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -78,6 +79,10 @@ class NotedStore(OpaqueStore):
             self._notes.remembered[call_id] = found
         return found
 
+    def holds_any(self, tenant: str, call_ids: Iterable[str]) -> bool:
+        """As the memory does. What is there is written down when it is asked for."""
+        return self._store.holds_any(tenant, call_ids)
+
 
 class RecordedEnvelope(Envelope):
     """Seals and opens as a recording says. What it does not know it seals with no secret at all: nobody would accept it."""
@@ -115,6 +120,10 @@ class RecordedStore(OpaqueStore):
         """What the recorded request found under this key."""
         found = self._known.get(call_id)
         return _read_memory(found) if found is not None else None
+
+    def holds_any(self, tenant: str, call_ids: Iterable[str]) -> bool:
+        """Did the recorded request find anything of these calls?"""
+        return not self._known.keys().isdisjoint(call_ids)
 
 
 def unsealed(text: str) -> Opaque | None:

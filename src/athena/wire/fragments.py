@@ -21,7 +21,7 @@ import copy
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from itertools import chain, compress, takewhile
+from itertools import chain, compress, count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -389,6 +389,7 @@ class Fragments:
 
 _meaning_of = operator.attrgetter("meaning")
 _facts_of = operator.attrgetter("facts")
+_tokens_of = operator.attrgetter("tokens")
 
 
 def _is_something(value: object) -> bool:
@@ -396,11 +397,8 @@ def _is_something(value: object) -> bool:
 
 
 def same_objects(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many objects at the beginning of both are the same."""
-    most = min(len(one), len(other))
-    if all(map(operator.is_, one, other)):
-        return most
-    return next(index for index, (mine, others) in enumerate(zip(one, other, strict=False)) if mine is not others)
+    """How many objects at the beginning of both are the same; found without a step of Python's for each."""
+    return next(compress(count(), map(operator.is_not, one, other)), min(len(one), len(other)))
 
 
 class MeaningRun(NamedTuple):
@@ -532,9 +530,10 @@ class Recall:
 
     def tokens(self, turns: Sequence[_Turn], measure: Callable[[_Turn], int]) -> list[int]:
         """What each of these measures, measured once for all requests that hold it."""
-        count = same_objects(self._meanings, turns)
-        found: list[int] = []
-        for turn, part in zip(turns, chain(self._meant[:count], map(self.of, turns[count:])), strict=True):
+        same = same_objects(self._meanings, turns)
+        found: list[int] = list(takewhile(_is_something, map(_tokens_of, self._meant[:same])))
+        known = len(found)
+        for turn, part in zip(turns[known:], chain(self._meant[known:same], map(self.of, turns[same:])), strict=True):
             tokens = part.tokens if part is not None else None
             if tokens is None:
                 tokens = measure(turn)
@@ -621,19 +620,22 @@ class Recall:
         self._fragments.take(more)
 
     def encode(self, body: dict[str, Any]) -> bytes:
-        """The body as JSON; what was written before is copied."""
-        shown: dict[str, Any] = {}
+        """The body as JSON; what was written before is copied, and copied once."""
+        encode = msgspec.json.encode
+        pieces: list[bytes | msgspec.Raw] = []
         for name, value in body.items():
+            pieces += (b"," if pieces else b"{", encode(name), b":")
             if name in CONVERSATIONS and type(value) is list:
-                shown[name] = self._joined(value) or list(map(self._message, value))
+                pieces += self._joined(value) or (encode(list(map(self._message, value))),)
             elif type(value) is list or type(value) is dict:
-                shown[name] = self._text(value) or value
+                pieces.append(self._text(value) or encode(value))
             else:
-                shown[name] = value
-        return msgspec.json.encode(shown)
+                pieces.append(encode(value))
+        pieces.append(b"}" if pieces else b"{}")
+        return b"".join(pieces)
 
-    def _joined(self, messages: list[Any]) -> msgspec.Raw | None:
-        """The JSON of messages of a conversation that is remembered as a whole; None for others."""
+    def _joined(self, messages: list[Any]) -> list[bytes] | None:
+        """The JSON of messages of a conversation that is remembered as a whole, in pieces; None for others."""
         if self.runs is None:
             return None
         own = self._listed[0] if self._listed else None
@@ -659,7 +661,7 @@ class Recall:
                 pieces.insert(0, memoryview(before.text)[: before.ends[count - 1]])
             text = b",".join(pieces)
             self._put(id(first), TextRun(values, ends, text), len(text) - (len(before.text) if before is not None else 0))
-        return msgspec.Raw(b"[" + b",".join([*map(encode, messages[:start]), text]) + b"]")
+        return [b"[", *chain.from_iterable((encode(one), b",") for one in messages[:start]), text, b"]"]
 
     def _message(self, message: Any) -> Any:
         text = self._text(message)

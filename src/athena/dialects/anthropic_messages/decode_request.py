@@ -66,6 +66,8 @@ def decode_request(
     if not turns:
         raise InvalidRequest("messages: at least one message is required", path="messages")
     streamed = fields.flag("stream")
+    tools = fields.whole_field("tools", _tools)
+    inline = _inline_tools(fields, turns)
     return Request(
         dialect=NAME,
         model=name,
@@ -74,7 +76,7 @@ def decode_request(
         system=fields.whole_field("system", _system),
         system_hint="system" if fields.has("system") else None,
         turns=turns,
-        tools=(*fields.whole_field("tools", _tools), *_inline_tools(fields, turns)),
+        tools=tools if not inline else tools + inline,
         raw=value,
         **_asked_settings(fields),
         unread=fields.unread(),

@@ -9,6 +9,8 @@ Wire facts: docs/reference/wire-facts.md#tool-schemas.
 
 from __future__ import annotations
 
+from itertools import chain, compress
+from operator import attrgetter
 from typing import Any, get_args
 
 import msgspec
@@ -19,7 +21,7 @@ from athena.dialects.anthropic_messages.typed_tools import as_function
 from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
 from athena.dialects.portable import reworded, reworded_parts
 from athena.model.parts import Document, Foreign, InlineText, Nested, Part, Text, changed
-from athena.model.request import Effort, Loss, Request, Tool, Turn
+from athena.model.request import Effort, Loss, Request, Tool, Turn, has_kind
 
 _OWN_WORDS = frozenset({"caller", "toolset_name"})
 """Fields of calls and results that say what their pair says already."""
@@ -86,8 +88,13 @@ def _system_settings(turn: Turn, path: str, losses: list[Loss]) -> tuple[dict[st
     return extras, effort if effort in get_args(Effort) else None
 
 
+_is_inline = attrgetter("inline")
+
+
 def _tools(request: Request, losses: list[Loss], kinds: int) -> tuple[Tool, ...]:
     gone = _withdrawn(request.turns) if kinds & FOREIGN else set()
+    if not gone and not has_kind(request.tools, "hosted") and not any(map(_is_inline, request.tools)):
+        return request.tools
     redefined = {tool.name for tool in request.tools if tool.inline}
     tools: list[Tool] = []
     for index, tool in enumerate(request.tools):
@@ -125,15 +132,20 @@ def _withdrawn(turns: tuple[Turn, ...]) -> set[str]:
     return gone
 
 
+_parts_of = attrgetter("parts")
+_is_foreign = frozenset((Foreign,)).__contains__
+
+
 def added_tools(turns: tuple[Turn, ...]) -> list[Any]:
     """The definitions that stand in the conversation itself."""
     found = []
-    for turn in turns:
-        for part in turn.parts:
-            if isinstance(part, Foreign) and part.kind == "tool_addition" and isinstance(part.raw, dict):
-                tool = part.raw.get("tool")
-                if isinstance(tool, dict) and isinstance(tool.get("definition"), dict):
-                    found.append(tool["definition"])
+    parts: list[Part] = list(chain.from_iterable(map(_parts_of, turns)))
+    # Few are foreign: the others take no step of Python's.
+    for part in compress(parts, map(_is_foreign, map(type, parts))):
+        if isinstance(part, Foreign) and part.kind == "tool_addition" and isinstance(part.raw, dict):
+            tool = part.raw.get("tool")
+            if isinstance(tool, dict) and isinstance(tool.get("definition"), dict):
+                found.append(tool["definition"])
     return found
 
 

@@ -67,7 +67,7 @@ def decode_request(
         turns.append(turn)
     return msgspec.structs.replace(
         request,
-        tools=(*tools, *declared),
+        tools=tools if not declared else (*tools, *declared),
         system=system,
         system_hint=str(messages[0].get("role")) if first else None,
         turns=tuple(turns),

@@ -5,6 +5,8 @@ Wire facts: docs/reference/wire-facts.md#pass-through.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from athena.dialects.base import Encoded, EncodeTarget, searches_web
@@ -99,8 +101,13 @@ def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
 # -- tools --------------------------------------------------------------------------------------------------------------------
 
 
+_hosted_of = attrgetter("hosted")
+
+
 def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *, home: bool, recall: Recall | None) -> None:
-    tools = [tool for tool in request.tools if tool.hosted != WEB_SEARCH and not (home and tool.inline)]
+    tools: Sequence[Tool] = request.tools
+    if home or any(map(_hosted_of, tools)):
+        tools = [tool for tool in tools if tool.hosted != WEB_SEARCH and not (home and tool.inline)]
     limit = writer.profile.tools_limit
     if limit is not None and len(tools) > limit:
         raise UnsupportedFeature(f"tools: this upstream takes at most {limit} tools", path="tools")
@@ -121,7 +128,7 @@ def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *,
             body.pop(key, None)
 
 
-def _unchanged(body: dict[str, Any], tools: list[Tool], profile: Profile) -> bool:
+def _unchanged(body: dict[str, Any], tools: Sequence[Tool], profile: Profile) -> bool:
     own = body.get("tools") if body.get("tools") else body.get("functions")
     own = own if isinstance(own, list) else []
     if len(own) != len(tools) or any(tool.raw is not entry for tool, entry in zip(tools, own, strict=True)):
