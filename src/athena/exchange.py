@@ -39,7 +39,7 @@ from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
 from athena.restore import is_meaningful
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 from athena.wire.sse import Beginning, beginning_of
 
 __all__ = [

@@ -26,8 +26,10 @@ from athena.prompted.options import PromptedOptions
 from athena.serving.endpoints import gateway_endpoint
 from athena.serving.tokens import TokenCounter
 from athena.wire import opening
-from athena.wire.fragments import Fragments, Recall, Shape, shape_of
+from athena.wire.fragments import Fragments
 from athena.wire.opening import open_body
+from athena.wire.recall import Recall
+from athena.wire.shape import Shape, shape_of
 from support.examples import IS_DEEP, SEED
 from support.sessions import Step, body, session
 

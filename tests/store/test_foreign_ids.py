@@ -26,7 +26,7 @@ from athena.shells.sealing import Sealer
 from athena.shells.store import Database, Store
 from athena.shells.store.batches import BatchStore
 from athena.shells.store.store import StoreLimits
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 ATTEMPTS = 100_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" or os.environ.get("ATHENA_SOAK") else 300
 OWNERS = ("", "ann", "bob", "Ann", "ann ", "an")

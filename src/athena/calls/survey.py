@@ -30,8 +30,8 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Turn
-from athena.wire.fragments import Recall
 from athena.wire.json_span import is_json_object
+from athena.wire.recall import Recall
 
 FOREIGN: Final = 1 << 0
 """A part that only its own dialect understands."""

@@ -20,7 +20,7 @@ from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
 from athena.opaque import Envelope
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 from athena.wire.sse import WireRecord
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from athena.dialects.base import EncodeTarget
 from athena.dialects.losses import Losses
 from athena.model.request import Loss, Request, Tool, Turn, has_kind
-from athena.wire.fragments import Recall, Written, same_objects
+from athena.wire.fragments import Written
+from athena.wire.recall import Recall, same_objects
 
 
 class TurnRun:

@@ -72,7 +72,7 @@ from athena.serving.tap import Asked
 from athena.serving.targets import Target, fitted_request, near_size_limit
 from athena.serving.tokens import Measured
 from athena.serving.trace import passed_on
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""

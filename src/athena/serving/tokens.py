@@ -32,7 +32,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Tool, Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _PER_TURN = 4
 _PER_TOOL = 12

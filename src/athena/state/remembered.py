@@ -15,7 +15,9 @@ import msgspec
 
 from athena.state.resolve import from_compaction, sent_item
 from athena.state.values import ResponseItem
-from athena.wire.fragments import Fragment, Fragments, KnownHistory, Recall, Shape, shape_of
+from athena.wire.fragments import Fragment, Fragments, KnownHistory
+from athena.wire.recall import Recall
+from athena.wire.shape import Shape, shape_of
 
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _item = msgspec.json.Decoder(ResponseItem).decode

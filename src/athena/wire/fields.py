@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import msgspec
 
 from athena.errors import InvalidRequest
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 Made = TypeVar("Made")
 Body: TypeAlias = Mapping[str, Any] | bytes | str

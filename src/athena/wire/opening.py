@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
-from athena.wire.fragments import CONVERSATIONS, Fragment, Fragments, KnownConversation, Recall, Shape, shape_at_most, shape_of
+from athena.wire.fragments import CONVERSATIONS, Fragment, Fragments, KnownConversation
+from athena.wire.recall import Recall
+from athena.wire.shape import Shape, shape_at_most, shape_of
 
 _WHOLE = frozenset({"tools", "system", "instructions", "systemInstruction", "system_instruction"})
 """Fields that are one part each."""

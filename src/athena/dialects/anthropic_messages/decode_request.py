@@ -22,7 +22,7 @@ from athena.errors import InvalidRequest
 from athena.model.parts import Foreign, Part, Text
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Role, Tool, ToolChoice, Turn
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")

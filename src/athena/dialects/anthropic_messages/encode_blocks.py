@@ -42,7 +42,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 Block = dict[str, Any]
 

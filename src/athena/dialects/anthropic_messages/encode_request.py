@@ -27,7 +27,7 @@ from athena.model.profile import Profile
 from athena.model.request import Output, Reasoning, Request
 from athena.schemas import for_anthropic_output
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 PATH = "/v1/messages"
 CACHE_BREAKPOINTS = 4

@@ -15,7 +15,7 @@ from athena.dialects.recalled import Rewritten
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, ToolChoice
 from athena.schemas import for_anthropic
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 WEB_SEARCH = "web_search_20250305"
 """The oldest dated search tool: every model that searches at all knows it."""

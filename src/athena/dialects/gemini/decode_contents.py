@@ -35,7 +35,7 @@ from athena.model.parts import (
     changed,
 )
 from athena.model.request import Role, Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 NAME = "gemini"
 _ROLES: dict[str, Role] = {

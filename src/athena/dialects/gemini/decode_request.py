@@ -12,7 +12,7 @@ from athena.dialects.gemini.decode_contents import NAME, decode_contents, decode
 from athena.dialects.gemini.openapi import json_schema
 from athena.dialects.gemini.spelling import EitherCase, camel
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Tool, ToolChoice
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _EFFORTS: dict[str, Effort] = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 _SERVER = ("safetySettings", "cachedContent")

@@ -42,7 +42,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _PLACEHOLDER_TEXT = "."
 _AUDIO_MIMES = {"mp3": "audio/mpeg", "wav": "audio/wav"}

@@ -23,7 +23,7 @@ from athena.model.parts import Image, Refusal, Text, ToolResult
 from athena.model.profile import Profile
 from athena.model.request import Reasoning, Request, Tool
 from athena.schemas import for_gemini
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192, "high": 24576, "xhigh": -1, "max": -1}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}

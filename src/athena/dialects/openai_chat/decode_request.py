@@ -23,7 +23,7 @@ from athena.errors import InvalidRequest
 from athena.model.parts import Audio, Opaque, Part, Refusal, Text, Thinking, ToolCall, ToolResult
 from athena.model.request import Request, Tool, Turn
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 SYSTEM_ROLES = ("system", "developer")
 WEB_SEARCH = "web_search_options"

@@ -22,7 +22,7 @@ from athena.model.profile import Profile
 from athena.model.request import Request, Tool
 from athena.schemas import for_openai
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 PATH = "/chat/completions"
 _CACHE_MARKS = 4

@@ -42,7 +42,7 @@ from athena.model.parts import (
     Video,
 )  # fmt: skip
 from athena.model.request import Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 ERROR_MARK = "[tool error] "
 UNSIGNED_CALL = "skip_thought_signature_validator"

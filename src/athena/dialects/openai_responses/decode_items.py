@@ -42,7 +42,7 @@ from athena.model.parts import (
 )
 from athena.model.request import Role, Tool, Turn
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _Read = TypeVar("_Read", bound="Turn | _Said")
 _SYSTEM_ROLES = ("system", "developer")

@@ -15,7 +15,7 @@ from athena.errors import InvalidRequest
 from athena.model.parts import Part, Text
 from athena.model.request import Cache, Effort, Output, Reasoning, Request, Tool
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _SERVER = (
     "access_programs", "background", "context_management", "conversation", "image", "max_tool_calls", "moderation",

@@ -42,7 +42,7 @@ from athena.model.parts import (
     Video,
 )
 from athena.model.request import Request, Turn
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _ERROR_PREFIX = "[tool error] "
 _MARK_LIMIT = 4

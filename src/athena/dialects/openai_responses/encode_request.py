@@ -25,7 +25,7 @@ from athena.errors import UnsupportedFeature
 from athena.model.parts import Text
 from athena.model.request import Effort, Reasoning, Request
 from athena.wire.fields import Fields
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _PATH = "/responses"
 _Body = dict[str, Any]

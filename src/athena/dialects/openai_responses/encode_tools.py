@@ -16,7 +16,7 @@ from athena.dialects.recalled import Rewritten
 from athena.errors import UnsupportedFeature
 from athena.model.request import Output, Request, Tool, ToolChoice
 from athena.schemas import for_openai
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 
 def encode_tools(request: Request, target: EncodeTarget, losses: Losses, recall: Recall | None = None) -> list[dict[str, Any]]:

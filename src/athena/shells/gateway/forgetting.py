@@ -9,7 +9,7 @@ import msgspec
 from athena.errors import InvalidRequest
 from athena.serving.learning import Lesson
 from athena.typed_values import reader
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 
 class WantedLessons(msgspec.Struct, forbid_unknown_fields=True):

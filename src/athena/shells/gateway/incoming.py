@@ -20,8 +20,10 @@ from athena.serving.weight import Weight, has_wide_text, is_narrow, weigh, with_
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
-from athena.wire.fragments import Fragments, Recall, shape_of
+from athena.wire.fragments import Fragments
 from athena.wire.opening import Opened, open_body
+from athena.wire.recall import Recall
+from athena.wire.shape import shape_of
 
 LARGE_BODY = 256 * 1024
 _SHORT = 16 * 1024

@@ -21,7 +21,7 @@ from athena.shells.gateway.reading import RequestReader, forget
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.replies import reply_json
 from athena.shells.gateway.resources import Resources
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 
 class ModelEndpoints:

@@ -19,7 +19,7 @@ from athena.shells.store import store_settings
 from athena.state.asked import referred_ids
 from athena.state.ids import is_ours
 from athena.state.remembered import PartMemory
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 _BYTES_OF_VALUE = 8
 """Bytes of JSON that a value takes on the average of a history, at the least."""

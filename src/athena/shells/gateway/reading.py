@@ -20,7 +20,8 @@ from athena.shells.gateway.planning import Native, PlainRequest, load_history, p
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.responses_state import ResponsePlan
 from athena.state.remembered import PartMemory
-from athena.wire.fragments import Fragments, Recall
+from athena.wire.fragments import Fragments
+from athena.wire.recall import Recall
 from athena.wire.surrogates import encode_json
 
 

@@ -36,7 +36,7 @@ from athena.state.remembered import PartMemory, RememberedItems, StoredPart
 from athena.state.resolve import Resolved, input_items, joined_chain, resolve
 from athena.state.stored import listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem
-from athena.wire.fragments import Recall
+from athena.wire.recall import Recall
 
 
 class RequestDecode(Protocol):
