@@ -14,7 +14,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from athena.recording.tap import RecordingTap, Room  # noqa: E402  # the path comes first
+from athena.recording.room import Room  # noqa: E402  # the path comes first
+from athena.recording.tap import RecordingTap  # noqa: E402
 from athena.serving.record import RequestRecord  # noqa: E402
 from athena.shells.recorder.archive import Archive  # noqa: E402
 from athena.shells.recorder.ring import Ring  # noqa: E402
@@ -47,7 +48,7 @@ class Keeper:
 
     def _over(self, tap: RecordingTap) -> None:
         self.last = tap
-        self.ring.add(tap)
+        self.ring.add(tap.packed())
 
 
 def stream(house: House) -> float:

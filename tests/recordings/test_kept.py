@@ -29,10 +29,12 @@ from athena.recording import file, lines
 from athena.recording.compare import difference
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
-from athena.recording.parted import Parted
+from athena.recording.parted import Parted, opened
 from athena.recording.replay import replay
+from athena.recording.room import Room
+from athena.recording.served_by import SettingsMemo
 from athena.recording.show import row_of
-from athena.recording.tap import RecordingTap, Room, SettingsMemo
+from athena.recording.tap import RecordingTap
 from athena.recording.view import ReplayResult, View
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving
@@ -160,12 +162,9 @@ def older_database(path: Path, version: int, recording: Recording) -> None:
     path.parent.mkdir(mode=0o700)
     path.touch(mode=0o600)
     parted = Parted.of(recording)
-    row = msgspec.json.encode(row_of(parted.bare, size=parted.size))
-    told = (
-        parted.bare
-        if version > 1
-        else msgspec.structs.replace(parted.bare, happened=parted.streams.lines(parted.bare.happened))
-    )
+    bare, _ = opened(parted.head, parted.about.whose, parted.streams)
+    row = msgspec.json.encode(row_of(bare, size=parted.size))
+    told = bare if version > 1 else msgspec.structs.replace(bare, happened=parted.streams.lines(bare.happened))
     streams = msgspec.msgpack.encode((zlib.compress(msgspec.msgpack.encode(parted.streams)), parted.streams.times, 2))
     blobs = [parted.settings, *parted.bodies]
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -184,9 +183,18 @@ def older_database(path: Path, version: int, recording: Recording) -> None:
             database.execute("UPDATE exchanges SET streams = ?", (streams,))
         if version > 2:
             database.execute("UPDATE exchanges SET parts = ?", (json.dumps([*range(1, len(blobs) + 1)]),))
+        if version > 3:
+            first = msgspec.msgpack.encode(
+                [(msgspec.structs.replace(parted.streams, data=b"", times=[]), len(parted.streams.data))]
+            )
+            group = msgspec.msgpack.encode((len(first), zlib.compress(first + parted.streams.data), [parted.streams.times]))
+            heads = zlib.compress(msgspec.json.encode([bare]))
+            database.execute("INSERT INTO groups (uses, heads, streams) VALUES (1, ?, ?)", (heads, group))
+            size = (parted.size,)
+            database.execute("UPDATE exchanges SET row = x'', lines = x'', streams = NULL, grouped = 1, size = ?", size)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_an_older_database_keeps_what_it_holds(tmp_path: Path, version: int) -> None:
     older_database(tmp_path / "state" / DATABASE, version, sample())
     with Archive(tmp_path / "state" / DATABASE) as archive:
@@ -233,11 +241,11 @@ def test_what_is_kept_of_a_response_is_its_own(tmp_path: Path) -> None:
 def test_the_ring_keeps_errors_longest() -> None:
     ring = Ring(most=4, most_bytes=1 << 20)
     for number, tap in enumerate(made_taps(6, failing={0})):
-        ring.add(tap)
+        ring.add(tap.packed())
         assert len(ring) == min(number + 1, 4)
     assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_5", "req_4", "req_3", "req_0"]
     small = Ring(most=100, most_bytes=1)
-    assert small.add(next(made_taps(1)))[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
+    assert small.add(next(made_taps(1)).packed())[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
 
 
 def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = None) -> Iterator[RecordingTap]:  # type: ignore[assignment]
@@ -306,7 +314,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     lost: list[int] = []
     with running_writer(broken, lost) as writer:
         for tap in made_taps(3):
-            writer.put(tap)
+            writer.put(tap.packed())
         written(writer)
     assert sum(lost) == 3
     assert "cannot be written" in caplog.text
@@ -319,7 +327,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
         other.execute("BEGIN EXCLUSIVE")
         with running_writer(locked, lost, lock_s=0.05) as writer:
             for tap in made_taps(2):
-                writer.put(tap)
+                writer.put(tap.packed())
             written(writer)
     assert sum(lost) == 2
 
@@ -337,7 +345,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     with running_writer(full, lost) as writer:
         for _ in range(3):
             for tap in made_taps(100):
-                writer.put(tap)
+                writer.put(tap.packed())
             written(writer)
     assert sum(lost) > 0
     monkeypatch.undo()
@@ -685,5 +693,5 @@ def test_strangers_do_not_push_out_what_others_went_through() -> None:
     ring = Ring(most=4, most_bytes=1 << 20)
     for number, tap in enumerate(made_taps(12)):
         tap.kind = "served" if number < 3 else "refused"
-        ring.add(tap)
+        ring.add(tap.packed())
     assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_11", "req_2", "req_1", "req_0"]

@@ -30,9 +30,10 @@ from athena.recording.filters import Filter, health_of, sessions_of
 from athena.recording.parted import OrderedStreams, Streams
 from athena.recording.redact import redacted, shape, still_reproduces
 from athena.recording.replay import Changes, replay
+from athena.recording.room import Room
 from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_query
 from athena.recording.show import replayed_view, row_of, view_of
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.tap import RecordingTap
 from athena.serving.actions import Keep, Send
 from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
@@ -318,7 +319,7 @@ def test_any_bytes_survive_the_file(data: bytes) -> None:
 @examples(60)
 @given(st.floats(1, 1e6), st.lists(st.floats(0, 3600), max_size=5))
 def test_the_drivers_times_come_back_exactly(start: float, waits: list[float]) -> None:
-    from athena.recording.parted import since
+    from athena.recording.lines import since
 
     for wait in waits:
         assert start + since(start, start + wait) == start + wait

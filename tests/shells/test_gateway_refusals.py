@@ -15,7 +15,7 @@ import pytest
 from athena.shells.config import hash_key
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE, until
-from support.replays import differing, taps
+from support.replays import differing, kept
 from support.scripted_upstream import ScriptedUpstream
 from support.sdks import anthropic_client, openai_client
 from support.upstream_speech import chat_stream, chat_whole, encode
@@ -205,7 +205,7 @@ def test_one_refusal_after_another(upstream: Upstream, gateway: GatewayThread) -
         assert "no images" in answer.headers["x-athena-warnings"]
     sizes = [("image_url" in json.dumps(body), len({"frequency_penalty", "seed"} & set(body))) for body in upstream.bodies]
     assert sizes == [(True, 2), (False, 2), (False, 1), (False, 0)] * 2 + [(False, 0)]
-    until(lambda: len(taps(gateway.gateway)) == 3)
+    until(lambda: len(kept(gateway.gateway)) == 3)
     assert differing(gateway.gateway) == {}, "a replay knows what was learnt before the request"
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from athena.errors import AthenaError
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.room import Room
+from athena.recording.tap import RecordingTap
 from athena.serving.record import RequestRecord
 from athena.shells import own_files
 from athena.shells.config import Config, Log

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.room import Room
+from athena.recording.tap import RecordingTap
 from athena.serving.record import RequestRecord
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream

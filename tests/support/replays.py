@@ -15,10 +15,10 @@ from athena.recording import file
 from athena.recording.compare import difference
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
+from athena.recording.packed import PackedExchange
 from athena.recording.redact import redacted, still_reproduces
 from athena.recording.replay import replay
 from athena.recording.retold import retold
-from athena.recording.tap import RecordingTap
 from athena.shells.gateway.app import Gateway
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.recorder import DATABASE
@@ -26,7 +26,7 @@ from athena.shells.recorder.recorder import DATABASE
 WANTED = os.environ.get("REPLAY_ALL", "")
 
 
-def taps(gateway: Gateway) -> list[RecordingTap]:
+def kept(gateway: Gateway) -> list[PackedExchange]:
     """What is in the gateway's ring."""
     recorder = gateway.configured.recorder
     return list(recorder._ring._kept.values()) if recorder is not None else []
@@ -50,7 +50,7 @@ def unequal(recording: Recording, *, redaction: bool = True) -> list[str]:
 
 def differing(gateway: Gateway) -> dict[str, list[str]]:
     """What a gateway recorded that is not the same when it is replayed, by request; and how it differs."""
-    recordings = [tap.made(()) for tap in taps(gateway)]
+    recordings = [exchange.made(()) for exchange in kept(gateway)]
     assert recordings, "nothing was recorded"
     found = {recording.header.id: unequal(recording) for recording in recordings}
     return {name: differences for name, differences in found.items() if differences}
@@ -59,8 +59,8 @@ def differing(gateway: Gateway) -> dict[str, list[str]]:
 def check_all(gateway: Gateway) -> None:
     """Write down what differs."""
     if WANTED:
-        for tap in taps(gateway):
-            _check(partial(tap.made, ()), f"{tap.record.request_id} {tap.record.model}")
+        for exchange in kept(gateway):
+            _check(partial(exchange.made, ()), f"{exchange.name} {exchange.about[-2]}")
 
 
 def check_archive(state_dir: Path) -> None:

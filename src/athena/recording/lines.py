@@ -257,3 +257,13 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     def upstream_bytes(self) -> bytes:
         """Everything that upstreams sent, over all attempts."""
         return b"".join(line.body.data for line in self.happened if isinstance(line, Read))
+
+
+def since(start: float, now: float) -> float:
+    """The time as few digits as give exactly `now` again when `start` is added."""
+    exact = now - start
+    for digits in (3, 6, 9):
+        short = round(exact, digits)
+        if start + short == now:
+            return short
+    return exact

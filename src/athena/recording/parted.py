@@ -14,7 +14,11 @@ import msgspec
 
 from athena.dialects.plain_reads import BORDER, SplicedRecord
 from athena.recording import lines
-from athena.recording.lines import Happened, Payload, Recording
+from athena.recording.heads import bare_recording, read_head
+from athena.recording.lines import Happened, Payload, Recording, since
+from athena.recording.verdicts import verdict_of
+from athena.serving.record import FIELDS
+from athena.serving.sessions import Belonging
 
 
 class Streams(msgspec.Struct, frozen=True, array_like=True):
@@ -131,13 +135,32 @@ class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
 
 
 _read_settings = msgspec.json.Decoder(lines.Settings).decode
+_read_recording = msgspec.json.Decoder(Recording).decode
+
+
+class About(msgspec.Struct, frozen=True):
+    """What an archive finds a recording by, and what it looks for earlier bodies by."""
+
+    name: str
+    at: float
+    kind: lines.ExchangeKind
+    is_special: bool
+    """Is it kept longer than others?"""
+    whose: Belonging
+    key: str = ""
+    dialect: str = ""
+    upstream: str = ""
+    model: str = ""
+    """The upstream's."""
 
 
 class Parted(msgspec.Struct, frozen=True, kw_only=True):
     """One recording in parts, which other recordings may share."""
 
-    bare: Recording
-    """Without what the other parts hold. Of the settings it has `kept`, which every request has for itself."""
+    head: bytes
+    """Without what the other parts hold: an `ExchangeHead`, or a recording as JSON. Of the settings it has `kept`, which every
+    request has for itself."""
+    about: About
     settings: bytes
     """The others, as JSON: most requests have the same."""
     bodies: list[bytes]
@@ -165,13 +188,15 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
                 line = msgspec.structs.replace(line, body=Payload())
             places.append(len(times))
             others.append(line)
+        bare = msgspec.structs.replace(
+            recording,
+            settings=lines.Settings(kept=recording.settings.kept),
+            request=msgspec.structs.replace(recording.request, body=Payload()),
+            happened=tuple(others),
+        )
         return cls(
-            bare=msgspec.structs.replace(
-                recording,
-                settings=lines.Settings(kept=recording.settings.kept),
-                request=msgspec.structs.replace(recording.request, body=Payload()),
-                happened=tuple(others),
-            ),
+            head=msgspec.json.encode(bare),
+            about=about(recording),
             settings=msgspec.json.encode(msgspec.structs.replace(recording.settings, kept=None)),
             bodies=bodies,
             streams=Streams.of(0.0, places, times, reads, writes),
@@ -184,34 +209,56 @@ class Parted(msgspec.Struct, frozen=True, kw_only=True):
 
     def whole(self) -> Recording:
         """The recording, put together again."""
-        client, *attempts = self.bodies
-        rest = iter(attempts)
-        others = [
-            msgspec.structs.replace(line, body=Payload.of(next(rest))) if isinstance(line, lines.Attempt) else line
-            for line in self.bare.happened
-        ]
-        settings = _read_settings(self.settings)
-        if self.bare.settings.kept is not None:
-            settings = msgspec.structs.replace(settings, kept=self.bare.settings.kept)
-        return msgspec.structs.replace(
-            self.bare,
-            settings=settings,
-            request=msgspec.structs.replace(self.bare.request, body=Payload.of(client)),
-            happened=self.streams.lines(others),
-        )
+        bare, streams = opened(self.head, self.about.whose, self.streams)
+        return joined(bare, self.settings, self.bodies, streams)
+
+
+def about(recording: Recording) -> About:
+    """What an archive finds this recording by."""
+    header, record = recording.header, recording.outcome.record
+    return About(
+        header.id,
+        header.at,
+        header.kind,
+        verdict_of(record) != "ok" and header.kind != "refused",
+        Belonging(header.program, header.session, header.agent, header.parent),
+        record.get("key", ""),
+        record.get("dialect", ""),
+        record.get("upstream", ""),
+        record.get("upstream_model", ""),
+    )
+
+
+def opened(head: bytes, whose: Belonging, streams: Streams, fields: tuple[str, ...] = FIELDS) -> tuple[Recording, Streams]:
+    """A head as a recording, and streams that know the places of what else happened. `fields` are those of the version that
+    made the head."""
+    if head.startswith(b"{"):
+        return _read_recording(head), streams
+    told = read_head(head)
+    places = [place for place, *_ in told.happened]
+    return bare_recording(told, whose, fields), msgspec.structs.replace(streams, clock=told.clock, places=places)
+
+
+def joined(bare: Recording, settings_json: bytes, bodies: Sequence[bytes], streams: Streams) -> Recording:
+    """A recording of its parts."""
+    client, *attempts = bodies
+    rest = iter(attempts)
+    others = [
+        msgspec.structs.replace(line, body=Payload.of(next(rest))) if isinstance(line, lines.Attempt) else line
+        for line in bare.happened
+    ]
+    settings = _read_settings(settings_json)
+    if bare.settings.kept is not None:
+        settings = msgspec.structs.replace(settings, kept=bare.settings.kept)
+    return msgspec.structs.replace(
+        bare,
+        settings=settings,
+        request=msgspec.structs.replace(bare.request, body=Payload.of(client)),
+        happened=streams.lines(others),
+    )
 
 
 def cut(data: bytes, sizes: Iterable[int], at: int = 0) -> tuple[list[bytes], int]:
     """Pieces of these sizes from there on, and where they end."""
     ends = list(accumulate(sizes, initial=at))
     return [data[start:end] for start, end in pairwise(ends)], ends[-1]
-
-
-def since(start: float, now: float) -> float:
-    """The time as few digits as give exactly `now` again when `start` is added."""
-    exact = now - start
-    for digits in (3, 6, 9):
-        short = round(exact, digits)
-        if start + short == now:
-            return short
-    return exact

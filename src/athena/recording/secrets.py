@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,45 @@ def plain_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         if not _carries_credential(name):
             kept[name] = f"{kept[name]}, {value}" if name in kept else value
     return kept
+
+
+_MOST_NAMES = 40
+"""Headers of one message up to which the names of all of them are remembered."""
+
+
+def plain_mapping(headers: Mapping[str, str]) -> dict[str, str]:
+    """The same for headers of which each has a name of its own. Most messages have the names of another one."""
+    names = tuple(headers)
+    kept = _kept_names(names) if len(names) <= _MOST_NAMES else None
+    if kept is None:
+        return plain_headers(headers.items())
+    return {name: headers[name] for name in kept}
+
+
+def plain_pairs(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The same for headers as they are sent."""
+    names = tuple([name for name, _ in headers])
+    kept = _kept_places(names) if len(names) <= _MOST_NAMES else None
+    if kept is None:
+        return plain_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+    return {name: headers[place][1].decode("latin-1") for place, name in kept}
+
+
+@lru_cache(64)
+def _kept_names(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Which of these stay; None where they cannot be told by their names alone."""
+    if any(name != name.lower() for name in names):
+        return None
+    return tuple(name for name in names if not _carries_credential(name))
+
+
+@lru_cache(64)
+def _kept_places(names: tuple[bytes, ...]) -> tuple[tuple[int, str], ...] | None:
+    """The places of those that stay, and their names."""
+    told = [name.decode("latin-1").lower() for name in names]
+    if len(set(told)) < len(told):
+        return None
+    return tuple((place, name) for place, name in enumerate(told) if not _carries_credential(name))
 
 
 def _carries_credential(name: str) -> bool:

@@ -6,7 +6,7 @@ client was told at the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -21,6 +21,7 @@ from athena.recording.compare import common_prefix, difference, differences
 from athena.recording.lines import Recording
 from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed
 from athena.recording.retold import replay_or_retell
+from athena.recording.verdicts import verdict_of
 from athena.recording.view import (
     CallVerdict,
     Change,
@@ -35,7 +36,6 @@ from athena.recording.view import (
     Timing,
     UpstreamRequest,
     View,
-    Word,
     WriteItem,
 )
 from athena.serving.record import RequestRecord
@@ -87,23 +87,6 @@ def row_of(recording: Recording, size: int = 0) -> ExchangeRow:
         kind=header.kind,
         **known,
     )
-
-
-def verdict_of(record: Mapping[str, object]) -> Word:
-    """The one word to colour an exchange by."""
-    outcome = record.get("outcome", "")
-    if outcome in ("client_closed", "client_stalled"):
-        return "left"
-    if outcome != "ok":
-        return "error"
-    if record.get("echoes"):
-        return "echo"
-    return "repaired" if record.get("repairs") or record.get("text_calls") else "ok"
-
-
-def is_special(record: RequestRecord) -> bool:
-    """Has the exchange another word than `ok`? As `verdict_of` says it, without the fields as a mapping."""
-    return record.outcome != "ok" or bool(record.echoes or record.repairs or record.text_calls)
 
 
 def view_of(recording: Recording, before: tuple[str, bytes] | None = None, changes: Changes = NO_CHANGES) -> View:

@@ -30,6 +30,11 @@ class StateNotes(msgspec.Struct):
     accepted: list[str] = []
     remembered: dict[str, Memory] = {}
 
+    @property
+    def is_used(self) -> bool:
+        """Is there anything to say?"""
+        return bool(self.made or self.accepted or self.remembered)
+
     def seals(self) -> Seals:
         """What was sealed and opened, as a line of the recording."""
         return Seals(self.made, self.accepted, {name: msgspec.to_builtins(memory) for name, memory in self.remembered.items()})

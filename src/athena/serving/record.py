@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -111,14 +112,21 @@ class RequestRecord(msgspec.Struct):
     trace: Trace | None = None
 
 
-_SHOWN = tuple(name for name in RequestRecord.__struct_fields__ if name not in ("details", "trace"))
-_values_of = attrgetter(*_SHOWN)
+FIELDS = tuple(name for name in RequestRecord.__struct_fields__ if name not in ("details", "trace"))
+"""The fields of a record that its line may show, in their order."""
+values_of = attrgetter(*FIELDS)
+"""Their values, all of them."""
 
 
 def as_fields(record: RequestRecord) -> dict[str, Any]:
     """The filled fields of a record, in their order."""
+    return fields_of(FIELDS, values_of(record))
+
+
+def fields_of(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Those of these fields that are filled."""
     return {
         name: round(value, 2) if type(value) is float else value
-        for name, value in zip(_SHOWN, _values_of(record), strict=True)
+        for name, value in zip(names, values, strict=True)
         if value or name == "calls" or name == "status"
     }

@@ -28,9 +28,11 @@ from athena.recording import file
 from athena.recording.deltas import delta, restored
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
-from athena.recording.parted import OrderedStreams, Parted, Streams
-from athena.recording.show import row_of, verdict_of
+from athena.recording.parted import OrderedStreams, Parted, Streams, joined, opened
+from athena.recording.show import row_of
 from athena.recording.view import ExchangeRow
+from athena.serving.record import FIELDS
+from athena.serving.sessions import Belonging
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
 
@@ -51,7 +53,11 @@ _GROUPS_READ = 16
 """Groups that are remembered while a list is made."""
 _ROW = "name, row, size, grouped, place"
 """The columns of which a row of a list is made."""
-Groups: TypeAlias = dict[int, list[Recording | None]]
+Groups: TypeAlias = dict[int, "_Heads | list[Recording | None]"]
+_INSERT = (
+    "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'')"
+)
 _DICTIONARY = (
     b'{"line":"recording","id":"req_","athena":"","at":17,"clock":1,"program":"claude-cli/2.1","session":"","agent":""}\n'
     b'{"line":"request","body":{},"path":"/v1/messages","dialect":"anthropic_messages","headers":{"user-agent":"","accept":"*/*"'
@@ -157,39 +163,41 @@ class Archive:
             return [name for group in _groups(recordings) for name in self._add(group)]
 
     def _add(self, group: list[Parted]) -> list[str]:
-        heads = _packed(msgspec.json.encode([recording.bare for recording in group]))
-        streams = _packed_streams([recording.streams for recording in group])
+        heads: list[_KeptHead | None] = [
+            _KeptHead(recording.head, msgspec.structs.astuple(recording.about.whose)) for recording in group
+        ]
+        packed = _packed(msgspec.msgpack.encode(_Heads(FIELDS, heads)))
         number = self._database.execute(
-            "INSERT INTO groups (uses, heads, streams) VALUES (?, ?, ?)", (len(group), heads, streams)
+            "INSERT INTO groups (uses, heads, streams) VALUES (?, ?, ?)",
+            (len(group), packed, _packed_streams([recording.streams for recording in group])),
         ).lastrowid
         assert number is not None
-        return [self._add_member(recording, number, place) for place, recording in enumerate(group)]
+        rows = [self._member(recording, number, place) for place, recording in enumerate(group)]
+        names: list[str] = [row[0] for row in rows]
+        if self._database.executemany(_INSERT, rows).rowcount != len(rows):
+            self._rename(rows, number, names)
+        return names
 
-    def _add_member(self, recording: Parted, group: int, place: int) -> str:
-        header, record = recording.bare.header, recording.bare.outcome.record
-        whose = (header.session or header.program, header.agent, record.get("key", ""), record.get("dialect", ""))
-        places = ("client", *whose), ("upstream", *whose, record.get("upstream", ""), record.get("upstream_model", ""))
-        blobs = [self._settings_blob(recording.settings)]
-        blobs += [self._blob(places[min(number, 1)], body) for number, body in enumerate(recording.bodies)]
-        weight = int(verdict_of(record) != "ok" and header.kind != "refused")
+    def _member(self, recording: Parted, group: int, place: int) -> tuple[Any, ...]:
+        """The row of an exchange, whose bodies and settings are kept."""
+        about = recording.about
+        whose = about.whose
+        of = whose.session or whose.program, whose.agent, about.key, about.dialect
+        client, *attempts = recording.bodies
+        blobs = [self._settings_blob(recording.settings), self._blob(("client", *of), client)]
+        blobs += [self._blob(("upstream", *of, about.upstream, about.model), body) for body in attempts]
         parts = msgspec.json.encode(blobs).decode()
-        values = header.at, header.session, weight, parts, recording.size, group, place
-        name = header.id
-        if not self._insert(name, values):
-            # Clients may give two requests one id.
-            number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
-            name = f"{name}.{number}"
-            self._insert(name, values)
-        return name
+        return about.name, about.at, whose.session, int(about.is_special), parts, recording.size, group, place
 
-    def _insert(self, name: str, values: tuple[object, ...]) -> bool:
-        """Insert a row; False where the name is taken."""
-        done = self._database.execute(
-            "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'')",
-            (name, *values),
-        )
-        return bool(done.rowcount)
+    def _rename(self, rows: list[tuple[Any, ...]], group: int, names: list[str]) -> None:
+        """Give another name to those of a group that are missing: clients may give two requests one id."""
+        query = "SELECT place FROM exchanges WHERE grouped = ? ORDER BY place"
+        there = {place for (place,) in self._database.execute(query, (group,))}
+        for place, (name, *values) in enumerate(rows):
+            if place not in there:
+                number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
+                names[place] = f"{name}.{number}"
+                self._database.execute(_INSERT, (names[place], *values))
 
     def _settings_blob(self, settings: bytes) -> int:
         number = self._settings.get(settings)
@@ -299,11 +307,17 @@ class Archive:
         if uses == len(places):
             self._database.execute("DELETE FROM groups WHERE number = ?", (group,))
             return
-        kept = [None if place in places else head for place, head in enumerate(_read_raw(_unpacked(heads)))]
+        plain = _unpacked(heads)
+        if plain.startswith(_JSON):
+            left = msgspec.json.encode([None if place in places else head for place, head in enumerate(_read_raw(plain))])
+        else:
+            told = _read_heads(plain)
+            told.heads = [None if place in places else head for place, head in enumerate(told.heads)]
+            left = msgspec.msgpack.encode(told)
         others = [None if place in places else each for place, each in enumerate(_unpacked_streams(streams))]
         self._database.execute(
             "UPDATE groups SET uses = ?, heads = ?, streams = ? WHERE number = ?",
-            (uses - len(places), _packed(msgspec.json.encode(kept)), _packed_streams(others), group),
+            (uses - len(places), _packed(left), _packed_streams(others), group),
         )
 
     def _let_go(self, blob: int | None) -> None:
@@ -382,9 +396,8 @@ class Archive:
             (packed,) = self._database.execute("SELECT heads FROM groups WHERE number = ?", (group,)).fetchone()
             if len(groups) >= _GROUPS_READ:
                 groups.clear()
-            heads = groups[group] = _read_heads(_unpacked(packed))
-        bare = heads[place]
-        assert bare is not None
+            heads = groups[group] = _heads_of(packed)
+        bare, _ = _opened(heads, place, _NO_STREAMS)
         return msgspec.structs.replace(row_of(bare, size=size), id=name)
 
     def load(self, name: str) -> Recording | None:
@@ -401,10 +414,10 @@ class Archive:
             else:
                 query = "SELECT heads, streams FROM groups WHERE number = ?"
                 heads, packed_streams = self._database.execute(query, (group,)).fetchone()
-                bare, streams = _read_heads(_unpacked(heads))[place], _unpacked_streams(packed_streams)[place]
-        assert bare is not None
-        assert streams is not None
-        return Parted(bare=bare, settings=settings, bodies=bodies, streams=streams).whole()
+                kept = _unpacked_streams(packed_streams)[place]
+                assert kept is not None
+                bare, streams = _opened(_heads_of(heads), place, kept)
+        return joined(bare, settings, bodies, streams)
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -445,13 +458,53 @@ class Archive:
 
 
 _read_row = msgspec.json.Decoder(ExchangeRow).decode
-_read_heads = msgspec.json.Decoder(list[Recording | None]).decode
+_read_recordings = msgspec.json.Decoder(list[Recording | None]).decode
 _read_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+_JSON = b"["
+_NO_STREAMS = Streams(0.0)
+
+
+class _KeptHead(msgspec.Struct, array_like=True, frozen=True):
+    """The head of an exchange, and whose it is."""
+
+    head: bytes
+    whose: tuple[str, str, str, str]
+
+
+class _Heads(msgspec.Struct, array_like=True):
+    """The heads of a group as they are kept. Earlier versions kept a JSON list of recordings."""
+
+    fields: tuple[str, ...]
+    """Those of a record in the version that wrote this."""
+    heads: list[_KeptHead | None]
+    """None: it was deleted."""
+
+
+_read_heads = msgspec.msgpack.Decoder(_Heads).decode
+
+
+def _heads_of(packed: bytes) -> _Heads | list[Recording | None]:
+    plain = _unpacked(packed)
+    return _read_recordings(plain) if plain.startswith(_JSON) else _read_heads(plain)
+
+
+def _opened(heads: _Heads | list[Recording | None], place: int, streams: Streams) -> tuple[Recording, Streams]:
+    """The exchange at this place as a recording without its parts, and its streams."""
+    if isinstance(heads, list):
+        bare = heads[place]
+        assert bare is not None
+        return bare, streams
+    kept = heads.heads[place]
+    assert kept is not None
+    return opened(kept.head, Belonging(*kept.whose), streams, heads.fields)
 
 
 def named_row(name: str, recording: Parted) -> ExchangeRow:
     """An exchange in a list, under the name that it is kept by."""
-    return msgspec.structs.replace(row_of(recording.bare, size=recording.size), id=name)
+    bare, _ = opened(recording.head, recording.about.whose, _NO_STREAMS)
+    return msgspec.structs.replace(row_of(bare, size=recording.size), id=name)
 
 
 def _groups(recordings: Iterable[Parted]) -> Iterator[list[Parted]]:
@@ -545,7 +598,7 @@ def _older(packed: bytes, packed_streams: bytes | None) -> tuple[Recording, Stre
     if packed_streams is None:
         # Made before streams were kept apart: reads and writes stand among the lines.
         parted = Parted.of(bare)
-        return msgspec.structs.replace(bare, happened=parted.bare.happened), parted.streams
+        return opened(parted.head, parted.about.whose, parted.streams)
     rest, times, *form = msgspec.msgpack.decode(packed_streams)
     if form:  # since there are steps
         return bare, msgspec.structs.replace(_read_streams(_unpacked(rest)), times=times)

@@ -16,14 +16,15 @@ from athena.model.request import Request
 from athena.recording.filters import Filter
 from athena.recording.lines import ExchangeKind, Recording
 from athena.recording.parted import Parted
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.room import Room
+from athena.recording.tap import RecordingTap
 from athena.recording.view import ExchangeRow
 from athena.serving.record import RequestRecord
 from athena.serving.tap import Tap
 from athena.shells.config import Config, RecordSettings, is_loopback
 from athena.shells.recorder.archive import Archive, named_row
 from athena.shells.recorder.frames import Frames, FrameWriter
-from athena.shells.recorder.ring import Ring, row_of_tap
+from athena.shells.recorder.ring import Ring, live_row
 from athena.shells.recorder.writer import RecordingWriter
 
 Mode = Literal["off", "memory", "disk"]
@@ -120,10 +121,11 @@ class Recorder:
             self._drop(1)
             tap.drop()
             return
+        exchange = tap.packed()
         if self._writer is not None:
-            self._writer.put(tap)
+            self._writer.put(exchange)
             return
-        name, gone = self._ring.add(tap)
+        name, gone = self._ring.add(exchange)
         self._on_end("kept")
         if self._listeners:
             if name not in gone:
@@ -164,7 +166,7 @@ class Recorder:
 
     def _tell_live(self, tap: RecordingTap) -> None:
         if id(tap) in self._live:
-            self._tell("row", row_of_tap(tap, tap.record.request_id, live=True))
+            self._tell("row", live_row(tap))
 
     def _written(self, written: list[tuple[str, Parted]]) -> None:
         # Rows are made here, and only for those who listen.
@@ -195,7 +197,7 @@ class Recorder:
 
     def live_rows(self) -> list[ExchangeRow]:
         """Requests in flight, the newest first."""
-        rows = [row_of_tap(tap, tap.record.request_id, live=True) for tap in self._live.values()]
+        rows = [live_row(tap) for tap in self._live.values()]
         return sorted(rows, key=lambda row: row.at, reverse=True)
 
     async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
@@ -208,8 +210,8 @@ class Recorder:
         """The finished exchange of that name."""
         if self._writer is None:
             # The ring belongs to the event loop; what is taken from it does not change any more.
-            tap = self._ring.tap(name)
-            return await asyncio.to_thread(tap.made, self._secrets()) if tap is not None else None
+            exchange = self._ring.get(name)
+            return await asyncio.to_thread(exchange.made, self._secrets()) if exchange is not None else None
         return await self._archived(lambda archive: archive.load(name))
 
     async def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:

@@ -1,15 +1,16 @@
-"""The last exchanges in memory, as they were collected: nothing is done with them before somebody looks."""
+"""The last exchanges in memory, packed: nothing is done with them before somebody looks."""
 
 from __future__ import annotations
 
 import msgspec
 
 from athena.recording.filters import Filter
-from athena.recording.show import is_special, verdict_of
+from athena.recording.packed import PackedExchange
+from athena.recording.show import row_of
 from athena.recording.tap import RecordingTap
 from athena.recording.view import ExchangeRow
 from athena.serving.record import as_fields
-from athena.serving.sessions import Belonging, belonging
+from athena.serving.sessions import Belonging, said_by
 
 _MOST_UNSERVED = 0.25
 """The share of the ring that refusals and what was passed through may have: strangers and polls make any number of them."""
@@ -23,7 +24,7 @@ class Ring:
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._kept: dict[str, RecordingTap] = {}
+        self._kept: dict[str, PackedExchange] = {}
         """The oldest first."""
         self._rows: dict[str, ExchangeRow] = {}
         """Of those that somebody has looked at."""
@@ -31,21 +32,19 @@ class Ring:
         self._special = 0
         self._unserved = 0
 
-    def add(self, tap: RecordingTap) -> tuple[str, list[str]]:
+    def add(self, exchange: PackedExchange) -> tuple[str, list[str]]:
         """Keep it. Returns its name, and the names of those that made room for it."""
-        name, kept = tap.record.request_id, self._kept
+        name, kept = exchange.name, self._kept
         if name in kept:
             number = 2
             while f"{name}.{number}" in kept:
                 number += 1
             name = f"{name}.{number}"
-        kept[name] = tap
-        self._bytes += tap.size
-        if tap.kind != "served":
+        kept[name] = exchange
+        self._bytes += exchange.size
+        if exchange.kind != "served":
             self._unserved += 1
-        # Whoever is refused at the door must not push out what others went through.
-        if tap.kind != "refused" and is_special(tap.record):
-            tap.is_special = True
+        if exchange.is_special:
             self._special += 1
         gone: list[str] = []
         while len(kept) > self._most or (self._bytes > self._most_bytes and kept):
@@ -58,26 +57,26 @@ class Ring:
         """The oldest that nobody served, where such fill their share; else the oldest that went well; errors and repairs only
         where they fill theirs."""
         if self._unserved > _MOST_UNSERVED * self._most:
-            return next(name for name, tap in self._kept.items() if tap.kind != "served")
+            return next(name for name, exchange in self._kept.items() if exchange.kind != "served")
         if self._special <= _MOST_SPECIAL * self._most:
-            for name, tap in self._kept.items():
-                if not tap.is_special:
+            for name, exchange in self._kept.items():
+                if not exchange.is_special:
                     return name
         return next(iter(self._kept))
 
     def delete(self, name: str) -> bool:
         """Forget an exchange; False where it was not there."""
-        tap = self._kept.pop(name, None)
-        if tap is None:
+        exchange = self._kept.pop(name, None)
+        if exchange is None:
             return False
-        self._bytes -= tap.size
-        if tap.kind != "served":
+        self._bytes -= exchange.size
+        if exchange.kind != "served":
             self._unserved -= 1
-        if tap.is_special:
+        if exchange.is_special:
             self._special -= 1
         if self._rows:
             self._rows.pop(name, None)
-        tap.drop()
+        exchange.drop()
         return True
 
     def __len__(self) -> int:
@@ -94,11 +93,13 @@ class Ring:
         """The row of an exchange that is there."""
         known = self._rows.get(name)
         if known is None:
-            known = self._rows[name] = row_of_tap(self._kept[name], name, live=False)
+            exchange = self._kept[name]
+            known = msgspec.structs.replace(row_of(exchange.bare(), size=exchange.size), id=name)
+            self._rows[name] = known
         return known
 
-    def tap(self, name: str) -> RecordingTap | None:
-        """The exchange of that name, as it was collected."""
+    def get(self, name: str) -> PackedExchange | None:
+        """The exchange of that name."""
         return self._kept.get(name)
 
     def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:
@@ -112,15 +113,15 @@ class Ring:
         return None
 
 
-def row_of_tap(tap: RecordingTap, name: str, *, live: bool) -> ExchangeRow:
-    """An exchange in a list, before it is a recording."""
+def live_row(tap: RecordingTap) -> ExchangeRow:
+    """An exchange in a list while it is in flight."""
     asked, record = tap.asked_as, tap.record
-    # A body is searched for the session's name only where its headers do not say it; while it is in flight, not at all.
-    whose = belonging(asked.headers, b"" if live else tap.body) if asked is not None else Belonging()
+    # Where the headers do not say whose it is, the body is not searched for it yet.
+    whose = said_by(asked.headers) if asked is not None else Belonging()
     fields = as_fields(record)
     known = {field: fields[field] for field in ExchangeRow.__struct_fields__ if field in fields}
     row = ExchangeRow(
-        id=name,
+        id=record.request_id,
         at=asked.wall if asked is not None else 0.0,
         program=whose.program,
         session=whose.session,
@@ -131,6 +132,4 @@ def row_of_tap(tap: RecordingTap, name: str, *, live: bool) -> ExchangeRow:
         kind=tap.kind,
         **known,
     )
-    if live:
-        return msgspec.structs.replace(row, state="live", verdict="live", status=tap.status, outcome="")
-    return msgspec.structs.replace(row, verdict=verdict_of(fields))
+    return msgspec.structs.replace(row, state="live", verdict="live", status=tap.status, outcome="")

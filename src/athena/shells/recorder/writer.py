@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from athena.errors import AthenaError
+from athena.recording.packed import PackedExchange
 from athena.recording.parted import Parted
-from athena.recording.tap import RecordingTap, SettingsMemo
+from athena.recording.served_by import SettingsMemo
 from athena.shells.recorder.archive import Archive
 
 LOG = logging.getLogger("athena")
@@ -49,7 +50,7 @@ class RecordingWriter:
         self._on_gone = on_gone
         self._on_dropped = on_dropped
         self._lock_s = lock_s
-        self._queue: deque[RecordingTap] = deque()
+        self._queue: deque[PackedExchange] = deque()
         self._waiting = 0
         self._lock = threading.Lock()
         self._something = threading.Event()
@@ -61,7 +62,7 @@ class RecordingWriter:
         self.written = threading.Condition()
         """Notified after every group."""
 
-    def put(self, tap: RecordingTap) -> None:
+    def put(self, exchange: PackedExchange) -> None:
         """Hand over an exchange. It is dropped where too many wait."""
         with self._lock:
             if self._waiting >= _WAITING:
@@ -70,14 +71,14 @@ class RecordingWriter:
                 full = False
                 self._waiting += 1
         if full:
-            tap.drop()
+            exchange.drop()
             self._on_dropped(1)
             return
         if self._thread is None:
             self._closing.clear()
             self._thread = threading.Thread(target=self._run, name="athena-recordings", daemon=True)
             self._thread.start()
-        self._queue.append(tap)
+        self._queue.append(exchange)
         if not self._something.is_set():
             self._something.set()
 
@@ -113,11 +114,11 @@ class RecordingWriter:
         if archive is not None:
             archive.close()
 
-    def _group(self) -> list[RecordingTap]:
+    def _group(self) -> list[PackedExchange]:
         """What waits, up to a number."""
         return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
 
-    def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
+    def _write(self, archive: Archive | None, group: list[PackedExchange]) -> Archive | None:
         try:
             recordings = self._made(group)
             if archive is None:
@@ -140,17 +141,18 @@ class RecordingWriter:
                 self.written.notify_all()
         return archive
 
-    def _made(self, group: list[RecordingTap]) -> list[Parted]:
+    def _made(self, group: list[PackedExchange]) -> list[Parted]:
         made: list[Parted] = []
-        for tap in group:
+        secrets = tuple(self._secrets())
+        for exchange in group:
             try:
-                made.append(tap.parted(self._secrets(), self._memo))
+                made.append(exchange.parted(secrets, self._memo))
             except Exception:
                 # A fault of ours in one recording must not take the others with it.
-                LOG.exception("request %s could not be recorded", tap.record.request_id)
+                LOG.exception("request %s could not be recorded", exchange.name)
                 self._on_dropped(1)
             finally:
-                tap.release()
+                exchange.release()
         return made
 
     def _trim(self, archive: Archive) -> Archive | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from athena import __version__
 from athena.model.request import Request
-from athena.recording.tap import RecordingTap, Room
+from athena.recording.room import Room
+from athena.recording.tap import RecordingTap
 from athena.serving.record import RequestRecord
 from athena.serving.tap import Tap
 from athena.shells.config import RecordSettings
@@ -44,7 +45,7 @@ class FailureKeeper:
         if not keep or not tap.is_whole or tap.asked_as is None:
             tap.drop()
             return False
-        self._writer.put(tap)
+        self._writer.put(tap.packed())
         return True
 
     def close(self) -> None:

@@ -1,0 +1,126 @@
+"""One request that is over, in as few objects as hold it: what is kept in memory, and what the archive's thread gets.
+
+Hundreds of small objects for each exchange would let every later one be made in memory that no cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from athena.recording import lines
+from athena.recording.heads import bare_recording, read_head
+from athena.recording.parted import About, Parted, Streams
+from athena.recording.room import Room
+from athena.recording.secrets import masks
+from athena.recording.served_by import ServedBy, SettingsMemo
+from athena.recording.steps import Steps
+from athena.serving.sessions import Belonging, session_in
+from athena.serving.targets import Target
+
+
+class PackedExchange:
+    """One request, whole. Nothing is done with it before somebody looks."""
+
+    __slots__ = (
+        "about", "bodies", "bursts", "head", "is_special", "key", "kind", "name", "room", "rows", "served_by", "size",
+        "targets",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        kind: lines.ExchangeKind,
+        *,
+        is_special: bool,
+        head: bytes,
+        about: tuple[Any, ...],
+        bodies: list[bytes],
+        rows: list[Any],
+        bursts: tuple[tuple[int, int, int], ...],
+        served_by: ServedBy,
+        targets: tuple[Target, ...],
+        key: str | None,
+        room: Room,
+        size: int,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.is_special = is_special
+        """Is it kept longer than others?"""
+        self.head = head
+        self.about = about
+        """Time of day, key, dialect, upstream and model, and whose it is as its headers say."""
+        self.bodies = bodies
+        """The client's, and each attempt's."""
+        self.rows = rows
+        self.bursts = bursts
+        self.served_by = served_by
+        self.targets = targets
+        """All that might have been asked, whose secrets nobody may read."""
+        self.key = key
+        """The one that the client sent."""
+        self.room = room
+        self.size = size
+
+    @property
+    def body(self) -> bytes:
+        """The client's."""
+        return self.bodies[0]
+
+    def release(self) -> None:
+        """It is written, and others may have its room. For the one who writes."""
+        self.room.released += self.size
+        self.size = 0
+
+    def drop(self) -> None:
+        """It is not to be written at all. For the event loop."""
+        self.room.taken -= self.size
+        self.size = 0
+
+    # -- when somebody reads it ------------------------------------------------------------------------------------------------
+
+    def whose(self) -> Belonging:
+        """The client and the session that it belongs to."""
+        known: Belonging = self.about[-1]
+        if known.session:
+            return known
+        session = session_in(self.body)
+        return msgspec.structs.replace(known, session=session) if session else known
+
+    def bare(self) -> lines.Recording:
+        """It as a recording without settings, bodies, reads and writes; secrets are not masked in it."""
+        return bare_recording(read_head(self.head), self.whose())
+
+    def made(self, secrets: Iterable[str]) -> lines.Recording:
+        """The recording, without credentials."""
+        return self.parted(secrets).whole()
+
+    def parted(self, secrets: Iterable[str], memo: SettingsMemo | None = None) -> Parted:
+        """The same in parts, which takes less time. `memo` remembers settings from one request to the next."""
+        hidden = (*secrets, self.key or "", *[secret for target in self.targets for secret in target.secrets])
+        mask = masks(hidden)
+        steps = Steps(self.rows, self.bursts)
+        streams = steps.streams()
+        if mask.finds(streams.data) or mask.finds(streams.texts) or steps.may_hide(mask):
+            # Stream by stream: a secret may be cut into pieces.
+            reads, writes = streams.pieces()
+            streams = Streams.of(0.0, [], steps.times, mask.pieces(reads), mask.pieces(writes))
+        whose = self.whose()
+        at, key, dialect, upstream, model, _ = self.about
+        head = self.head
+        # Most heads hold no secret: to look at all of one takes less than at each part.
+        if not mask.is_plain or mask.finds(head):
+            told = read_head(head)
+            head = msgspec.json.encode(bare_recording(told, whose, mask=mask))
+            streams = msgspec.structs.replace(streams, clock=told.clock, places=[place for place, *_ in told.happened])
+            whose = Belonging(*map(mask.text, msgspec.structs.astuple(whose)))
+        return Parted(
+            head=head,
+            about=About(self.name, at, self.kind, self.is_special, whose, key, dialect, upstream, model),
+            settings=self.served_by.written(hidden, mask, memo),
+            bodies=[mask.data(body) for body in self.bodies],
+            streams=streams,
+        )
