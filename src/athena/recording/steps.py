@@ -56,6 +56,9 @@ def packs_of(steps: list[Any]) -> list[StepPack]:
 
 
 _read_texts = msgspec.json.Decoder(list[str]).decode
+_ESCAPES = (b"\\",)
+_HIDING_ESCAPES = (b"\\u", b"\\/")
+"""Those that may stand for a character that is also written without one."""
 
 
 def _around(record: SplicedRecord) -> tuple[bytes, ...]:
@@ -66,38 +69,70 @@ class Steps:
     """All steps of a request so far."""
 
     def __init__(self, rows: list[Any], bursts: tuple[tuple[int, int, int], ...] = ()) -> None:
-        self._bursts = list(bursts)
-        packs: list[StepPack] = [*rows[:-1], *packs_of(rows[-1][:])]
+        """`rows` are packs, and last a list of steps that are not packed."""
         self.times: list[float] = []
-        self.read_sizes: list[int] = []
-        self.write_sizes: list[int] = []
-        self.splices: list[tuple[int, int, SplicedRecord]] = []
-        for pack in packs:
-            if pack.spliced is not None:
-                self.splices.append((len(self.times), len(pack.times), pack.spliced))
-                self.write_sizes += bytes(len(pack.times))
-            self.times += pack.times.tolist()
-            self.read_sizes += pack.read_sizes.tolist()
-            self.write_sizes += pack.write_sizes.tolist()
-        self._packs = packs
+        self._bursts = list(bursts)
+        self._read_sizes: list[int] = []
+        self._write_sizes: list[int] = []
+        self._splices: list[tuple[int, int, SplicedRecord]] = []
+        self._reads: list[bytes] = []
+        self._writes: list[bytes] = []
+        self._texts: list[bytes] = []
+        for pack in rows[:-1]:
+            self._take_pack(pack)
+        self._take_steps(rows[-1][:])
+
+    def _take_pack(self, pack: StepPack) -> None:
+        if pack.spliced is not None:
+            self._splices.append((len(self.times), len(pack.times), pack.spliced))
+            self._write_sizes += bytes(len(pack.times))
+            self._texts += pack.reads
+        else:
+            self._write_sizes += pack.write_sizes.tolist()
+            self._reads += pack.reads
+            self._writes += pack.writes
+        self.times += pack.times.tolist()
+        self._read_sizes += pack.read_sizes.tolist()
+
+    def _take_steps(self, steps: list[Any]) -> None:
+        at, last = len(self.times), None
+        for came, left in zip(steps[1::3], steps[2::3], strict=True):
+            if type(left) is SplicedRecord:
+                self._texts.append(came)
+                self._write_sizes.append(0)
+                if left == last:
+                    first, count, _ = self._splices[-1]
+                    self._splices[-1] = first, count + 1, left
+                else:
+                    self._splices.append((at, 1, left))
+                last = left
+            else:
+                self._reads.append(came)
+                self._writes.append(left)
+                self._write_sizes.append(len(left))
+                last = None
+            at += 1
+        self.times += steps[::3]
+        self._read_sizes += map(len, steps[1::3])
 
     def streams(self) -> Streams:
         """The same as streams that do not know yet where other things happened."""
-        whole = [pack for pack in self._packs if pack.spliced is None]
-        pieces = [piece for pack in whole for piece in pack.reads]
-        pieces += [piece for pack in whole for piece in pack.writes]
-        texts = [piece for pack in self._packs if pack.spliced is not None for piece in pack.reads]
-        sizes = self.read_sizes, self.write_sizes
-        return Streams(0.0, [], *sizes, b"".join(pieces), self.times, self.splices, b"".join(texts), self._bursts)
+        data, texts = b"".join(self._reads + self._writes), b"".join(self._texts)
+        return Streams(0.0, [], self._read_sizes, self._write_sizes, data, self.times, self._splices, texts, self._bursts)
 
     def may_hide(self, mask: Mask) -> bool:
         """May a record hold a secret that its text does not show? In what stands around the text, between the two, or because
         the client got the text with other escapes."""
-        if not self.splices:
+        if not self._splices:
             return False
-        around = {record for _, _, record in self.splices}
-        if mask.has_quotes or any(mask.finds(part) for record in around for part in _around(record)):
+        if mask.has_quotes:
             return True
-        escaped = [pack for pack in self._packs if pack.spliced is not None and any(b"\\" in part for part in pack.reads)]
-        texts = [text for pack in escaped for text in cut(b"".join(pack.reads), pack.read_sizes)[0]]
-        return bool(texts) and mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(texts))))
+        records = {id(record): record for _, _, record in self._splices}.values()
+        if any(mask.finds(part) for record in records for part in _around(record)):
+            return True
+        escapes = _HIDING_ESCAPES if mask.is_plain else _ESCAPES
+        if not any(escape in part for part in self._texts for escape in escapes):
+            return False
+        sizes = [size for first, count, _ in self._splices for size in self._read_sizes[first : first + count]]
+        texts, _ = cut(b"".join(self._texts), sizes)
+        return mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(texts))))

@@ -36,7 +36,7 @@ _BESIDE = 40
 """Bytes that a step takes in memory besides its own."""
 _EVERY = 3 * 64
 """Places in the list after which its steps are packed and the room is looked at."""
-_FEW = 3 * 8
+_FEW = 3 * 32
 """Places up to which the last steps are left as they are."""
 _NONE = b""
 _with = msgspec.structs.replace
