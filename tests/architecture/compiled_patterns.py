@@ -122,7 +122,7 @@ def run_the_rest() -> None:
     from athena.shells.config.check import build
     from athena.shells.config.model import GatewayKey
     from athena.shells.config.places import Layout, Report
-    from athena.shells.logs import Redactor
+    from athena.shells.logs.redactor import Redactor
     from athena.shells.stream_mask import StreamMask
 
     for rule in (value for value in vars(names).values() if isinstance(value, names.NameRule)):

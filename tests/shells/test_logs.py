@@ -17,7 +17,10 @@ import pytest
 from athena.serving.record import RequestRecord, as_fields
 from athena.shells import logs
 from athena.shells.config import Config, Log, Secret, Upstream
-from athena.shells.logs import FileSink, JsonLines, LinesHandler, Redactor, TerminalLines, TextLines, log_body, secrets_of
+from athena.shells.logs import log_body, sinks
+from athena.shells.logs.lines import JsonLines, TerminalLines, TextLines
+from athena.shells.logs.redactor import Redactor, secrets_of
+from athena.shells.logs.sinks import FileSink, LinesHandler
 from support.patience import PATIENCE
 
 
@@ -244,7 +247,7 @@ class Stuck:
 
 
 def test_a_stuck_disk_costs_lines_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_QUEUE_LINES", 10)
+    monkeypatch.setattr(sinks, "_QUEUE_LINES", 10)
     sink = Stuck()
     handler = LinesHandler(sink, threaded=True)
     handler.setFormatter(TextLines(Redactor()))

@@ -21,7 +21,8 @@ from athena.shells import own_files
 from athena.shells.config import Config, Log
 from athena.shells.daemon import DaemonState, Home
 from athena.shells.envelope_key import kept_envelope_key
-from athena.shells.logs import FileSink, configure, shut_down
+from athena.shells.logs import configure, shut_down
+from athena.shells.logs.sinks import FileSink
 from athena.shells.own_files import UnsafePlace, check_directory, create_own, open_own, others_may_write, read_own, replace_own
 from athena.shells.recorder.frames import Frames, FrameWriter, check_sse_dir
 from athena.transport import Transport

@@ -23,7 +23,8 @@ import msgspec
 
 from athena import __version__
 from athena.errors import AthenaError
-from athena.shells import logs
+from athena.shells.logs.lines import plain_line
+from athena.shells.logs.sinks import open_log
 from athena.shells.own_files import UnsafePlace, check_directory, open_own, own_directory, read_own, replace_own
 from athena.shells.server import Plan, Started, serve
 
@@ -240,9 +241,9 @@ def _opened_log(home: Home) -> int:
     A new one gets a first line in the form of a log line: by that the next start knows the file as a log of Athena.
     """
     try:
-        log = logs.open_log(home.log_file)
+        log = open_log(home.log_file)
         if not os.fstat(log).st_size:
-            os.write(log, logs.plain_line("started in the background").encode())
+            os.write(log, plain_line("started in the background").encode())
     except OSError as error:
         raise AthenaError(f"the log file cannot be written: {error}", code="log_file") from None
     return log

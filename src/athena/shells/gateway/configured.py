@@ -22,7 +22,7 @@ from athena.shells.gateway.native_state import NativeResponses
 from athena.shells.gateway.resources import Resources
 from athena.shells.gateway.responses_state import ResponsesState
 from athena.shells.gateway.taps import DebugBodies, Transformations
-from athena.shells.logs import secrets_of
+from athena.shells.logs.redactor import secrets_of
 from athena.shells.recorder.recorder import Recorder
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from athena.shells.config import Config, Log, ModelRule, RecordSettings, Telemet
 from athena.shells.config.model import Learning
 from athena.shells.config.targets import leads_to
 from athena.shells.gateway.app import Gateway
-from athena.shells.logs import secrets_of
+from athena.shells.logs.redactor import secrets_of
 from athena.shells.verify.keeping import FailureKeeper
 from athena.shells.verify.watching import BothSides, MemoryClient, WatchedAttempt, Watching
 from athena.verify.cases import AnswerMode, VerifyCase
