@@ -7,7 +7,7 @@ dialect and nothing has to change, the upstream's records pass through, checked 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -228,14 +228,9 @@ class AnswerPath:
         return self._losses.found
 
     @property
-    def waiting(self) -> dict[str, Any] | None:
-        """The response object whose end waits until it is kept."""
-        return self._keeping.final if self._keeping is not None else None
-
-    def release(self, changed: dict[str, Any] | None = None) -> bytes:
-        """The end that waited, with these fields of the response changed."""
-        assert self._keeping is not None
-        return self._keeping.release(changed)
+    def waiting(self) -> KeepingEncoder | None:
+        """What holds a whole response, and its end until it is kept."""
+        return self._keeping if self._keeping is not None and self._keeping.final is not None else None
 
     @property
     def finished(self) -> bool:

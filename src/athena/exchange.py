@@ -18,7 +18,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from athena.advice import advised, lacks_path
 from athena.answer_path import AnswerPath, Options, Route
 from athena.calls.survey import known_facts
 from athena.dialects import get_dialect
-from athena.dialects.base import Encoded, EncodeTarget, conversation_last
+from athena.dialects.base import Encoded, EncodeTarget, KeepingEncoder, conversation_last
 from athena.dialects.decoders import UNREADABLE, protocol_error
 from athena.dialects.error_kinds import kind_of_status
 from athena.dialects.plain_reads import BurstParts, PlainSplice, SplicedRecord
@@ -286,14 +286,9 @@ class Exchange:
         return self._show(events, output)
 
     @property
-    def waiting(self) -> dict[str, Any] | None:
-        """The response that is whole, and whose end the client gets by `release` once it is kept."""
+    def waiting(self) -> KeepingEncoder | None:
+        """What holds a response that is whole; the client gets its end by `release` once it is kept."""
         return self._path.waiting if self._path is not None and self.outcome == "ok" else None
-
-    def release(self, changed: dict[str, Any] | None = None) -> bytes:
-        """The end of an answer that waited; `changed` are fields of the response that came out otherwise."""
-        assert self._path is not None
-        return self._path.release(changed)
 
     @property
     def finished(self) -> bool:

@@ -27,6 +27,7 @@ from athena.shells.store import Database, Store
 from athena.shells.store.batches import BatchStore
 from athena.shells.store.store import StoreLimits
 from athena.wire.recall import Recall
+from athena.wire.response_json import response_json
 
 ATTEMPTS = 100_000 if os.environ.get("ATHENA_HYPOTHESIS") == "deep" or os.environ.get("ATHENA_SOAK") else 300
 OWNERS = ("", "ann", "bob", "Ann", "ann ", "an")
@@ -86,7 +87,8 @@ class World:
             output: list[dict[str, Any]] = [
                 {"type": "message", "id": f"msg_{plan.id.partition('_')[2]}o0", "role": "assistant", "content": []}
             ]
-            await plan.keep({**plan.shown(), "status": "completed", "output": output})
+            response = {**plan.shown(), "status": "completed", "output": output}
+            await plan.keep(response, response_json(response))
             previous = plan.id
             self.names[owner] += [plan.id, f"msg_{plan.id.partition('_')[2]}i0", output[0]["id"]]
         endpoint = gateway_endpoint("POST", "/v1/conversations", "", {})

@@ -422,6 +422,48 @@ def test_a_restarted_server_is_found_again(postgres: object, tmp_path: Path) -> 
     run(PostgresDatabase(postgres.url), work)
 
 
+def test_a_put_that_takes_too_long_is_not_waited_for(postgres: object) -> None:
+    """Puts share one timer instead of having one each."""
+    from athena.shells.store.postgres import PostgresDatabase, PutConnection
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("before"))
+        import asyncpg  # type: ignore[import-untyped]
+
+        other, late = await asyncpg.connect(postgres.url), PutConnection(await asyncpg.connect(postgres.url), 0.01)
+        async with other.transaction():
+            await other.execute("LOCK TABLE responses IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(TimeoutError):
+                await late.run([put_response(response("late"), 0.0)])
+        await other.close()
+        with pytest.raises(asyncpg.InterfaceError):
+            await late.run([put_response(response("later"), 0.0)])
+        late.end()
+        assert await store.response("ann", "late") is None
+        await store.write(partial(_forgotten))
+
+    run(PostgresDatabase(postgres.url), work)
+
+
+def test_statements_that_the_server_forgot_are_prepared_anew(postgres: object) -> None:
+    from athena.shells.store.postgres import PostgresDatabase
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("known"))
+        await store.put(Query("DEALLOCATE ALL"))
+        await store.put_response(response("known again"))
+        assert await store.response("ann", "known again") is not None
+        await store.write(partial(_forgotten))
+
+    run(PostgresDatabase(postgres.url), work)
+
+
 def _forgotten() -> SqlSteps[None]:
     yield Query("DELETE FROM responses")
 

@@ -21,6 +21,7 @@ from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
 from athena.opaque import Envelope
 from athena.wire.recall import Recall
+from athena.wire.response_json import ResponseJson
 from athena.wire.sse import WireRecord
 
 
@@ -181,6 +182,10 @@ class KeepingEncoder(AnswerEncoder, Protocol):
     @property
     def final(self) -> dict[str, Any] | None:
         """The response object, once it is whole."""
+
+    def written(self) -> ResponseJson:
+        """The same as JSON, of which the end of the answer is made."""
+        ...
 
     def release(self, changed: dict[str, Any] | None = None) -> bytes:
         """The end of the answer, with these fields of the response changed."""

@@ -8,6 +8,7 @@ import msgspec
 
 from athena.exchange import Step
 from athena.serving.targets import Target
+from athena.wire.response_json import ResponseJson
 
 Stop = Literal["client_closed", "client_stalled", "shutdown", "internal_error"]
 """Why a driver ends a request before its answer is whole."""
@@ -39,6 +40,8 @@ class Keep(msgspec.Struct, frozen=True):
     """Keep this response, then call `kept`: the client's last event waits for it."""
 
     response: dict[str, Any]
+    written: ResponseJson
+    """The same as JSON."""
 
 
 class Tell(msgspec.Struct, frozen=True):

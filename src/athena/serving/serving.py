@@ -40,6 +40,7 @@ from typing import Any
 import msgspec
 
 from athena.dialects import get_dialect
+from athena.dialects.base import KeepingEncoder
 from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
@@ -187,6 +188,8 @@ class Serving:
         self._builds_aside = False
         """Is the upstream's request made in a thread?"""
         self._trial: Trial | None = None
+        self._waiting: KeepingEncoder | None = None
+        """Holds a response that is to be kept, and the end of its answer."""
         self._held_head: Head | None = None
         """Of a whole answer that is to be kept first."""
         self._failure: _Failure | None = None
@@ -214,9 +217,10 @@ class Serving:
             case ServingState.MOVING:
                 return self._move_on(now)
             case ServingState.KEEPING:
-                waiting = self._present().waiting
+                waiting = self._waiting
                 assert waiting is not None
-                return Keep(waiting)
+                assert waiting.final is not None
+                return Keep(waiting.final, waiting.written())
             case ServingState.PAUSING:
                 return Pause(self._resume_at) if now < self._resume_at else self._try_target()
             case _:
@@ -559,7 +563,8 @@ class Serving:
             if exchange.usage is not None and not exchange.usage.estimated:
                 model, counted = self._attempts.target.model, exchange.usage.input_total
                 self._shared.tokens.learn(exchange.request, model, counted, self._measured)
-        if exchange.waiting is not None:
+        self._waiting = exchange.waiting
+        if self._waiting is not None:
             return self._hold(step, now)
         step = self._with_head(step, now)
         self.state = ServingState.OVER
@@ -582,7 +587,8 @@ class Serving:
     def kept(self, now: float, changed: dict[str, Any] | None = None, failure: AthenaError | None = None) -> Step:
         """The response is kept; or it is not, which `changed` fields of it say, or which is a `failure` of the request."""
         self._expect(ServingState.KEEPING)
-        exchange = self._present()
+        exchange, waiting = self._present(), self._waiting
+        assert waiting is not None
         if self._taps.active and (changed or failure is not None):
             self._taps.tell(lambda tap: tap.not_kept(changed, failure, now))
         if failure is not None:
@@ -592,11 +598,11 @@ class Serving:
                 step = self._refused(failure)
             else:
                 told = {"status": "failed", "error": {"code": "server_error", "message": failure.message}}
-                step = Step(None, exchange.release(told), True)
+                step = Step(None, waiting.release(told), True)
         else:
             if changed:
                 self._warnings.append("store dropped: the gateway could not keep this response")
-            step = Step(self._held_head, exchange.release(changed), True)
+            step = Step(self._held_head, waiting.release(changed), True)
         step = self._with_head(step, now)
         self.state = ServingState.OVER
         self.clock.shown(now)
@@ -749,7 +755,7 @@ class Serving:
         self._taps.over(self.record)
         # Everything an answer held is free now, not when the collector next looks at old cycles.
         self._short_way = None
-        self._exchange = self._failure = self._refusal = None
+        self._exchange = self._failure = self._refusal = self._waiting = None
 
     @property
     def exchange(self) -> Exchange | None:

@@ -11,6 +11,7 @@ from athena.errors import InvalidRequest
 from athena.state.asked import AskedToKeep
 from athena.state.ids import item_id, item_prefix
 from athena.state.values import ResponseItem, StoredItem, StoredResponse
+from athena.wire.response_json import ResponseJson
 from athena.wire.surrogates import encode_json
 
 _STATUSED = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
@@ -69,12 +70,16 @@ def with_ids(items: Iterable[ResponseItem], response: str) -> list[ResponseItem]
 
 
 def stored_response(
-    final: Mapping[str, Any], *, owner: str, created: float, asked: AskedToKeep, added: Sequence[ResponseItem]
-) -> tuple[StoredResponse, list[StoredItem]]:
-    """What to keep of a finished response, and the items that its conversation gets."""
-    rest = dict(final)
-    output: list[ResponseItem] = rest.pop("output", None) or []
-    response = StoredResponse(
+    final: Mapping[str, Any],
+    written: ResponseJson,
+    *,
+    owner: str,
+    created: float,
+    asked: AskedToKeep,
+    added: Sequence[ResponseItem],
+) -> StoredResponse:
+    """What to keep of a finished response."""
+    return StoredResponse(
         id=final["id"],
         owner=owner,
         created=created,
@@ -82,14 +87,18 @@ def stored_response(
         conversation=asked.conversation,
         status=final["status"],
         background=asked.background,
-        body=encode_json(rest),
+        body=written.rest,
         input=encode_json(added),
-        output=encode_json(output),
+        output=written.output,
     )
+
+
+def conversation_items(final: Mapping[str, Any], *, asked: AskedToKeep, added: Sequence[ResponseItem]) -> list[StoredItem]:
+    """The items that a finished response adds to its conversation."""
     if asked.conversation is None or final["status"] in ("failed", "cancelled"):
-        return response, []
-    said = (*with_ids(added, final["id"]), *output)
-    return response, [StoredItem(str(item.get("id")), encode_json(item)) for item in said]
+        return []
+    said = (*with_ids(added, final["id"]), *final["output"])
+    return [StoredItem(str(item.get("id")), encode_json(item)) for item in said]
 
 
 def listed_input(stored: StoredResponse) -> list[ResponseItem]:

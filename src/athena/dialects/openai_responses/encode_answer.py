@@ -58,6 +58,7 @@ from athena.model.parts import (
     Url,
     Video,
 )
+from athena.wire.response_json import ResponseJson, response_json
 from athena.wire.sse import encode_comment
 from athena.wire.surrogates import encode_json
 
@@ -130,6 +131,7 @@ class OutputWriter:
         self._finish = Finish()
         self._kept = context.request.kept
         self.final: dict[str, Any] | None = None
+        self._written: ResponseJson | None = None
         self.error: Error | None = None
 
     def feed(self, events: list[Event]) -> bytes:
@@ -300,12 +302,20 @@ class OutputWriter:
         if status == "failed" or self._kept is None or not self._kept.waits:
             self._frame(f"response.{status}", {"response": final})
 
+    def written(self) -> ResponseJson:
+        """The response as JSON; it is whole."""
+        if self._written is None:
+            assert self.final is not None
+            self._written = response_json(self.final)
+        return self._written
+
     def release(self, changed: dict[str, Any] | None = None) -> bytes:
         """The terminal event of an answer that waited for being kept; `changed` are fields of the response that came out
         otherwise. A status among them is that of the event."""
         assert self.final is not None
-        self.final = {**self.final, **(changed or {})}
-        self._frame(f"response.{self.final['status']}", {"response": self.final})
+        if changed:
+            self.final, self._written = {**self.final, **changed}, None
+        self._frame(f"response.{self.final['status']}", {"response": msgspec.Raw(self.written().whole())})
         frames = b"".join(self._frames)
         self._frames.clear()
         return frames
@@ -624,10 +634,16 @@ class WholeEncoder:
         """The response, once it is whole."""
         return self._writer.final if self._writer.error is None else None
 
+    def written(self) -> ResponseJson:
+        """The response as JSON; it is whole."""
+        return self._writer.written()
+
     def release(self, changed: dict[str, Any] | None = None) -> bytes:
-        """The answer, which waited for being kept; `changed` are fields of it that came out otherwise."""
+        """The answer; where it waited for being kept, `changed` are fields of it that came out otherwise."""
         final, kept = self._writer.final, self._kept
         assert final is not None
         if kept is not None and kept.compacts == "compaction":
             return encode_json(compaction_object(final, kept))
-        return encode_json({**final, **(changed or {})})
+        if changed or kept is None or not kept.waits:
+            return encode_json({**final, **(changed or {})})
+        return self._writer.written().whole()

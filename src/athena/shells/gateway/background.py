@@ -22,6 +22,7 @@ from athena.shells.store import Store
 from athena.state.errors import StoreDown
 from athena.state.stored import stored_response
 from athena.state.values import OPEN, StoredEvent, StoredResponse
+from athena.wire.response_json import response_json
 
 LOG = logging.getLogger("athena")
 _WRITE_EVERY_S = 0.25
@@ -134,10 +135,10 @@ class Job(InnerClient):
     def _failed(self) -> StoredResponse:
         """It was not answered: the response as the store is to show it."""
         final = self._final or {**queued_object(self.plan, "failed"), "error": self._error()}
-        stored, _ = stored_response(
-            final, owner=self.plan.owner, created=time.time(), asked=self.plan.asked, added=self.plan.added
+        plan = self.plan
+        return stored_response(
+            final, response_json(final), owner=plan.owner, created=time.time(), asked=plan.asked, added=plan.added
         )
-        return stored
 
     def _error(self) -> dict[str, Any]:
         try:

@@ -15,6 +15,7 @@ from athena.shells.gateway.reading import ReadRequest
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.replies import reply_json, write_pieces
 from athena.state.stored import response_object, stored_response
+from athena.wire.response_json import response_json
 from athena.wire.surrogates import encode_json
 
 
@@ -39,8 +40,9 @@ class BackgroundJobs:
         assert configured.responses is not None
         store, headers = configured.responses.store, dict(received.client.headers)
         job = Job(plan, store)
-        queued, _ = stored_response(
-            queued_object(plan, "queued"), owner=plan.owner, created=time.time(), asked=plan.asked, added=plan.added
+        shown = queued_object(plan, "queued")
+        queued = stored_response(
+            shown, response_json(shown), owner=plan.owner, created=time.time(), asked=plan.asked, added=plan.added
         )
         try:
             await store.put_response(queued, lease=time.time() + QUEUED_S)

@@ -29,6 +29,7 @@ from athena.shells.gateway.client import Client, Headers
 from athena.shells.gateway.lanes import Lanes
 from athena.shells.gateway.plain_relay import PlainRelay
 from athena.shells.upstream import UpstreamClient, UpstreamResponse
+from athena.wire.response_json import ResponseJson
 
 LOG = logging.getLogger("athena")
 
@@ -47,7 +48,10 @@ _LOOK_AGAIN_S = 0.05
 class Keeper(Protocol):
     """Where the response of one request is kept."""
 
-    async def keep(self, response: dict[str, Any]) -> dict[str, Any] | None:
+    def keep_at_once(self, response: dict[str, Any], written: ResponseJson) -> bool:
+        """Keep the finished response where that needs no waiting; False: `keep` is to do it."""
+
+    async def keep(self, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
         """Keep the finished response. Returns fields of it that came out otherwise, or raises what the client is to be told."""
 
 
@@ -169,15 +173,18 @@ class Driver:
                     await self._send(request)
                 case Pause(until=until):
                     await asyncio.sleep(until - self._loop.time())
-                case Keep(response=response):
-                    await self._keep(response)
+                case Keep(response=response, written=written):
+                    assert self._keeper is not None, "a request whose answer waits has a keeper"
+                    if self._keeper.keep_at_once(response, written):
+                        self._show(serving.kept(self._loop.time()))
+                    else:
+                        await self._keep(self._keeper, response, written)
                 case Tell(step=step):
                     self._show(step)
 
-    async def _keep(self, response: dict[str, Any]) -> None:
-        assert self._keeper is not None, "a request whose answer waits has a keeper"
+    async def _keep(self, keeper: Keeper, response: dict[str, Any], written: ResponseJson) -> None:
         try:
-            changed = await self._keeper.keep(response)
+            changed = await keeper.keep(response, written)
         except AthenaError as failure:
             self._show(self._serving.kept(self._loop.time(), failure=failure))
         else:

@@ -22,6 +22,7 @@ from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.replies import reply_json
 from athena.shells.gateway.resources import Resources
 from athena.wire.recall import Recall
+from athena.wire.response_json import response_json
 
 
 class ModelEndpoints:
@@ -85,7 +86,8 @@ class ModelEndpoints:
         answer = received.dialect.encoder(context, stream=True).feed(events)
         if plan is not None:
             try:
-                await plan.keep(msgspec.json.decode(answer.rstrip().rpartition(b"data: ")[2])["response"])
+                response = msgspec.json.decode(answer.rstrip().rpartition(b"data: ")[2])["response"]
+                await plan.keep(response, response_json(response))
             finally:
                 await plan.close()
         record.status, record.outcome = 200, "ok"

@@ -34,9 +34,10 @@ from athena.state.errors import StoreDown, conversation_locked, conversation_not
 from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
 from athena.state.remembered import PartMemory, RememberedItems, StoredPart
 from athena.state.resolve import Resolved, input_items, joined_chain, resolve
-from athena.state.stored import listed_input, shown_fields, stored_response, with_ids
+from athena.state.stored import conversation_items, listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem
 from athena.wire.recall import Recall
+from athena.wire.response_json import ResponseJson
 
 
 class RequestDecode(Protocol):
@@ -130,10 +131,20 @@ class ResponsePlan:
         """Everything that was said up to the end of this response: what a connection remembers of it."""
         return [*self.history, *with_ids(self.added, self.id), *final["output"]]
 
-    async def keep(self, response: dict[str, Any]) -> dict[str, Any] | None:
+    def keep_at_once(self, response: dict[str, Any], written: ResponseJson) -> bool:
+        """Write the response and its items where that needs no waiting, and there is nothing else to write. False: `keep` has
+        to do it."""
+        asked = self.asked
+        if not self.stores or asked.conversation is not None or asked.background:
+            return False
+        return self._state.store.put_response_at_once(
+            stored_response(response, written, owner=self.owner, created=self._state.now(), asked=asked, added=self.added)
+        )
+
+    async def keep(self, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
         """Write the response, its items and those of its conversation. Returns what the response says otherwise when it could
         not be kept and need not be; raises StoreDown where it must be."""
-        return await self._state.keep(self, response)
+        return await self._state.keep(self, response, written)
 
     async def lock(self) -> None:
         """Be the only one that adds to the conversation. Raises where there is none, or another one does."""
@@ -306,12 +317,13 @@ class ResponsesState:
             return body
         return {**body, "input": opened_items(items, self._sealer.open)}
 
-    async def keep(self, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any] | None:
+    async def keep(self, plan: ResponsePlan, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
         """See `Plan.keep`."""
         asked = plan.asked
         if not plan.stores and asked.conversation is None:
             return None
-        stored, items = stored_response(response, owner=plan.owner, created=self._clock(), asked=asked, added=plan.added)
+        stored = stored_response(response, written, owner=plan.owner, created=self._clock(), asked=asked, added=plan.added)
+        items = conversation_items(response, asked=asked, added=plan.added)
         try:
             if asked.background:
                 await self.store.finish_response(stored, items=items)

@@ -48,6 +48,9 @@ class Database(Protocol):
         """The same for a transaction of one statement whose rows nobody wants, at a lower cost. What reads may not see it yet:
         see `settle`."""
 
+    def put_at_once(self, query: Query) -> bool:
+        """The same where nothing has to be waited for; False: `put` has to do it, and tells of trouble."""
+
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         """Run it; it changes nothing."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -37,6 +37,11 @@ _TRIES = 2
 _GROUP = 64
 """Statements that go together."""
 
+_BROKEN = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError)
+"""The connection broke, or stood and was dead already."""
+_REFUSED = (asyncpg.PostgresError, OSError, TimeoutError)
+"""It did not work out, and would not on another connection."""
+
 _Result = TypeVar("_Result")
 
 
@@ -49,11 +54,67 @@ class _Connection(Protocol):
 
     async def execute(self, sql: str, *values: object) -> str: ...
 
-    async def executemany(self, sql: str, values: Iterable[Sequence[object]]) -> None: ...
-
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
-    def is_closed(self) -> bool: ...
+
+class PutConnection:
+    """A connection that only puts use, one after the other. Taking one from the pool, looking its statement up and setting a
+    timer for each put cost as much as the put itself: here the statements stay prepared, and one timer watches all of them."""
+
+    def __init__(self, connection: Any, limit_s: float = _COMMAND_S) -> None:
+        self._connection = connection
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._statements: dict[str, Any] = {}
+        self._begun: float | None = None
+        """When the statement began that is on its way."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_late = False
+
+    async def run(self, queries: Sequence[Query]) -> None:
+        """Run one statement with the values of each, all or none."""
+        self._begun = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._begun + self._limit_s, self._look)
+        try:
+            sql = queries[0].sql
+            statement = self._statements.get(sql)
+            if statement is None:
+                statement = self._statements[sql] = await self._connection.prepare(sql)
+            if len(queries) == 1:
+                await statement.fetch(*queries[0].values)
+            else:
+                await statement.executemany([query.values for query in queries])
+        except asyncpg.PostgresConnectionError:
+            if self._is_late:
+                raise TimeoutError from None
+            raise
+        finally:
+            self._begun = None
+
+    def _look(self) -> None:
+        """End the connection where its statement takes too long."""
+        self._timer = None
+        if self._begun is None:
+            return
+        late = self._begun + self._limit_s
+        if self._loop.time() < late:
+            self._timer = self._loop.call_at(late, self._look)
+        else:
+            self._is_late = True
+            self._connection.terminate()
+
+    def end(self) -> None:
+        """Let go of it at once: it is broken."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._connection.terminate()
+
+    async def close(self) -> None:
+        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            await self._connection.close(timeout=_CONNECT_S)
+        self.end()
 
 
 class _Waiting(NamedTuple):
@@ -76,15 +137,14 @@ class PostgresDatabase:
         """Writes the statements that wait."""
         self._is_putting = False
         self._waiting: deque[_Waiting] = deque()
-        self._put_connection: _Connection | None = None
-        """Only puts use it, one after the other: taking a connection from the pool and giving it back costs more than a put."""
+        self._put_connection: PutConnection | None = None
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         async def once(connection: _Connection) -> _Result:
             async with connection.transaction():
                 return await _run_steps(connection, steps())
 
-        return await self._tried(once)
+        return await self._tried(partial(_on_any, work=once))
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         """Without a transaction: each statement would see what is there at its own time all the same."""
@@ -92,7 +152,7 @@ class PostgresDatabase:
         async def once(connection: _Connection) -> _Result:
             return await _run_steps(connection, steps())
 
-        return await self._tried(once)
+        return await self._tried(partial(_on_any, work=once))
 
     async def settle(self) -> None:
         """Nothing to wait for: reads see everything at once."""
@@ -106,6 +166,9 @@ class PostgresDatabase:
     def glance(self, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
         return None
 
+    def put_at_once(self, query: Query) -> bool:
+        return False
+
     async def put(self, query: Query) -> None:
         if self._is_putting:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -117,12 +180,66 @@ class PostgresDatabase:
             return
         self._is_putting = True
         try:
-            await self._tried(partial(_fetched, query=query), self._on_put_connection)
+            if not await self._put_again(query):
+                await self._tried(partial(self._put_rows, queries=[query]))
         finally:
             if self._waiting:
                 self._puts = asyncio.create_task(self._put_waiting())
             else:
                 self._is_putting = False
+
+    async def _put_again(self, query: Query) -> bool:
+        """Put on the connection that there is. False: there is none, or it broke, or it does not know its statements any more.
+        Then the put is to be tried anew."""
+        connection = self._put_connection
+        if connection is None:
+            return False
+        try:
+            await connection.run((query,))
+        except (*_BROKEN, asyncpg.PostgresError):
+            self._end_puts()
+            return False
+        except _REFUSED as error:
+            self._end_puts()
+            raise self._down(error) from None
+        return True
+
+    async def _put_rows(self, pool: Any, queries: list[Query]) -> None:
+        """Run one statement with the values of each, all or none."""
+        if self._put_connection is None:
+            self._put_connection = PutConnection(await asyncpg.connect(self._url, timeout=_CONNECT_S))
+        try:
+            await self._put_connection.run(queries)
+        except (*_BROKEN, *_REFUSED):
+            self._end_puts()
+            raise
+
+    async def _put_all(self, pool: Any, queries: list[Query]) -> list[BaseException | None]:
+        """The same. Where they cannot be written together, each is alone, and what came of it is returned."""
+        try:
+            await self._put_rows(pool, queries)
+        except asyncpg.PostgresConnectionError:
+            raise
+        except asyncpg.PostgresError:
+            return [await self._refusal(pool, query) for query in queries]
+        return [None] * len(queries)
+
+    async def _refusal(self, pool: Any, query: Query) -> BaseException | None:
+        """Put one alone; why it cannot be."""
+        try:
+            await self._put_rows(pool, [query])
+        except asyncpg.PostgresConnectionError:
+            raise
+        except asyncpg.PostgresError as error:
+            refusal: BaseException = error
+            return refusal
+        return None
+
+    def _end_puts(self) -> None:
+        """The next put makes a new connection."""
+        connection, self._put_connection = self._put_connection, None
+        if connection is not None:
+            connection.end()
 
     async def _put_waiting(self) -> None:
         try:
@@ -137,7 +254,7 @@ class PostgresDatabase:
 
     async def _put_together(self, group: list[_Waiting]) -> None:
         try:
-            failures = await self._tried(partial(_put_all, queries=[each.query for each in group]), self._on_put_connection)
+            failures = await self._tried(partial(self._put_all, queries=[each.query for each in group]))
         except BaseException as failure:  # whoever waits hears of it, also where this task is ended
             told = failure if isinstance(failure, StoreDown) else self._down(failure)
             for each in group:
@@ -148,37 +265,17 @@ class PostgresDatabase:
         for each, error in zip(group, failures, strict=True):
             _settle(each.done, self._down(error) if error is not None else None)
 
-    async def _tried(
-        self,
-        work: Callable[[_Connection], Awaitable[_Result]],
-        on: Callable[[Any, Callable[[_Connection], Awaitable[_Result]]], Awaitable[_Result]] | None = None,
-    ) -> _Result:
+    async def _tried(self, work: Callable[[Any], Awaitable[_Result]]) -> _Result:
+        """Work that is given the pool; where the connection that it used was broken, it is done once more."""
         for tries in range(1, _TRIES + 1):
             try:
-                return await (on or _on_any)(await self._connected(), work)
-            except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError) as error:
-                # The connection broke, or stood and was dead already.
+                return await work(await self._connected())
+            except _BROKEN as error:
                 if tries == _TRIES:
                     raise self._down(error) from None
-            except (asyncpg.PostgresError, OSError, TimeoutError) as error:
+            except _REFUSED as error:
                 raise self._down(error) from None
         raise AssertionError("the loop returns or raises")
-
-    async def _on_put_connection(self, pool: Any, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
-        if self._put_connection is None or _is_gone(self._put_connection):
-            await self._give_back()
-            self._put_connection = await pool.acquire(timeout=_CONNECT_S)
-        try:
-            return await work(self._put_connection)
-        except BaseException:  # it may be broken or busy: the pool finds out
-            await self._give_back()
-            raise
-
-    async def _give_back(self) -> None:
-        connection, self._put_connection = self._put_connection, None
-        if connection is not None and self._pool is not None:
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-                await self._pool.release(connection, timeout=_CONNECT_S)
 
     def _down(self, error: BaseException) -> StoreDown:
         said = str(error) or type(error).__name__
@@ -191,7 +288,7 @@ class PostgresDatabase:
                     pool = await asyncpg.create_pool(
                         self._url,
                         min_size=0,
-                        max_size=_MOST_CONNECTIONS,
+                        max_size=_MOST_CONNECTIONS - 1,  # puts have their own
                         timeout=_CONNECT_S,
                         command_timeout=_COMMAND_S,
                         reset=_as_it_is,
@@ -244,7 +341,9 @@ class PostgresDatabase:
     async def close(self) -> None:
         if self._puts is not None:
             await asyncio.wait([self._puts])
-        await self._give_back()
+        connection, self._put_connection = self._put_connection, None
+        if connection is not None:
+            await connection.close()
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
@@ -253,39 +352,9 @@ class PostgresDatabase:
                 pool.terminate()
 
 
-def _is_gone(connection: _Connection) -> bool:
-    try:
-        return connection.is_closed()
-    except asyncpg.InterfaceError:  # the pool has it back: it does so by itself where the server ended it
-        return True
-
-
 async def _on_any(pool: Any, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
     async with pool.acquire(timeout=_CONNECT_S) as connection:
         return await work(connection)
-
-
-async def _fetched(connection: _Connection, query: Query) -> None:
-    await connection.fetch(query.sql, *query.values)
-
-
-async def _put_all(connection: _Connection, queries: list[Query]) -> list[BaseException | None]:
-    """Run one statement with the values of each. Where they cannot be written together, each is alone, and what came of it is
-    returned."""
-    try:
-        await connection.executemany(queries[0].sql, [query.values for query in queries])
-    except asyncpg.PostgresError:
-        failures: list[BaseException | None] = []
-        for query in queries:
-            try:
-                await _fetched(connection, query)
-                failures.append(None)
-            except asyncpg.PostgresConnectionError:
-                raise
-            except asyncpg.PostgresError as error:
-                failures.append(error)
-        return failures
-    return [None] * len(queries)
 
 
 def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:

@@ -113,11 +113,8 @@ class SqliteDatabase:
 
     async def put(self, query: Query) -> None:
         try:
-            if self._journal.append(query):
-                self._writer.put(_GATHERED)
-            return
-        except JournalFull:
-            pass
+            if self._append(query):
+                return
         except OSError as error:
             raise StoreDown(f"the store cannot be used ({self.name}): {error}") from None
 
@@ -125,6 +122,21 @@ class SqliteDatabase:
             self._execute(connection, query)
 
         await self._ask(self._writer, run, _WorkKind.STATEMENT)
+
+    def put_at_once(self, query: Query) -> bool:
+        try:
+            return self._append(query)
+        except OSError:
+            return False
+
+    def _append(self, query: Query) -> bool:
+        """Put the statement into the journal; False: that is no place for it. Raises OSError where it cannot be kept there."""
+        try:
+            if self._journal.append(query):
+                self._writer.put(_GATHERED)
+        except JournalFull:
+            return False
+        return True
 
     async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
         return await self._ask(self._reader, lambda connection: self._run(connection, steps()))

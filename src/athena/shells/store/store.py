@@ -157,6 +157,15 @@ class Store:
 
         await self.write(steps)
 
+    def put_response_at_once(self, response: StoredResponse) -> bool:
+        """Keep a response where that needs no waiting; False: `put_response` has to do it."""
+        if self._cipher is not None:
+            response = self._sealed_response(response)
+        if not self.database.put_at_once(queries.put_response(response, 0.0)):
+            return False
+        self._trim_in_time()
+        return True
+
     async def finish_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = ()) -> bool:
         """What became of an open response. False: it was cancelled or deleted meanwhile, and stays so."""
         sealed, kept, now = self._sealed_response(response), self._sealed_items(items), self._clock()
