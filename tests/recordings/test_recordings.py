@@ -31,7 +31,7 @@ from athena.recording.parted import OrderedStreams, Streams
 from athena.recording.redact import redacted, shape, still_reproduces
 from athena.recording.replay import Changes, replay
 from athena.recording.room import Room
-from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_query
+from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_mapping, plain_pairs, plain_query
 from athena.recording.show import replayed_view, row_of, view_of
 from athena.recording.tap import RecordingTap
 from athena.serving.actions import Keep, Send
@@ -673,6 +673,28 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
         assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
     kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
     assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+def test_half_a_character_in_a_failure_is_recorded() -> None:
+    """An upstream may write one into its error as an escape; a head is then kept as JSON."""
+    tap = next(taps_of_nothing())
+    tap.record.error_message = "half \ud83d of it"
+    tap.record.details.bad_calls["x"] = 1
+    recording = tap.made(())
+    assert recording.outcome.record["error_message"] == "half \ud83d of it"
+    assert recording.outcome.details["bad_calls"] == {"x": 1}
+    assert tap.packed().head.startswith(b"[")
+
+
+HEADER_NAMES = st.sampled_from(["accept", "Accept", "x-api-key", "authorization", "user-agent", "X-Token", "cookie", "date"])
+
+
+@examples(60)
+@given(st.lists(st.tuples(HEADER_NAMES, st.text(st.characters(max_codepoint=255), max_size=4)), max_size=6))
+def test_headers_lose_the_same_credentials_however_they_are_given(pairs: list[tuple[str, str]]) -> None:
+    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+    assert plain_pairs(sent) == plain_headers(pairs)
+    assert plain_mapping(dict(pairs)) == plain_headers(dict(pairs).items())
 
 
 def read_in_parts(taps: list[RecordingTap], came: bytes, strings: list[bytes], now: float) -> None:

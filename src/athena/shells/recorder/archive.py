@@ -54,10 +54,8 @@ _GROUPS_READ = 16
 _ROW = "name, row, size, grouped, place"
 """The columns of which a row of a list is made."""
 Groups: TypeAlias = dict[int, "_Heads | list[Recording | None]"]
-_INSERT = (
-    "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'')"
-)
+_INSERT = "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines) VALUES "
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, x'', x'')"
 _DICTIONARY = (
     b'{"line":"recording","id":"req_","athena":"","at":17,"clock":1,"program":"claude-cli/2.1","session":"","agent":""}\n'
     b'{"line":"request","body":{},"path":"/v1/messages","dialect":"anthropic_messages","headers":{"user-agent":"","accept":"*/*"'
@@ -174,7 +172,9 @@ class Archive:
         assert number is not None
         rows = [self._member(recording, number, place) for place, recording in enumerate(group)]
         names: list[str] = [row[0] for row in rows]
-        if self._database.executemany(_INSERT, rows).rowcount != len(rows):
+        # In one statement: each lets the event loop's thread go on and has to wait for its turn again.
+        insert = _INSERT + ", ".join([_VALUES] * len(rows))
+        if self._database.execute(insert, [value for row in rows for value in row]).rowcount != len(rows):
             self._rename(rows, number, names)
         return names
 
@@ -197,7 +197,7 @@ class Archive:
             if place not in there:
                 number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
                 names[place] = f"{name}.{number}"
-                self._database.execute(_INSERT, (names[place], *values))
+                self._database.execute(_INSERT + _VALUES, (names[place], *values))
 
     def _settings_blob(self, settings: bytes) -> int:
         number = self._settings.get(settings)
@@ -544,13 +544,12 @@ def _packed_streams(group: Sequence[Streams | None]) -> bytes:
         for each in group
     ]
     first = msgspec.msgpack.encode(told)
-    data = [each.data for each in group if each is not None]
-    if len(first) + sum(map(len, data)) > _LARGE:
-        # A smaller table of places than usual: to move it on with the window takes longer than it saves.
-        packer = zlib.compressobj(_LEVEL, memLevel=6)
-    else:
-        packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
-    packed = b"".join([packer.compress(first), *map(packer.compress, data), packer.flush()])
+    # In one call, for the same reason as rows are inserted by one statement.
+    plain = b"".join((first, *(each.data for each in group if each is not None)))
+    # A smaller table of places than usual: to move it on with the window takes longer than it saves.
+    large = len(plain) > _LARGE
+    packer = zlib.compressobj(_LEVEL, memLevel=6) if large else zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
+    packed = packer.compress(plain) + packer.flush()
     times = [each.times if each is not None else [] for each in group]
     return msgspec.msgpack.encode(
         _PackedStreams(len(first), packed, times, [each.texts if each is not None else b"" for each in group])
