@@ -4,6 +4,10 @@ CPU time of the gateway's process, over all its threads, in alternating rounds o
 the clients are another process, and so is PostgreSQL, whose own work is not counted. Clients ask one after the other, which is
 the dearest way; and 16 at once. What SQLite gets later is waited for in either way, and counted for the requests before it.
 
+Requests that are kept and those that are not come in groups of eight, by turns: the machine's own speed, which changes from one
+second to the next, meets both. The event loop's thread is counted for each group; what is not kept gives nothing to any other
+thread, so all that those run is counted for what is kept.
+
 As in a real conversation, no request is sent twice: each ends with a message of its own. What is sent whole holds the answer as
 the model gave it, so that the model is asked the same by a continuation; that is checked.
 
@@ -48,8 +52,12 @@ from support.remembering_upstream import RememberingUpstream, config  # noqa: E4
 
 AGENTIC = ROOT / ".peers" / "agentic-api" / "bin" / "agentic-server"
 ROUNDS = 8
+KEPT_ROUNDS = 16
+"""Of requests that are kept and those that are not: the limit is near what it costs."""
 REQUESTS = 32
 """Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
+GROUP = 8
+"""Requests of one kind before some of the other, where those that are kept and those that are not come by turns."""
 SETTLED_S = 0.6
 """After so long everything that was kept is in the database: its journal gathers for half a second. What is written later would
 be counted for whatever is measured next."""
@@ -73,6 +81,16 @@ def cpu_seconds(pid: int) -> float:
     """What all threads of a process have run."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def loop_seconds(pid: int) -> float:
+    """What the first thread of a process has run, which is that of the event loop; it is waited for until it rests."""
+    file = Path(f"/proc/{pid}/task/{pid}/schedstat")
+    before = -1
+    while (now := int(file.read_text().split()[0])) != before:
+        before = now
+        time.sleep(0.002)
+    return now / 1e9
 
 
 def history(turns: int) -> list[dict[str, Any]]:
@@ -128,15 +146,36 @@ class Bench:
 
     def cost(self, body: Body, at_once: int = 1) -> float:
         """Microseconds of CPU for one request."""
-        bodies = [body(f"w{next(self._numbers)}") for _ in range(REQUESTS * at_once)]
+        bodies = self._made(body, REQUESTS * at_once)
         begun = cpu_seconds(self._pid)
+        self._ask_all(bodies, at_once)
+        time.sleep(SETTLED_S)
+        return (cpu_seconds(self._pid) - begun) / len(bodies) * 1e6
+
+    def costs_by_turns(self, unkept: Body, kept: Body, at_once: int, turn: int) -> tuple[float, float]:
+        """Microseconds of CPU for one request of each kind, in groups by turns; every second time the other one is first."""
+        loop = {unkept: 0.0, kept: 0.0}
+        begun, rested = cpu_seconds(self._pid), loop_seconds(self._pid)
+        for group in range(REQUESTS // GROUP):
+            for body in (unkept, kept) if (group + turn) % 2 else (kept, unkept):
+                bodies = self._made(body, GROUP * at_once)
+                before = loop_seconds(self._pid)
+                self._ask_all(bodies, at_once)
+                loop[body] += loop_seconds(self._pid) - before
+        time.sleep(SETTLED_S)
+        others = cpu_seconds(self._pid) - begun - (loop_seconds(self._pid) - rested)
+        count = REQUESTS * at_once
+        return loop[unkept] / count * 1e6, (loop[kept] + others) / count * 1e6
+
+    def _made(self, body: Body, count: int) -> list[dict[str, Any]]:
+        return [body(f"w{next(self._numbers)}") for _ in range(count)]
+
+    def _ask_all(self, bodies: list[dict[str, Any]], at_once: int) -> None:
         if at_once == 1:
             for each in bodies:
                 self.ask(each)
         else:
             list(self._threads.map(self.ask, bodies))
-        time.sleep(SETTLED_S)
-        return (cpu_seconds(self._pid) - begun) / len(bodies) * 1e6
 
     def turn_cost(self, *, kept: bool, continued: bool) -> float:
         """Microseconds of CPU for each turn of an agent, in a new conversation: a call of a tool, then its result, and so on.
@@ -159,23 +198,22 @@ class Bench:
         time.sleep(SETTLED_S)
         return (cpu_seconds(self._pid) - begun) / AGENT_TURNS * 1e6
 
-    def compare(self, title: str, base: Body, other: Body, at_once: int = 1, at_most: float | None = None) -> None:
-        rounds = ROUNDS if at_once == 1 else ROUNDS // 2
+    def compare(self, title: str, base: Body, other: Body, at_most: float | None = None) -> None:
         for body in (base, other):
-            self.cost(body, at_once)
-        show(self.run, title, [in_turn(self, base, self, other, at_once, turn) for turn in range(rounds)], at_most)
+            self.cost(body)
+        show(self.run, title, [in_turn(self, base, self, other, turn) for turn in range(ROUNDS)], at_most)
 
     def close(self) -> None:
         self._threads.shutdown()
         self._client.close()
 
 
-def in_turn(one: Bench, base: Body, two: Bench, other: Body, at_once: int, turn: int) -> tuple[float, float]:
+def in_turn(one: Bench, base: Body, two: Bench, other: Body, turn: int) -> tuple[float, float]:
     """What each of two ways costs; every second time the other one is first."""
     if turn % 2:
-        second = two.cost(other, at_once)
-        return one.cost(base, at_once), second
-    return one.cost(base, at_once), two.cost(other, at_once)
+        second = two.cost(other)
+        return one.cost(base), second
+    return one.cost(base), two.cost(other)
 
 
 def show(run: Run, title: str, pairs: list[tuple[float, float]], at_most: float | None = None) -> None:
@@ -228,7 +266,7 @@ def beside_agentic(run: Run, upstream: RememberingUpstream, own: Bench, director
 
         def compare(title: str, first: Body, second: Body) -> None:
             own.cost(first), other.cost(second)
-            pairs = [in_turn(own, first, other, second, 1, turn) for turn in range(ROUNDS)]
+            pairs = [in_turn(own, first, other, second, turn) for turn in range(ROUNDS)]
             show(run, f"{title}, Athena and agentic-api", pairs)
 
         for title, body in (
@@ -249,7 +287,11 @@ def kept_and_not(bench: Bench, place: str, at_most: float | None = None) -> None
         for at_once in (1, AT_ONCE):
             together = f", {at_once} at once" if at_once > 1 else ""
             unkept, kept = (ending(before, WORDS, store=store) for store in (False, True))
-            bench.compare(f"{place}, {title}{together}, not kept and kept", unkept, kept, at_once, at_most)
+            for body in (unkept, kept):
+                bench.cost(body, at_once)
+            rounds = KEPT_ROUNDS if at_once == 1 else KEPT_ROUNDS // 2
+            pairs = [bench.costs_by_turns(unkept, kept, at_once, turn) for turn in range(rounds)]
+            show(bench.run, f"{place}, {title}{together}, not kept and kept", pairs, at_most)
 
 
 def continued(bench: Bench, upstream: RememberingUpstream) -> None:
