@@ -48,7 +48,7 @@ class Keeper:
 
     def _over(self, tap: RecordingTap) -> None:
         self.last = tap
-        self.ring.add(tap.packed())
+        self.ring.add(tap)
 
 
 def stream(house: House) -> float:

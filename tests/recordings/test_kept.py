@@ -241,11 +241,11 @@ def test_what_is_kept_of_a_response_is_its_own(tmp_path: Path) -> None:
 def test_the_ring_keeps_errors_longest() -> None:
     ring = Ring(most=4, most_bytes=1 << 20)
     for number, tap in enumerate(made_taps(6, failing={0})):
-        ring.add(tap.packed())
+        ring.add(tap)
         assert len(ring) == min(number + 1, 4)
     assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_5", "req_4", "req_3", "req_0"]
     small = Ring(most=100, most_bytes=1)
-    assert small.add(next(made_taps(1)).packed())[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
+    assert small.add(next(made_taps(1)))[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
 
 
 def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = None) -> Iterator[RecordingTap]:  # type: ignore[assignment]
@@ -693,5 +693,5 @@ def test_strangers_do_not_push_out_what_others_went_through() -> None:
     ring = Ring(most=4, most_bytes=1 << 20)
     for number, tap in enumerate(made_taps(12)):
         tap.kind = "served" if number < 3 else "refused"
-        ring.add(tap.packed())
+        ring.add(tap)
     assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_11", "req_2", "req_1", "req_0"]

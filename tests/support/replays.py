@@ -15,10 +15,10 @@ from athena.recording import file
 from athena.recording.compare import difference
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
-from athena.recording.packed import PackedExchange
 from athena.recording.redact import redacted, still_reproduces
 from athena.recording.replay import replay
 from athena.recording.retold import retold
+from athena.recording.tap import RecordingTap
 from athena.shells.gateway.app import Gateway
 from athena.shells.recorder.archive import Archive
 from athena.shells.recorder.recorder import DATABASE
@@ -26,7 +26,7 @@ from athena.shells.recorder.recorder import DATABASE
 WANTED = os.environ.get("REPLAY_ALL", "")
 
 
-def kept(gateway: Gateway) -> list[PackedExchange]:
+def kept(gateway: Gateway) -> list[RecordingTap]:
     """What is in the gateway's ring."""
     recorder = gateway.configured.recorder
     return list(recorder._ring._kept.values()) if recorder is not None else []
@@ -60,7 +60,7 @@ def check_all(gateway: Gateway) -> None:
     """Write down what differs."""
     if WANTED:
         for exchange in kept(gateway):
-            _check(partial(exchange.made, ()), f"{exchange.name} {exchange.about[-2]}")
+            _check(partial(exchange.made, ()), f"{exchange.record.request_id} {exchange.record.model}")
 
 
 def check_archive(state_dir: Path) -> None:

@@ -1,7 +1,4 @@
-"""One request that is over, in as few objects as hold it: what is kept in memory, and what the archive's thread gets.
-
-Hundreds of small objects for each exchange would let every later one be made in memory that no cache holds.
-"""
+"""One request in as few objects as hold it: what the archive's thread gets, and what a recording is made of."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Collects one request while it is served: what passes by, and nothing else.
 
 On the event loop a read and what left for it cost three places in a list, and whatever else happens four in another one. Some
-dozen reads at a time become one piece of memory, and all the rest at the end (`packed`): thousands of small objects that stay
-would let every later one be made in memory that no cache holds. Everything that takes time (masking secrets, decoding, naming
-the session) is done in another thread, or when somebody looks.
+dozen reads at a time become one piece of memory: thousands of small objects that stay would let every later one be made in
+memory that no cache holds. For the disk, or when somebody looks, the rest becomes one as well (`packed`). Everything that takes
+time (masking secrets, decoding, naming the session) is done in another thread, or when somebody looks.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class RecordingTap(Tap):
     """The client's, as soon as it has one."""
     is_whole = True
     """False: there was no room for all of it."""
+    is_special = False
+    """Is it kept longer than others? Whoever keeps it says so."""
     size = 0
     asked_as: Asked | None = None
     _state: StateNotes | None = None

@@ -121,11 +121,10 @@ class Recorder:
             self._drop(1)
             tap.drop()
             return
-        exchange = tap.packed()
         if self._writer is not None:
-            self._writer.put(exchange)
+            self._writer.put(tap.packed())
             return
-        name, gone = self._ring.add(exchange)
+        name, gone = self._ring.add(tap)
         self._on_end("kept")
         if self._listeners:
             if name not in gone:
@@ -210,8 +209,8 @@ class Recorder:
         """The finished exchange of that name."""
         if self._writer is None:
             # The ring belongs to the event loop; what is taken from it does not change any more.
-            exchange = self._ring.get(name)
-            return await asyncio.to_thread(exchange.made, self._secrets()) if exchange is not None else None
+            tap = self._ring.get(name)
+            return await asyncio.to_thread(tap.made, self._secrets()) if tap is not None else None
         return await self._archived(lambda archive: archive.load(name))
 
     async def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:

@@ -1,13 +1,13 @@
-"""The last exchanges in memory, packed: nothing is done with them before somebody looks."""
+"""The last exchanges in memory, as they were collected: nothing is done with them before somebody looks."""
 
 from __future__ import annotations
 
 import msgspec
 
 from athena.recording.filters import Filter
-from athena.recording.packed import PackedExchange
 from athena.recording.show import row_of
 from athena.recording.tap import RecordingTap
+from athena.recording.verdicts import is_special
 from athena.recording.view import ExchangeRow
 from athena.serving.record import as_fields
 from athena.serving.sessions import Belonging, said_by
@@ -24,7 +24,7 @@ class Ring:
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._kept: dict[str, PackedExchange] = {}
+        self._kept: dict[str, RecordingTap] = {}
         """The oldest first."""
         self._rows: dict[str, ExchangeRow] = {}
         """Of those that somebody has looked at."""
@@ -32,19 +32,21 @@ class Ring:
         self._special = 0
         self._unserved = 0
 
-    def add(self, exchange: PackedExchange) -> tuple[str, list[str]]:
+    def add(self, tap: RecordingTap) -> tuple[str, list[str]]:
         """Keep it. Returns its name, and the names of those that made room for it."""
-        name, kept = exchange.name, self._kept
+        name, kept = tap.record.request_id, self._kept
         if name in kept:
             number = 2
             while f"{name}.{number}" in kept:
                 number += 1
             name = f"{name}.{number}"
-        kept[name] = exchange
-        self._bytes += exchange.size
-        if exchange.kind != "served":
+        kept[name] = tap
+        self._bytes += tap.size
+        if tap.kind != "served":
             self._unserved += 1
-        if exchange.is_special:
+        # Whoever is refused at the door must not push out what others went through.
+        if tap.kind != "refused" and is_special(tap.record):
+            tap.is_special = True
             self._special += 1
         gone: list[str] = []
         while len(kept) > self._most or (self._bytes > self._most_bytes and kept):
@@ -57,26 +59,26 @@ class Ring:
         """The oldest that nobody served, where such fill their share; else the oldest that went well; errors and repairs only
         where they fill theirs."""
         if self._unserved > _MOST_UNSERVED * self._most:
-            return next(name for name, exchange in self._kept.items() if exchange.kind != "served")
+            return next(name for name, tap in self._kept.items() if tap.kind != "served")
         if self._special <= _MOST_SPECIAL * self._most:
-            for name, exchange in self._kept.items():
-                if not exchange.is_special:
+            for name, tap in self._kept.items():
+                if not tap.is_special:
                     return name
         return next(iter(self._kept))
 
     def delete(self, name: str) -> bool:
         """Forget an exchange; False where it was not there."""
-        exchange = self._kept.pop(name, None)
-        if exchange is None:
+        tap = self._kept.pop(name, None)
+        if tap is None:
             return False
-        self._bytes -= exchange.size
-        if exchange.kind != "served":
+        self._bytes -= tap.size
+        if tap.kind != "served":
             self._unserved -= 1
-        if exchange.is_special:
+        if tap.is_special:
             self._special -= 1
         if self._rows:
             self._rows.pop(name, None)
-        exchange.drop()
+        tap.drop()
         return True
 
     def __len__(self) -> int:
@@ -93,12 +95,12 @@ class Ring:
         """The row of an exchange that is there."""
         known = self._rows.get(name)
         if known is None:
-            exchange = self._kept[name]
-            known = msgspec.structs.replace(row_of(exchange.bare(), size=exchange.size), id=name)
+            tap = self._kept[name]
+            known = msgspec.structs.replace(row_of(tap.packed().bare(), size=tap.size), id=name)
             self._rows[name] = known
         return known
 
-    def get(self, name: str) -> PackedExchange | None:
+    def get(self, name: str) -> RecordingTap | None:
         """The exchange of that name."""
         return self._kept.get(name)
 
