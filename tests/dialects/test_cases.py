@@ -13,10 +13,9 @@ from athena.errors import InvalidRequest
 from athena.model.events import Done, Error, Event, ToolCallComplete
 from athena.model.profile import Profile
 from athena.model.request import Request
-from support.canonical import exact_parts
+from support.canonical import FINISH_WORDS, exact_parts
 from support.cases import MANDATORY, AnswerCase, BadRequestCase, Mode, answer_modes, case_bytes, dialect_cases
 from support.grammar import check_grammar, merged
-from support.sdks import FINISH_WORDS
 
 CASES = [
     pytest.param(dialect, case, mode, id=f"{dialect}-{case.name}-{mode}")

@@ -40,11 +40,11 @@ from athena.model.parts import Image, Refusal, Text, Thinking, ToolCall, ToolRes
 from athena.model.request import Request
 from athena.prepare import prepare
 from athena.profiles import default_profiles
+from support.canonical import FINISH_WORDS
 from support.cases import answer_modes, case_bytes, dialect_cases
 from support.examples import examples
 from support.grammar import check_grammar, merged
 from support.sdk_types import check_body
-from support.sdks import FINISH_WORDS
 from support.strategies import damaged, json_values, requests, stories
 
 DIALECTS = pytest.mark.parametrize("dialect", dialect_names())

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer
-from support.gateway_process import DIALECTS, GatewayProcess, fault_config
+from support.gateway_process import GatewayProcess
 from support.patience import FOR_EVER
 from support.scripted_upstream import ScriptedUpstream
 from support.upstream_talk import Talk

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.fault_config import UPSTREAM_KEY, fault_config
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import UPSTREAM_KEY, GatewayProcess, fault_config
+from support.gateway_process import GatewayProcess
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer, ask_raw, judge
 from support.fault_scripts import LATER
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayThread, fault_config, free_port, running_gateway
+from support.gateway_process import GatewayThread, free_port, running_gateway
 
 CLIENTS = list(DIALECTS.values())
 _numbers = itertools.count()

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.canonical import Seen
-from support.fault_expectations import CATALOGUE, Fault, clients_of, upstreams_of, what_is_wrong
-from support.fault_judge import Verdict, ask_raw, judge
+from support.fault_config import UPSTREAM_KEY
+from support.fault_expectations import CATALOGUE, Fault, Refused, Result, clients_of, upstreams_of, what_is_wrong
+from support.fault_judge import ask_raw, judge
 from support.fault_scripts import FAULTS
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import UPSTREAM_KEY, GatewayProcess
+from support.gateway_process import GatewayProcess
 from support.patience import PATIENCE
-from support.sdks import ask
+from support.sdks import ask, is_sdk_error
 
 _TESTED_ELSEWHERE = {
     "flaky-midstream",
@@ -63,7 +63,7 @@ def test_fault(fault: Fault, name: str, upstream_name: str, gateway: GatewayProc
     assert not problems, "\n".join(problems)
 
 
-def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: bool, short: str) -> Verdict | Seen | Exception:
+def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: bool, short: str) -> Result:
     model = f"{model}.{client}-{stream}-{judged}" + (f"~{short}" if short else "")
     try:
         if judged == "raw":
@@ -73,4 +73,4 @@ def _ask(judged: str, gateway: GatewayProcess, client: str, model: str, stream: 
             return judge(client, answer, stream=stream)
         return ask(client, gateway.url, model, stream=stream)
     except Exception as error:
-        return error
+        return Refused(error) if judged == "sdk" and is_sdk_error(client, error) else error

@@ -16,9 +16,10 @@ from google import genai
 from google.genai import types as genai_types
 
 from athena.shells.config import hash_key
+from support.fault_config import DIALECTS, UPSTREAM_KEY, fault_config
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, UPSTREAM_KEY, GatewayProcess, GatewayThread, fault_config, running_gateway
+from support.gateway_process import GatewayProcess, GatewayThread, running_gateway
 from support.patience import PATIENCE
 
 CLIENTS = list(DIALECTS.values())

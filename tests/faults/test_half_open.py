@@ -12,7 +12,8 @@ from pathlib import Path
 import anthropic
 import pytest
 
-from support.gateway_process import fault_config, running_gateway
+from support.fault_config import fault_config
+from support.gateway_process import running_gateway
 from support.patience import PATIENCE
 
 UPSTREAM = r"""

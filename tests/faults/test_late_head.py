@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayThread, fault_config, running_gateway
+from support.gateway_process import GatewayThread, running_gateway
 from support.hand_clock import HandClock
 from support.upstream_talk import Talk
 

@@ -20,10 +20,11 @@ import pytest
 
 from athena.transport import AsyncTransport, Transport
 from support.cases import CASES
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import ask_raw, request_body, request_bytes, send
 from support.fault_scripts import FAULTS
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayThread, fault_config, free_port, running_gateway
+from support.gateway_process import GatewayThread, free_port, running_gateway
 from support.leftovers import without_collector
 from support.patience import FOR_EVER, PATIENCE
 from support.transport_clients import settings_for

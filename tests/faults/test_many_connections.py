@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayProcess, fault_config
+from support.gateway_process import GatewayProcess
 from support.patience import FOR_EVER, PATIENCE
 
 CLIENTS = list(DIALECTS.values())

@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 
 from athena.shells.gateway import incoming
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer, ask_raw, judge, read_answer, request_body, request_bytes, send
 from support.fault_scripts import FAULTS
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayProcess, GatewayThread, fault_config, read_number, running_gateway
+from support.gateway_process import GatewayProcess, GatewayThread, read_number, running_gateway
 from support.patience import PATIENCE, until
 
 SOAK = bool(os.environ.get("ATHENA_SOAK"))

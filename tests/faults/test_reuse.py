@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from support.fault_config import DIALECTS
 from support.fault_judge import request_body, request_bytes
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayProcess
+from support.gateway_process import GatewayProcess
 from support.patience import PATIENCE
 
 SOAK = bool(os.environ.get("ATHENA_SOAK"))

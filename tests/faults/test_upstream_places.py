@@ -14,9 +14,10 @@ import pytest
 
 from athena.serving.breaker import BreakerState
 from athena.serving.health import UpstreamHealth
+from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer, ask_raw, judge, request_body, request_bytes, send
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, GatewayThread, fault_config, read_number, running_gateway
+from support.gateway_process import GatewayThread, read_number, running_gateway
 from support.patience import FOR_EVER, PATIENCE, until
 from support.raw_server import RawServer, Request
 from support.upstream_talk import Talk

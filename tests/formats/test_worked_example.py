@@ -15,9 +15,9 @@ from athena.dialects import dialect_names, get_dialect
 from athena.exchange import Exchange, Options, Route
 from athena.formats.machine.stage import FormatOptions
 from athena.profiles import default_profiles
-from support.canonical import Piece
+from support.canonical import FINISH_WORDS, Piece
 from support.loopback import ENVELOPE, Loopback, Script
-from support.sdks import FINISH_WORDS, ask
+from support.sdks import ask
 
 REASONING = (
     "Need weather. ",

@@ -523,7 +523,7 @@ def test_commands_on_files(tmp_path: Path) -> None:
 def test_off_where_others_could_read_it(tmp_path: Path) -> None:
     from athena.shells.config import hash_key
     from athena.shells.recorder.recorder import record_mode
-    from support.gateway_process import load_config
+    from support.config_file import load_config
 
     def mode(bound: tuple[str, ...] | None, **more: Any) -> str:
         return record_mode(load_config({"base_url": "http://127.0.0.1:9/v1", **more}, tmp_path), bound)[1]

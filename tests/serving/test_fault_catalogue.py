@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.fault_config import DIALECTS, UPSTREAM_KEY, fault_config
 from support.fault_expectations import CATALOGUE, Fault, upstreams_of, what_is_wrong
 from support.fault_judge import judge
-from support.gateway_process import DIALECTS, UPSTREAM_KEY, fault_config
 from support.serving_driver import FaultDriver
 from support.serving_values import House
 

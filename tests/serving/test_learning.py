@@ -20,7 +20,7 @@ from athena.serving.targets import Target
 from athena.shells.config import Router
 from athena.shells.config.ready import KnownTargets
 from support.cases import CASES
-from support.gateway_process import load_config
+from support.config_file import load_config
 
 _MESSAGES = tomllib.loads((CASES / "refusals.toml").read_text(encoding="utf-8"))
 _PIXEL = Image(source=Base64("image/png", "AAAA"))

@@ -27,7 +27,7 @@ from athena.shells.config import Config
 from athena.shells.demo import demo_answer
 from athena.shells.server.process import inspector_page
 from support.athena_process import COMMAND, Serving, environment, serving
-from support.gateway_process import load_config
+from support.config_file import load_config
 from support.patience import PATIENCE
 
 CHAT_QUESTION = {

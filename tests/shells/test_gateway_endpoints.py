@@ -22,8 +22,9 @@ from websockets.sync.client import connect
 from athena.asgi import create_app
 from athena.serving.endpoints import Endpoint, gateway_endpoint
 from athena.shells.config import hash_key
+from support.config_file import load_config
 from support.fault_judge import Answer, read_answer, request_body, request_bytes, send
-from support.gateway_process import GatewayThread, load_config, running_gateway
+from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
 from support.plain_upstream import PlainUpstream, Reply
 from support.upstream_speech import chat_whole

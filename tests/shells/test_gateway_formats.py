@@ -19,11 +19,11 @@ from athena.formats.declared.build import declared_format
 from athena.formats.machine.base import Format
 from athena.model.parts import ToolCall
 from learning.invented import INVENTED
-from support.canonical import Piece
+from support.canonical import FINISH_WORDS, Piece
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
 from support.scripted_upstream import ScriptedUpstream
-from support.sdks import FINISH_WORDS, anthropic_client, ask
+from support.sdks import anthropic_client, ask
 from support.upstream_speech import chat_stream, chat_whole
 from support.upstream_talk import Talk
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from athena.formats import format_names
 from support.athena_process import environment
+from support.fault_config import DIALECTS, fault_config
 from support.faulty_upstream import FaultyUpstream
-from support.gateway_process import DIALECTS, fault_config, free_port
+from support.gateway_process import free_port
 from support.patience import PATIENCE
 
 SUPPORT = Path(__file__).parents[1]

@@ -23,8 +23,8 @@ from athena.shells.server.front import Front, front_limits
 from athena.shells.server.http import HttpConnection
 from athena.shells.upstream.connection import Connection
 from athena.shells.upstream.response import UpstreamResponse
+from support.config_file import load_config
 from support.examples import examples
-from support.gateway_process import load_config
 from support.raw_server import chunk
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

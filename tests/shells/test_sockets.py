@@ -15,7 +15,8 @@ import pytest
 
 from athena.shells.config import hash_key
 from support.athena_process import serving
-from support.gateway_process import GatewayThread, load_config, running_gateway
+from support.config_file import load_config
+from support.gateway_process import GatewayThread, running_gateway
 from support.held_upstream import HeldUpstream
 from support.patience import FOR_EVER, until
 from support.scripted_upstream import ScriptedUpstream

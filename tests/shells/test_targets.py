@@ -9,7 +9,7 @@ import pytest
 from athena.model.request import Request
 from athena.shells.config import Router
 from athena.shells.config.ready import ready_targets
-from support.gateway_process import load_config
+from support.config_file import load_config
 
 KEY = "0123456789abcdef"
 DATED = "https://r.openai.azure.com/openai/deployments/my-gpt?api-version=2024-10-21"

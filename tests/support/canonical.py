@@ -97,3 +97,52 @@ def _expected(part: object, choice: int) -> ExpectedPart:
         case Citation() | Image() | Audio() | Video() | Document() | ToolResult():
             return ExpectedPart(foreign=type(part).__name__, choice=choice)
     raise AssertionError(f"unknown part {part!r}")
+
+
+FINISH_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "openai_chat": {
+        "stop": ("stop",),
+        "stop_sequence": ("stop",),
+        "tool": ("tool_calls",),
+        "length": ("length",),
+        "context": ("length",),
+        "refusal": ("stop", "content_filter"),
+        "filter": ("content_filter",),
+        "pause": ("stop",),
+        "malformed": ("stop",),
+    },
+    "anthropic_messages": {
+        "stop": ("end_turn",),
+        "stop_sequence": ("stop_sequence",),
+        "tool": ("tool_use",),
+        "length": ("max_tokens",),
+        "context": ("model_context_window_exceeded",),
+        "refusal": ("refusal",),
+        "filter": ("refusal",),
+        "pause": ("pause_turn", "compaction"),
+        "malformed": ("end_turn",),
+    },
+    "openai_responses": {
+        "stop": ("completed",),
+        "stop_sequence": ("completed",),
+        "tool": ("completed",),
+        "length": ("incomplete/max_output_tokens",),
+        "context": ("incomplete/max_output_tokens",),
+        "refusal": ("completed", "incomplete/content_filter"),
+        "filter": ("incomplete/content_filter",),
+        "pause": ("completed",),
+        "malformed": ("completed",),
+    },
+    "gemini": {
+        "stop": ("STOP",),
+        "stop_sequence": ("STOP",),
+        "tool": ("STOP",),
+        "length": ("MAX_TOKENS",),
+        "context": ("MAX_TOKENS",),
+        "refusal": ("SAFETY", "STOP"),
+        "filter": ("SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST"),
+        "pause": ("STOP",),
+        "malformed": ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"),
+    },
+}
+"""How a client dialect may say why an answer ended, by the word of the case files."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from athena.dialects import get_dialect
-from support.canonical import Piece, Seen, expected_pieces
+from support.canonical import FINISH_WORDS, Piece, Seen, expected_pieces
 from support.cases import AnswerCase, Mode
-from support.sdks import FINISH_WORDS, SDK_ERRORS
+from support.sdks import SDK_ERRORS
 
 # The SDK's own stream helper refuses these endings by raising, whatever the server is.
 _RAISES_ON_INCOMPLETE = {"openai_responses"}

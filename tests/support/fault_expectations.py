@@ -8,12 +8,11 @@ from zlib import crc32
 
 import msgspec
 
-from support.canonical import Piece, Seen, merge
+from support.canonical import FINISH_WORDS, Piece, Seen, merge
 from support.cases import CASES
+from support.fault_config import DIALECTS
 from support.fault_judge import Verdict
 from support.fault_scripts import EVIL, HUGE, MANY, MARKUP, QUOTED, REDOS
-from support.gateway_process import DIALECTS
-from support.sdks import FINISH_WORDS, is_sdk_error
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,6 +28,12 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     not_in: tuple[str, ...] = ()
     short: str = ""
     note: str = ""
+
+
+class Refused(msgspec.Struct):
+    """The client's SDK raised an error of its own over the answer."""
+
+    error: Exception
 
 
 class Expected(msgspec.Struct):
@@ -47,6 +52,9 @@ class Expected(msgspec.Struct):
                 found.append(Piece(kind, part[kind]))
         return merge(found)
 
+
+Result = Verdict | Seen | Refused | Exception
+"""What came of a question, as the raw bytes or an SDK show it; an exception is one that no client should meet."""
 
 _FILE = tomllib.loads((CASES / "faults.toml").read_text(encoding="utf-8"))
 CATALOGUE = [msgspec.convert(entry, Fault) for entry in _FILE["fault"]]
@@ -84,7 +92,7 @@ def clients_of(upstream_name: str, fault: str) -> list[str]:
     return [own, others[crc32(fault.encode()) % len(others)]]
 
 
-def what_is_wrong(fault: Fault, client: str, stream: bool, result: Verdict | Seen | Exception) -> str:
+def what_is_wrong(fault: Fault, client: str, stream: bool, result: Result) -> str:
     """Why the result is none of the expected ones; empty when it is."""
     wanted = fault.expect if stream else fault.whole or fault.expect
     answers = fault.answer if stream else fault.whole_answer or fault.answer
@@ -98,19 +106,17 @@ def what_is_wrong(fault: Fault, client: str, stream: bool, result: Verdict | See
     return f"wanted {wanted}: " + "; ".join(reasons)
 
 
-def _mismatch(code: str, status: str, answers: str, client: str, stream: bool, result: Verdict | Seen | Exception) -> str:
+def _mismatch(code: str, status: str, answers: str, client: str, stream: bool, result: Result) -> str:
     if isinstance(result, Verdict) and result.lies:
         return f"lies: {result.lies[:3]}"
-    failed = isinstance(result, Verdict) and result.outcome != "OK"
+    failed = isinstance(result, Refused) or (isinstance(result, Verdict) and result.outcome != "OK")
     if isinstance(result, Exception):
-        if not is_sdk_error(client, result):
-            return f"raised {result!r}"
-        failed = True
+        return f"raised {result!r}"
     seen = result.seen if isinstance(result, Verdict) else result if isinstance(result, Seen) else None
     if code == "NOCALL":
         return f"a call: {seen!r}"[:300] if seen is not None and seen.calls() else ""
     if code in ("SAME", "LEN"):
-        if failed and code == "LEN" and client == "openai_responses" and stream and isinstance(result, Exception):
+        if code == "LEN" and client == "openai_responses" and stream and isinstance(result, Refused):
             # The SDK's helper raises on every stream that ends as incomplete.
             return ""
         if failed:

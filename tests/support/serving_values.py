@@ -25,7 +25,7 @@ from athena.serving.tap import Watcher
 from athena.serving.tokens import TokenCounter
 from athena.shells.config import Router
 from athena.shells.config.ready import KnownTargets
-from support.gateway_process import load_config
+from support.config_file import load_config
 
 
 class House:

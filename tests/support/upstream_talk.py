@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +19,12 @@ class Asked:
         self.method, self.path, self.headers, self.raw = method, path, headers, raw
         self.body: Any = json.loads(raw) if raw else None
         self.dialect, self.model, self.stream = _addressed(path, self.body)
+
+    def without_content(self, model: str) -> Asked:
+        """The request as one sees it who knows of the model no more than this, and nothing of what the client says."""
+        bare = copy(self)
+        bare.model, bare.path, bare.raw, bare.body = model, "", b"", None
+        return bare
 
 
 def _addressed(path: str, body: Any) -> tuple[str, str, bool]:

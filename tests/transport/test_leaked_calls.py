@@ -11,10 +11,10 @@ import athena
 from athena.dialects import dialect_names
 from athena.transport import AsyncTransport, Transport
 from support.async_sdks import ask_async
-from support.canonical import Piece, Seen
+from support.canonical import FINISH_WORDS, Piece, Seen
 from support.faulty_upstream import FaultyUpstream
 from support.leaking_upstream import CITY, FORMS, leaked_text
-from support.sdks import FINISH_WORDS, Clients, ask
+from support.sdks import Clients, ask
 from support.transport_clients import async_sdk_clients, sdk_clients, settings_for
 from support.upstream_speech import encode
 from support.upstream_talk import Talk
