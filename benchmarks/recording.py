@@ -1,6 +1,6 @@
 """What recording costs: the same streams through `Serving` with and without a recorder, and what the archive takes for one.
 
-Ratios in one run. With `--gateway [ROUNDS]` through whole gateways instead (`recording_gateway`).
+Ratios in one run. With `--gateway` through whole gateways instead (`recording_gateway`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments and arguments[0] == "--gateway":
         from benchmarks import recording_gateway
 
-        recording_gateway.measure(*map(int, arguments[1:2]))
-        return 0
+        return recording_gateway.main(arguments[1:])
     keeper = Keeper()
     config = {"base_url": "http://127.0.0.1:1/v1"}
     plain, recorded = House(config), House(config, keeper)

@@ -1,28 +1,40 @@
 """What recording costs a whole gateway: the same requests through one process, recorded and not, in memory and on disk.
 
-The same process is asked for a model that is recorded and for one that is not, in turn and in which order changes, so that
-neither what else the machine does nor where a process lies in memory tells them apart. CPU is user and system time of the whole
-process, the writer's thread with it, until everything is written.
+The same process is asked for a model that is recorded and for one that is not, by turns in groups of 16 requests, and which of
+them comes first changes: so neither what else the machine does nor where a process lies in memory tells them apart. CPU is user
+and system time of the whole process, of every thread, until a group is answered and, where recorded on disk, written. Each
+start of a gateway is shown for itself as well: starts of one and the same program differ.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import select
+import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.gateway import processes
+import msgspec
+
+from benchmarks.gateway import bodies
 from benchmarks.gateway.bench import Bench, Running
+from benchmarks.gateway.output import add_output_options, deliver
+from benchmarks.gateway.results import Figure, Run, new_run
 from benchmarks.gateway.systems import CLIENT_KEY, Launch, Place, System
+from benchmarks.pairs import Pair, rested, surely
 
 MODES = ("memory", "disk")
 RECORDED = "recorded"
-ROUNDS = 30
-_QUIET_S = 0.3
-_IDLE = 0.01
+STARTS = 3
+AT_ONCE = 16
+WARMED = 14
+"""Groups of each kind before the first that counts: the ring is full then, and every body was seen."""
+WRITTEN_S = 0.25
+"""Within this time the thread that writes begins with what it got."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +43,24 @@ class Load:
 
     name: str
     pace_us: int
-    requests: int
-    concurrent: int
     chunks: int
+    pairs: dict[str, int]
+    """Pairs of groups for each start, by mode."""
+    limit_us: float | None = None
 
     @property
     def unit(self) -> str:
         return "chunk" if self.chunks else "request"
 
+    @property
+    def model(self) -> str:
+        return f"fake-p{self.pace_us}-n{self.chunks}" if self.chunks else "fake-p0"
+
 
 LOADS = (
-    Load("paced: 16 streams, 5 ms between chunks", 5000, 16, 16, 200),
-    Load("burst: 16 streams as fast as they are read", 0, 64, 16, 200),
-    Load("plain: whole answers, 16 at a time", 0, 1000, 16, 0),
+    Load("burst: 16 streams of 200 chunks as fast as they are read", 0, 200, {"memory": 150, "disk": 50}, 1.0),
+    Load("paced: 16 streams of 100 chunks, 5 ms between them", 5000, 100, {"memory": 40, "disk": 25}, 1.0),
+    Load("plain: whole answers, 16 at a time", 0, 0, {"memory": 400, "disk": 80}),
 )
 
 
@@ -67,63 +84,129 @@ def athena(mode: str) -> Callable[[Place], Launch]:
     return launch
 
 
-def settled(running: Running) -> float:
-    """CPU seconds of the gateway once it has nothing more to do."""
-    pids = running.pids()
-    before = processes.cpu_seconds(pids)
-    while True:
-        time.sleep(_QUIET_S)
-        now = processes.cpu_seconds(pids)
-        if now - before < _QUIET_S * _IDLE:
-            return now
-        before = now
+class Clients:
+    """Connections that stay open, all of which ask at once."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._sockets = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(AT_ONCE)]
+
+    def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def ask(self, model: str, *, streamed: bool) -> None:
+        """One request on each connection."""
+        body = msgspec.json.encode(bodies.request("messages", model, streamed=streamed))
+        head = [f"POST {bodies.PATHS['messages']} HTTP/1.1", "Host: 127.0.0.1", *self._running.launch.headers]
+        head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        request = "\r\n".join(head).encode() + b"\r\n\r\n" + body
+        got = dict.fromkeys(self._sockets, b"")
+        for each in self._sockets:
+            each.sendall(request)
+        while got:
+            for each in select.select(list(got), [], [], 30)[0]:
+                data = each.recv(1 << 20)
+                got[each] += data
+                if not data:
+                    raise SystemExit(f"the connection was closed: {got[each][-300:]!r}")
+                if not _is_whole(got[each], streamed=streamed):
+                    continue
+                if not got[each].startswith(b"HTTP/1.1 200"):
+                    raise SystemExit(got[each].decode(errors="replace"))
+                del got[each]
 
 
-def cost(bench: Bench, running: Running, load: Load, *, recorded: bool) -> float:
-    """CPU microseconds per chunk of one pass, or per request, until all of it is written."""
-    before = settled(running)
-    model = f"{RECORDED}-" * recorded + (f"fake-p{load.pace_us}-n{load.chunks}" if load.chunks else "fake-p0")
-    passed = bench.ask(
-        running, model, streamed=bool(load.chunks), requests=load.requests, concurrent=load.concurrent, stamps=load.chunks or 1
+def _is_whole(answer: bytes, *, streamed: bool) -> bool:
+    if streamed and answer.startswith(b"HTTP/1.1 200"):
+        return answer.endswith(b"0\r\n\r\n")
+    head, end, body = answer.partition(b"\r\n\r\n")
+    length = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), -1)
+    return bool(end) and len(body) == length
+
+
+class Measured:
+    """One start of a gateway."""
+
+    def __init__(self, running: Running, mode: str) -> None:
+        self._pids = running.pids()
+        self._clients = Clients(running)
+        self._mode = mode
+
+    def pairs(self, load: Load) -> list[Pair]:
+        """CPU microseconds per chunk, or per request, of what is not recorded and of what is."""
+        for _ in range(WARMED):
+            self._cost(load, recorded=True), self._cost(load, recorded=False)
+        found: list[Pair] = []
+        for number in range(load.pairs[self._mode]):
+            first = self._cost(load, recorded=bool(number % 2))
+            second = self._cost(load, recorded=not number % 2)
+            found.append((second, first) if number % 2 else (first, second))
+        return found
+
+    def close(self) -> None:
+        self._clients.close()
+
+    def _cost(self, load: Load, *, recorded: bool) -> float:
+        before = rested(self._pids)
+        model = f"{RECORDED}-" * recorded + load.model
+        self._clients.ask(model, streamed=bool(load.chunks))
+        if recorded and self._mode == "disk":
+            time.sleep(WRITTEN_S)
+            rested(self._pids, 0.02)
+        return (rested(self._pids) - before) * 1e6 / (AT_ONCE * (load.chunks or 1))
+
+
+def show(run: Run, load: Load, mode: str, starts: list[list[Pair]]) -> None:
+    """What recording adds, over all starts and for each."""
+    pairs = [pair for each in starts for pair in each]
+    shares = [on / off - 1 for off, on in pairs]
+    lower, share, upper = statistics.quantiles(shares, n=4)
+    more = [on - off for off, on in pairs]
+    low, high = surely(more)
+    least, most = surely(shares)
+    each = ", ".join(f"{statistics.median(on / off - 1 for off, on in start):+.1%}" for start in starts)
+    print(
+        f"{load.name}, {mode}: {statistics.median(off for off, _ in pairs):.2f} us of CPU per {load.unit}, recorded "
+        f"{statistics.median(more):+.2f} us (surely {low:+.2f} to {high:+.2f}), {share:+.1%} "
+        f"(surely {least:+.1%} to {most:+.1%}; {len(pairs)} pairs, quartiles {lower:+.1%} and {upper:+.1%}; starts {each})",
+        flush=True,
     )
-    if passed.load.errors:
-        raise SystemExit(f"{running.system.name}: {passed.load.error}")
-    return (settled(running) - before) * 1e6 / (passed.load.chunks if load.chunks else passed.load.done)
+    limit = 1.03 if load.limit_us is not None else None
+    run.figures += [
+        Figure(f"{load.name}, recorded {mode}", "athena", "CPU", "ratio", [1 + value for value in shares], at_most=limit),
+        Figure(f"{load.name}, recorded {mode}", "athena", f"CPU more per {load.unit}", "us", more, at_most=load.limit_us),
+    ]
 
 
-def pair(bench: Bench, running: Running, load: Load, *, recorded_first: bool) -> tuple[float, float]:
-    """What one pass costs that is not recorded, and one that is."""
-    first = cost(bench, running, load, recorded=recorded_first)
-    second = cost(bench, running, load, recorded=not recorded_first)
-    return (second, first) if recorded_first else (first, second)
-
-
-def measure(rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Prints, and returns the share of CPU that recording adds, by load and mode."""
-    found: dict[str, dict[str, float]] = {}
+def main(arguments: list[str]) -> int:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(prog="./dev bench recording --gateway", description=__doc__)
+    parser.add_argument("--starts", type=int, default=STARTS, help="gateways of each mode, one after the other")
+    parser.add_argument("--only", default="", help="modes and loads whose names hold one of these words", metavar="WORD,...")
+    add_output_options(parser)
+    options = parser.parse_args(arguments)
+    words = options.only.split(",")
+    modes = [mode for mode in MODES if mode in words] or list(MODES)
+    loads = [load for load in LOADS if load.name.split(":")[0] in words] or list(LOADS)
+    run = new_run("recording")
+    found: dict[tuple[str, str], list[list[Pair]]] = {}
     with Bench() as bench:
-        gateways = {mode: bench.start(System(f"record-{mode}", "messages", athena(mode))) for mode in MODES}
-        for load in LOADS:
-            pairs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
-            for number in range(rounds + 1):
-                for mode, running in gateways.items():
-                    pairs[mode].append(pair(bench, running, load, recorded_first=bool(number % 2)))
-            for mode in MODES:
-                # The first round warms up.
-                kept = pairs[mode][1:]
-                base = statistics.median(off for off, _ in kept)
-                more = statistics.median(on - off for off, on in kept)
-                lower, share, upper = statistics.quantiles((on / off - 1 for off, on in kept), n=4)
-                found.setdefault(load.name, {})[mode] = share
-                print(
-                    f"{load.name}, {mode}: {base:.2f} us of CPU per {load.unit}, recorded {more:+.2f} us, {share:+.1%} "
-                    f"(medians of {rounds} pairs, quartiles {lower:+.1%} and {upper:+.1%})",
-                    flush=True,
-                )
-        for mode, running in gateways.items():
-            print(f"memory of the gateway, {mode}: {running.idle_mib:.0f} MiB idle, {running.memory_kib() / 1024:.0f} MiB now")
-    return found
+        for mode in modes:
+            for _ in range(options.starts):
+                with bench.running(System(f"record-{mode}", "messages", athena(mode))) as running:
+                    measured = Measured(running, mode)
+                    for load in loads:
+                        found.setdefault((mode, load.name), []).append(measured.pairs(load))
+                    measured.close()
+                    print(
+                        f"{mode}: {running.idle_mib:.0f} MiB idle, {running.memory_kib() / 1024:.0f} MiB after it", flush=True
+                    )
+            for load in loads:
+                show(run, load, mode, found[mode, load.name])
+    deliver(run, options)
+    return 0
 
 
 if __name__ == "__main__":
-    measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
+    sys.exit(main(sys.argv[1:]))

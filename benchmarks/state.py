@@ -43,8 +43,10 @@ from athena.shells.store.sqlite import SqliteDatabase  # noqa: E402
 from athena.shells.store.store import StoreLimits  # noqa: E402
 from athena.state.resolve import joined_chain  # noqa: E402
 from athena.state.values import StoredResponse  # noqa: E402
+from benchmarks.gateway import processes  # noqa: E402
 from benchmarks.gateway.output import add_output_options, deliver  # noqa: E402
 from benchmarks.gateway.results import Figure, Run, new_run  # noqa: E402
+from benchmarks.pairs import show  # noqa: E402
 from support.gateway_process import GatewayProcess, free_port  # noqa: E402
 from support.patience import PATIENCE  # noqa: E402
 from support.postgres import PostgresServer, binaries  # noqa: E402
@@ -75,12 +77,6 @@ Body = Callable[[str], dict[str, Any]]
 def ending(before: list[dict[str, Any]], text: str, **settings: Any) -> Body:
     """Requests with this input and one more message, of the text and the word."""
     return lambda word: {"input": [*before, {"role": "user", "content": f"{text} {word}"}], **settings}
-
-
-def cpu_seconds(pid: int) -> float:
-    """What all threads of a process have run."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def loop_seconds(pid: int) -> float:
@@ -147,15 +143,15 @@ class Bench:
     def cost(self, body: Body, at_once: int = 1) -> float:
         """Microseconds of CPU for one request."""
         bodies = self._made(body, REQUESTS * at_once)
-        begun = cpu_seconds(self._pid)
+        begun = processes.cpu_seconds([self._pid])
         self._ask_all(bodies, at_once)
         time.sleep(SETTLED_S)
-        return (cpu_seconds(self._pid) - begun) / len(bodies) * 1e6
+        return (processes.cpu_seconds([self._pid]) - begun) / len(bodies) * 1e6
 
     def costs_by_turns(self, unkept: Body, kept: Body, at_once: int, turn: int) -> tuple[float, float]:
         """Microseconds of CPU for one request of each kind, in groups by turns; every second time the other one is first."""
         loop = {unkept: 0.0, kept: 0.0}
-        begun, rested = cpu_seconds(self._pid), loop_seconds(self._pid)
+        begun, rested = processes.cpu_seconds([self._pid]), loop_seconds(self._pid)
         for group in range(REQUESTS // GROUP):
             for body in (unkept, kept) if (group + turn) % 2 else (kept, unkept):
                 bodies = self._made(body, GROUP * at_once)
@@ -163,7 +159,7 @@ class Bench:
                 self._ask_all(bodies, at_once)
                 loop[body] += loop_seconds(self._pid) - before
         time.sleep(SETTLED_S)
-        others = cpu_seconds(self._pid) - begun - (loop_seconds(self._pid) - rested)
+        others = processes.cpu_seconds([self._pid]) - begun - (loop_seconds(self._pid) - rested)
         count = REQUESTS * at_once
         return loop[unkept] / count * 1e6, (loop[kept] + others) / count * 1e6
 
@@ -185,7 +181,7 @@ class Bench:
         answer = self.ask({"input": [*said, {"role": "user", "content": "use the tool first"}], **settings})
         said += [{"role": "user", "content": "use the tool first"}, *answer["output"]]
         time.sleep(SETTLED_S)
-        begun = cpu_seconds(self._pid)
+        begun = processes.cpu_seconds([self._pid])
         for _ in range(AGENT_TURNS):
             (call,) = (item["call_id"] for item in answer["output"] if item["type"] == "function_call")
             new = [
@@ -196,7 +192,7 @@ class Bench:
             answer = self.ask({**body, **settings})
             said += [*new, *answer["output"]]
         time.sleep(SETTLED_S)
-        return (cpu_seconds(self._pid) - begun) / AGENT_TURNS * 1e6
+        return (processes.cpu_seconds([self._pid]) - begun) / AGENT_TURNS * 1e6
 
     def compare(self, title: str, base: Body, other: Body, at_most: float | None = None) -> None:
         for body in (base, other):
@@ -214,19 +210,6 @@ def in_turn(one: Bench, base: Body, two: Bench, other: Body, turn: int) -> tuple
         second = two.cost(other)
         return one.cost(base), second
     return one.cost(base), two.cost(other)
-
-
-def show(run: Run, title: str, pairs: list[tuple[float, float]], at_most: float | None = None) -> None:
-    """What each of two ways cost in each round."""
-    ratios = [second / first for first, second in pairs]
-    run.figures.append(Figure(title, "athena", "CPU", "ratio", ratios, judged=at_most is not None, at_most=at_most))
-    lower, ratio, upper = statistics.quantiles(ratios, n=4)
-    usual = [statistics.median(pair[side] for pair in pairs) for side in (0, 1)]
-    print(
-        f"{title}: {usual[0]:.0f} us and {usual[1]:.0f} us, ratio {ratio:.2f} "
-        f"(median of {len(pairs)} rounds, quartiles {lower:.2f} and {upper:.2f})",
-        flush=True,
-    )
 
 
 @contextlib.contextmanager
