@@ -314,7 +314,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     lost: list[int] = []
     with running_writer(broken, lost) as writer:
         for tap in made_taps(3):
-            writer.put(tap.packed())
+            writer.put(tap)
         written(writer)
     assert sum(lost) == 3
     assert "cannot be written" in caplog.text
@@ -327,7 +327,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
         other.execute("BEGIN EXCLUSIVE")
         with running_writer(locked, lost, lock_s=0.05) as writer:
             for tap in made_taps(2):
-                writer.put(tap.packed())
+                writer.put(tap)
             written(writer)
     assert sum(lost) == 2
 
@@ -345,7 +345,7 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     with running_writer(full, lost) as writer:
         for _ in range(3):
             for tap in made_taps(100):
-                writer.put(tap.packed())
+                writer.put(tap)
             written(writer)
     assert sum(lost) > 0
     monkeypatch.undo()

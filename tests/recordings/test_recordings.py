@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from athena.dialects import get_dialect
-from athena.dialects.plain_reads import BurstParts, SplicedRecord
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import UpstreamClosed
 from athena.model.parts import Opaque, Thinking
 from athena.model.request import Kept
@@ -655,17 +655,18 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
         if record is not None and texts and all(texts):
             read, written = (b"".join(map(made, strings)) for made in (record.came, record.left))
             assert (record.came(came), record.left(came)) == (read, written)
-            taps[0].steps.extend((now, came, record))
-            taps[0].steps_written()
+            taps[0].notes.extend((now, came, record))
             taps[1].passed(read, written, now, (came, record) if number % 2 else None)
         elif kind == 3 and texts and all(texts):
-            read_in_parts(taps, came, strings, now)
+            read_in_parts(taps, came, strings, now, is_same=is_ascii)
         else:
             for tap in taps:
                 tap.passed(b"read " + came, b"" if kind == 2 else b"written " + came, now)
         for tap in taps:
             if number % 60 == 7:
                 tap.moment("keep_alive", now)
+            if number % (5 + 64 * taps.index(tap)) == 4:
+                tap.gather()
     one, other = (tap.made(sorted(secrets)) for tap in taps)
     assert one == other
     for secret in secrets:
@@ -697,18 +698,23 @@ def test_headers_lose_the_same_credentials_however_they_are_given(pairs: list[tu
     assert plain_mapping(dict(pairs)) == plain_headers(dict(pairs).items())
 
 
-def read_in_parts(taps: list[RecordingTap], came: bytes, strings: list[bytes], now: float) -> None:
-    """A read of which the first tap is told in parts, and the other one whole."""
+def read_in_parts(taps: list[RecordingTap], came: bytes, strings: list[bytes], now: float, *, is_same: bool) -> None:
+    """A read of which the first tap is told in parts, and the other one whole. `is_same`: what left is told by the parts."""
     record = RECORDS[len(strings) % 2]
     read = b"".join((b"before", *map(record.came, strings), b"after"))
     written = b"".join((*map(record.left, strings), b"left"))
-    for tap, is_same in zip(taps, (True, False), strict=True):
-        tap.upstream_bytes(read, now)
-        parts: list[tuple[bytes, bytes | SplicedRecord]] = [(b"before", b""), (came, record), (b"after", b"left")]
-        tap.burst(BurstParts(written if is_same else bytes(bytearray(written)), parts))
-        if len(strings) > 1:
+    parts: list[tuple[bytes, bytes | SplicedRecord]] = [(b"before", b""), (came, record), (b"after", b"left")]
+    one, other = taps
+    one.notes.extend((now, parts, b""))
+    other.upstream_bytes(read, now)
+    if len(strings) > 1:
+        for tap in taps:
             tap.moment("tick", now)
-        tap.client_bytes(written, now + 0.5)
+    if is_same:
+        one.notes.extend((now + 0.5, b"", parts))
+    else:
+        one.client_bytes(written, now + 0.5)
+    other.client_bytes(written, now + 0.5)
 
 
 def taps_of_nothing() -> Iterator[RecordingTap]:
@@ -806,7 +812,7 @@ class Failing:
             return called
 
         # Plain reads take the short way only where nobody wants to see events.
-        sees = {"sees_bytes": True, "sees_events": not {"passed", "steps_written"}.intersection(methods)}
+        sees = {"sees_bytes": True, "sees_events": "passed" not in methods}
         self._tap = type("Raising", (Tap,), {**sees, **{name: method(name) for name in TAP_METHODS}})
 
     def wants_bodies(self) -> bool:
@@ -898,9 +904,9 @@ def test_a_tap_that_raises_touches_no_answer_and_no_other_tap() -> None:
     seen = Failing()
     world, faults = failing_world(seen)
     assert served_to_the_end(world) == usual
-    assert set(seen.called) == {*TAP_METHODS} - {"dropped", "passed", "steps_written"}, "every method was called"
+    assert set(seen.called) == {*TAP_METHODS} - {"dropped", "passed", "gather"}, "every method was called"
     assert not faults
-    for name in set(TAP_METHODS) - {"dropped"}:
+    for name in set(TAP_METHODS) - {"dropped", "gather"}:
         failing = Failing(name, "dropped")
         world, faults = failing_world(failing)
         assert served_to_the_end(world) == usual, name
@@ -909,6 +915,33 @@ def test_a_tap_that_raises_touches_no_answer_and_no_other_tap() -> None:
         assert len(hit) == len(set(hit)), "once for each request"
         assert failing.called.count("dropped") == len(hit), name
         assert len(faults) == 2 * len(hit), "what is raised while it is dropped is told, too"
+
+
+def test_notes_that_cannot_be_put_together_touch_no_answer() -> None:
+    """A tap that watches alone is told of little; what it makes of its notes may still fail."""
+    usual, world, faults = Recorded(), Recorded(), list[str]()
+    world.house.shared.tap_failed = lambda request_id, error: faults.append(str(error))
+    written: list[bytes] = []
+
+    def gather(tap: RecordingTap) -> None:
+        raise MemoryError("a fault in gather")
+
+    for each in (world, usual):
+        serving = each.begin("anthropic_messages", "openai_chat/m")
+        next_send(serving)
+        serving.sending(1000.5)
+        serving.head(200, {"content-type": "text/event-stream"}, 1000.75)
+        with pytest.MonkeyPatch.context() as broken:
+            if each is world:
+                broken.setattr(RecordingTap, "gather", gather)
+            outputs = [serving.plain(PLAIN, 1001.0 + n) or serving.data(PLAIN, 1001.0 + n).output for n in range(300)]
+        written.append(b"".join(outputs))
+        serving.stop("shutdown", 2000.0)
+        serving.close(2000.0)
+    assert written[0] == written[1]
+    assert faults == ["a fault in gather"]
+    assert not world.keeper.taps[0].is_whole
+    assert usual.keeper.taps[0].made(()).client_bytes.startswith(written[1])
 
 
 def test_a_watcher_that_raises_touches_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -926,7 +959,9 @@ def test_a_recording_that_fails_gives_its_room_back(monkeypatch: pytest.MonkeyPa
         raise MemoryError(name)
 
     ends: list[str] = []
-    recorder = Recorder(RecordSettings(), "memory", Path("unused"), tuple, ends.append)
+    recorder = Recorder(
+        RecordSettings(), "memory", Path("unused"), tuple, lambda: ends.append("kept"), lambda: ends.append("dropped")
+    )
     faults: list[Exception] = []
     usual = [recording.client_bytes for recording in served_to_the_end(Recorded())]
 

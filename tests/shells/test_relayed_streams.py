@@ -157,7 +157,7 @@ async def _streamed(directory: Path, client: str, play: Play) -> tuple[bytes, li
 
 def gateway_recordings(gateway: Gateway) -> list[Any]:
     """What the recorder keeps in memory."""
-    return list(gateway._inspection.recorder._ring._kept.values())
+    return [tap for _, tap in gateway._inspection.recorder._ring.exchanges()]
 
 
 _ID = re.compile(rb"(request-id|date): [^\r]*|(msg_|req_|toolu_|call_|chatcmpl-)[0-9A-Za-z]+")

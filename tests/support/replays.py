@@ -29,7 +29,7 @@ WANTED = os.environ.get("REPLAY_ALL", "")
 def kept(gateway: Gateway) -> list[RecordingTap]:
     """What is in the gateway's ring."""
     recorder = gateway.configured.recorder
-    return list(recorder._ring._kept.values()) if recorder is not None else []
+    return [tap for _, tap in recorder._ring.exchanges()] if recorder is not None else []
 
 
 def unequal(recording: Recording, *, redaction: bool = True) -> list[str]:

@@ -5,7 +5,6 @@ It is one piece of memory. It becomes a recording when somebody reads it; on dis
 
 from __future__ import annotations
 
-import enum
 import json
 from typing import Any
 
@@ -16,20 +15,8 @@ from athena.recording.lines import since
 from athena.recording.secrets import NO_SECRETS, Mask
 from athena.serving.record import FIELDS, fields_of
 from athena.serving.sessions import Belonging
+from athena.serving.tap import Occurrence
 from athena.typed_values import reader
-
-
-class Occurrence(enum.Enum):
-    """What happened besides reads and writes. The numbers are part of the archive's form."""
-
-    ATTEMPT = 1
-    UPSTREAM_HEAD = 2
-    ATTEMPT_END = 3
-    TICK = 4
-    KEPT_ALIVE = 5
-    STOPPED = 6
-    NOT_KEPT = 7
-    CLIENT_HEAD = 8
 
 
 class ExchangeHead(msgspec.Struct, frozen=True, array_like=True):

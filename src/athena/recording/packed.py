@@ -10,7 +10,6 @@ import msgspec
 from athena.recording import lines
 from athena.recording.heads import bare_recording, read_head
 from athena.recording.parted import About, Parted, Streams
-from athena.recording.room import Room
 from athena.recording.secrets import masks
 from athena.recording.served_by import ServedBy, SettingsMemo
 from athena.recording.steps import Steps
@@ -22,8 +21,7 @@ class PackedExchange:
     """One request, whole. Nothing is done with it before somebody looks."""
 
     __slots__ = (
-        "about", "bodies", "bursts", "head", "is_special", "key", "kind", "name", "room", "rows", "served_by", "size",
-        "targets",
+        "about", "bodies", "head", "is_special", "key", "kind", "name", "served_by", "steps", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -35,13 +33,10 @@ class PackedExchange:
         head: bytes,
         about: tuple[Any, ...],
         bodies: list[bytes],
-        rows: list[Any],
-        bursts: tuple[tuple[int, int, int], ...],
+        steps: Steps,
         served_by: ServedBy,
         targets: tuple[Target, ...],
         key: str | None,
-        room: Room,
-        size: int,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -52,30 +47,17 @@ class PackedExchange:
         """Time of day, key, dialect, upstream and model, and whose it is as its headers say."""
         self.bodies = bodies
         """The client's, and each attempt's."""
-        self.rows = rows
-        self.bursts = bursts
+        self.steps = steps
         self.served_by = served_by
         self.targets = targets
         """All that might have been asked, whose secrets nobody may read."""
         self.key = key
         """The one that the client sent."""
-        self.room = room
-        self.size = size
 
     @property
     def body(self) -> bytes:
         """The client's."""
         return self.bodies[0]
-
-    def release(self) -> None:
-        """It is written, and others may have its room. For the one who writes."""
-        self.room.released += self.size
-        self.size = 0
-
-    def drop(self) -> None:
-        """It is not to be written at all. For the event loop."""
-        self.room.taken -= self.size
-        self.size = 0
 
     # -- when somebody reads it ------------------------------------------------------------------------------------------------
 
@@ -99,7 +81,7 @@ class PackedExchange:
         """The same in parts, which takes less time. `memo` remembers settings from one request to the next."""
         hidden = (*secrets, self.key or "", *[secret for target in self.targets for secret in target.secrets])
         mask = masks(hidden)
-        steps = Steps(self.rows, self.bursts)
+        steps = self.steps
         streams = steps.streams()
         if mask.finds(streams.data) or mask.finds(streams.texts) or steps.may_hide(mask):
             # Stream by stream: a secret may be cut into pieces.

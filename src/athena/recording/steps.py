@@ -1,58 +1,82 @@
-"""The reads and writes of one request while it is recorded: flat lists on the event loop, packs of them as they grow."""
+"""The notes of one request while it is recorded: flat lists on the event loop, packs of reads and writes as they grow.
+
+What a note is, `NotingTap` says.
+"""
 
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
 from athena.dialects.plain_reads import SplicedRecord
 from athena.recording.parted import Streams, cut
 from athena.recording.secrets import Mask
+from athena.serving.tap import Occurrence
 
 _LARGE = 1024
 """Bytes of the steps of one pack, on the average, from which on they are not copied together."""
+_RUN = 8
+"""Steps of one kind that follow one another, from which on they become a pack."""
+_BYTES = (bytes, bytes)
 
 
 class StepPack:
-    """Some steps that followed one another. It is never changed."""
+    """Some steps that followed one another: when, what came, and what left for it. It is never changed."""
 
-    __slots__ = ("read_sizes", "reads", "size", "spliced", "times", "write_sizes", "writes")
+    __slots__ = ("read_sizes", "reads", "spliced", "times", "write_sizes", "writes")
 
-    def __init__(self, steps: list[Any], spliced: SplicedRecord | None) -> None:
-        """`spliced`: all of these steps are texts that this makes records of."""
-        reads = steps[1::3]
-        writes = [] if spliced is not None else steps[2::3]
+    def __init__(self, notes: list[Any], spliced: SplicedRecord | None) -> None:
+        """`spliced`: all of these notes are texts that this makes records of."""
+        reads = notes[1::3]
+        writes = [] if spliced is not None else notes[2::3]
         self.spliced = spliced
-        self.times = array("d", steps[::3])
+        self.times = array("d", notes[::3])
         self.read_sizes = array("Q", map(len, reads))
         self.write_sizes = array("Q", map(len, writes))
-        self.size = sum(self.read_sizes) + sum(self.write_sizes)
-        is_large = self.size > _LARGE * len(reads)
+        is_large = sum(self.read_sizes) + sum(self.write_sizes) > _LARGE * len(reads)
         self.reads: list[bytes] = reads if is_large else [b"".join(reads)]
         """Pieces that are together all bytes that were read."""
         self.writes: list[bytes] = writes if is_large else [b"".join(writes)]
 
 
-def packs_of(steps: list[Any]) -> list[StepPack]:
-    """The steps in as few packs as hold them: texts of one record are a pack of their own."""
-    left = steps[2::3]
-    kinds = list(map(type, left))
-    found: list[StepPack] = []
-    at, size = 0, len(left)
-    while at < size:
-        record = left[at]
-        if type(record) is SplicedRecord:
-            end = at + left.count(record)
-            if left[at:end] != [record] * (end - at):  # others stand between them
-                end = next((number for number in range(at, size) if left[number] != record), size)
-            found.append(StepPack(steps[3 * at : 3 * end], record))
+Row: TypeAlias = StepPack | list[Any]
+"""Steps in a pack, or notes as they are."""
+
+
+def gathered(notes: list[Any]) -> list[Row]:
+    """The same notes in as few objects as hold them. Runs of steps of one kind are packed: texts of one record, or bytes. What
+    stands between them is left as it is."""
+    left = notes[2::3]
+    kinds = list(zip(map(type, notes[1::3]), map(type, left), strict=True))
+    rows: list[Row] = []
+    others: list[Any] = []
+    at = 0
+    while at < len(left):
+        record = left[at] if kinds[at][1] is SplicedRecord else None
+        end = _run_end(left, at) if record is not None else _run_end(kinds, at) if kinds[at] == _BYTES else at + 1
+        if end - at < _RUN:
+            others += notes[3 * at : 3 * end]
         else:
-            end = kinds.index(SplicedRecord, at) if SplicedRecord in kinds[at:] else size
-            found.append(StepPack(steps[3 * at : 3 * end], None))
+            if others:
+                rows.append(others)
+                others = []
+            rows.append(StepPack(notes[3 * at : 3 * end], record))
         at = end
-    return found
+    if others:
+        rows.append(others)
+    return rows
+
+
+def _run_end(items: Sequence[Any], at: int) -> int:
+    """Where the items end that follow one another from `at` on and are equal to the one there."""
+    first = items[at]
+    end = at + items[at:].count(first)
+    if items[at:end] == [first] * (end - at):
+        return end
+    return next(number for number in range(at, len(items)) if items[number] != first)  # others stand between them
 
 
 _read_texts = msgspec.json.Decoder(list[str]).decode
@@ -66,21 +90,24 @@ def _around(record: SplicedRecord) -> tuple[bytes, ...]:
 
 
 class Steps:
-    """All steps of a request so far."""
+    """All notes of a request so far, parted into steps and whatever else happened."""
 
-    def __init__(self, rows: list[Any], bursts: tuple[tuple[int, int, int], ...] = ()) -> None:
-        """`rows` are packs, and last a list of steps that are not packed."""
+    def __init__(self, rows: Sequence[Row]) -> None:
         self.times: list[float] = []
-        self._bursts = list(bursts)
+        self.happened: list[tuple[int, Occurrence, float, Any]] = []
+        """For each thing that is neither read nor written: the step that it stands before, what, when, and what it holds."""
+        self._bursts: list[tuple[int, int, int]] = []
         self._read_sizes: list[int] = []
         self._write_sizes: list[int] = []
         self._splices: list[tuple[int, int, SplicedRecord]] = []
         self._reads: list[bytes] = []
         self._writes: list[bytes] = []
         self._texts: list[bytes] = []
-        for pack in rows[:-1]:
-            self._take_pack(pack)
-        self._take_steps(rows[-1][:])
+        for row in rows:
+            if isinstance(row, StepPack):
+                self._take_pack(row)
+            else:
+                self._take_notes(row)
 
     def _take_pack(self, pack: StepPack) -> None:
         if pack.spliced is not None:
@@ -94,26 +121,44 @@ class Steps:
         self.times += pack.times.tolist()
         self._read_sizes += pack.read_sizes.tolist()
 
-    def _take_steps(self, steps: list[Any]) -> None:
-        at, last = len(self.times), None
-        for came, left in zip(steps[1::3], steps[2::3], strict=True):
-            if type(left) is SplicedRecord:
-                self._texts.append(came)
-                self._write_sizes.append(0)
-                if left == last:
-                    first, count, _ = self._splices[-1]
-                    self._splices[-1] = first, count + 1, left
-                else:
-                    self._splices.append((at, 1, left))
-                last = left
+    def _take_notes(self, notes: list[Any]) -> None:
+        written = {id(left) for left in notes[2::3] if type(left) is list}
+        """Reads for which all of their parts left, and nothing else."""
+        bursts: dict[int, tuple[int, int]] = {}
+        for at in range(0, len(notes), 3):
+            when, what, more = notes[at : at + 3]
+            if type(what) is Occurrence:
+                self.happened.append((len(self.times), what, when, more))
+            elif type(what) is list and id(what) in written:
+                bursts[id(what)] = len(self.times), len(what)
+                for came, left in what:
+                    self._take_step(when, came, left)
+            elif type(what) is list:
+                came = [left.came(texts) if type(left) is SplicedRecord else texts for texts, left in what]
+                self._take_step(when, b"".join(came), b"")
+            elif type(more) is list:
+                self._bursts.append((*bursts[id(more)], len(self.times)))
+                self._take_step(when, b"", b"")
             else:
-                self._reads.append(came)
-                self._writes.append(left)
-                self._write_sizes.append(len(left))
-                last = None
-            at += 1
-        self.times += steps[::3]
-        self._read_sizes += map(len, steps[1::3])
+                self._take_step(when, what, more)
+
+    def _take_step(self, when: float, came: bytes, left: bytes | SplicedRecord) -> None:
+        at = len(self.times)
+        self.times.append(when)
+        self._read_sizes.append(len(came))
+        if isinstance(left, SplicedRecord):
+            self._texts.append(came)
+            self._write_sizes.append(0)
+            if self._splices:
+                first, count, last = self._splices[-1]
+                if first + count == at and last == left:
+                    self._splices[-1] = first, count + 1, left
+                    return
+            self._splices.append((at, 1, left))
+        else:
+            self._reads.append(came)
+            self._writes.append(left)
+            self._write_sizes.append(len(left))
 
     def streams(self) -> Streams:
         """The same as streams that do not know yet where other things happened."""

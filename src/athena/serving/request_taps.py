@@ -12,19 +12,25 @@ from athena.model.events import Event
 from athena.model.request import Request
 from athena.serving.record import RequestRecord
 from athena.serving.shared import Shared
-from athena.serving.tap import Asked, Tap
+from athena.serving.tap import MOST_NOTES, MUCH, Asked, NotingTap, Occurrence, SentCall, Tap
 from athena.serving.targets import Target
 
 ReadsNoted = Callable[[bytes, bytes, float], None] | list[Any] | None
-"""What is told of a read of plain text, what left for it, and when; a list gets them as `Tap.steps` does."""
+"""What is told of a read of plain text, what left for it, and when; a list gets them as `NotingTap.notes` does."""
 _NONE: tuple[Tap, ...] = ()
+_EMPTY = b""
+
+# To look a member up in its class takes longer than to write it down.
+_ATTEMPT, _UPSTREAM_HEAD, _ATTEMPT_END, _CLIENT_HEAD = (
+    Occurrence.ATTEMPT, Occurrence.UPSTREAM_HEAD, Occurrence.ATTEMPT_END, Occurrence.CLIENT_HEAD,
+)  # fmt: skip
 
 
 class RequestTaps:
     """`active`, `byte_taps`, `event_taps` and `answer_taps` are for the caller to look at: where one is empty, nothing needs to
     be called."""
 
-    __slots__ = ("_all", "_request_id", "_tap_failed", "active", "answer_taps", "byte_taps", "event_taps")
+    __slots__ = ("_all", "_alone", "_burst", "_request_id", "_tap_failed", "active", "answer_taps", "byte_taps", "event_taps")
 
     def __init__(self, shared: Shared, record: RequestRecord, request: Request, key: str | None) -> None:
         """`key` is the one that the client sent."""
@@ -34,9 +40,17 @@ class RequestTaps:
         self._tap_failed = shared.tap_failed
         self._request_id = record.request_id
         self.active = self.byte_taps = self.event_taps = self.answer_taps = watching
+        self._alone: NotingTap | None = None
+        """The only tap, where notes are written for it."""
+        self._burst: BurstParts | None = None
+        """Of what the last read consists, where it was noted in parts."""
         if len(watching) == 1:
             # As almost always, and without a list for each group.
             (tap,) = watching
+            if isinstance(tap, NotingTap):
+                self._alone = tap
+                self.event_taps = self.answer_taps = _NONE
+                return
             self.active = _NONE if tap.sees_only_end else watching
             self.byte_taps = self.active if tap.sees_bytes else _NONE
             self.event_taps = self.byte_taps if tap.sees_events else _NONE
@@ -58,6 +72,13 @@ class RequestTaps:
 
     def asked(self, asked: Asked) -> None:
         """The client's request."""
+        alone = self._alone
+        if alone is not None:
+            alone.asked_as = asked
+            alone.size = size = len(asked.body)
+            if size > MUCH:
+                self._gather()
+            return
         for tap in self.active:
             try:
                 tap.asked(asked)
@@ -66,6 +87,16 @@ class RequestTaps:
 
     def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
         """A request that goes to an upstream."""
+        alone = self._alone
+        if alone is not None:
+            body = call.body
+            sent = SentCall(target, body, path, headers, alone.created, alone.input_tokens)
+            alone.notes += (now, _ATTEMPT, sent)
+            size = len(body)
+            alone.size += size
+            if size > MUCH:
+                self._gather()
+            return
         for tap in self.active:
             try:
                 tap.sent(target, call, path, headers, now)
@@ -74,6 +105,9 @@ class RequestTaps:
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """An upstream's answer begins."""
+        if self._alone is not None:
+            self._alone.notes += (now, _UPSTREAM_HEAD, (status, headers))
+            return
         for tap in self.active:
             try:
                 tap.upstream_head(status, headers, now)
@@ -82,6 +116,9 @@ class RequestTaps:
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Its answer ended, or there is none."""
+        if self._alone is not None and failure is None:
+            self._alone.notes += (now, _ATTEMPT_END, None)
+            return
         for tap in self.active:
             try:
                 tap.upstream_end(failure, now)
@@ -105,24 +142,33 @@ class RequestTaps:
                 self.drop(tap, error)
         return options
 
-    def came(self, data: bytes, now: float) -> None:
-        """Bytes of the upstream's answer."""
+    def came(self, data: bytes, now: float, burst: BurstParts | None) -> None:
+        """Bytes of the upstream's answer, and of what they consist where texts alone tell some of them."""
+        alone = self._alone
+        if alone is not None:
+            notes, size = alone.notes, len(data)
+            if len(notes) >= MOST_NOTES or size > MUCH:
+                self._gather()
+            self._burst = burst
+            notes += (now, data if burst is None else burst.parts, _EMPTY)
+            alone.size += size
+            return
         for tap in self.byte_taps:
             try:
                 tap.upstream_bytes(data, now)
             except Exception as error:
                 self.drop(tap, error)
 
-    def burst(self, burst: BurstParts) -> None:
-        """Of what those bytes consist."""
-        for tap in self.byte_taps:
-            try:
-                tap.burst(burst)
-            except Exception as error:
-                self.drop(tap, error)
-
     def passed(self, data: bytes, output: bytes, now: float, spliced: tuple[bytes, SplicedRecord] | None = None) -> None:
         """A read of plain text, what the client gets for it, and what both follow from where that is shorter."""
+        alone = self._alone
+        if alone is not None:
+            notes = alone.notes
+            notes += (now, data, output) if spliced is None else (now, *spliced)
+            alone.size += len(data)
+            if len(notes) >= MOST_NOTES:
+                self._gather()
+            return
         for tap in self.byte_taps:
             try:
                 tap.passed(data, output, now, spliced)
@@ -131,19 +177,26 @@ class RequestTaps:
 
     @property
     def reads(self) -> ReadsNoted:
-        """Where reads of plain text are told by one who moves the bytes: see `Tap.steps`."""
-        taps = self.byte_taps
-        if len(taps) == 1 and taps[0].steps is not None:
-            return taps[0].steps
-        return self.passed if taps else None
+        """Where reads of plain text are told by one who moves the bytes, and `reads_noted` afterwards."""
+        if self._alone is not None:
+            return self._alone.notes
+        return self.passed if self.byte_taps else None
 
-    def steps_written(self) -> None:
-        """Reads were told by `reads`."""
-        for tap in self.byte_taps:
-            try:
-                tap.steps_written()
-            except Exception as error:
-                self.drop(tap, error)
+    def reads_noted(self, texts: list[str]) -> None:
+        """Reads with these texts were told by `reads`."""
+        alone = self._alone
+        if alone is not None:
+            alone.size += sum(map(len, texts))
+            if len(alone.notes) >= MOST_NOTES:
+                self._gather()
+
+    def _gather(self) -> None:
+        tap = self._alone
+        assert tap is not None
+        try:
+            tap.gather()
+        except Exception as error:
+            self.drop(tap, error)
 
     def understood(self, events: tuple[Event, ...]) -> None:
         """The events that were understood of those bytes."""
@@ -155,7 +208,19 @@ class RequestTaps:
 
     def left(self, step: Step, now: float) -> None:
         """The bytes that go to the client."""
-        head, output = step.head, step.output
+        head, output, alone = step.head, step.output, self._alone
+        if alone is not None:
+            if head is not None:
+                alone.notes += (now, _CLIENT_HEAD, head)
+            if output:
+                burst = self._burst
+                if burst is not None and burst.output is output:
+                    alone.notes += (now, _EMPTY, burst.parts)
+                else:
+                    alone.notes += (now, _EMPTY, output)
+                    alone.size += len(output)
+                self._burst = None
+            return
         if head is not None:
             for tap in self.active:
                 try:
@@ -179,6 +244,7 @@ class RequestTaps:
 
     def drop(self, tap: Tap, error: Exception) -> None:
         """A fault of one who watches is no fault of the answer: the request goes on without that tap."""
+        self._alone = None
         self._all = _without(tap, self._all)
         self.active = _without(tap, self.active)
         self.byte_taps = _without(tap, self.byte_taps)

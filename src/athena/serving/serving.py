@@ -439,7 +439,7 @@ class Serving:
         self._present().relayed(texts, last)
         self.clock.spoke(now)
         if self._taps.byte_taps:
-            self._taps.steps_written()
+            self._taps.reads_noted(texts)
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""
@@ -474,10 +474,7 @@ class Serving:
         taps, events, output = self._taps, step.events, step.output
         if data:
             if taps.byte_taps:
-                taps.came(data, self._fed_at)
-                burst = self._exchange.burst if self._exchange is not None else None
-                if burst is not None:
-                    taps.burst(burst)
+                taps.came(data, self._fed_at, self._exchange.burst if self._exchange is not None else None)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:

@@ -6,12 +6,13 @@ wants to see the bytes, nothing is done for them.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from athena.dialects.plain_reads import BurstParts, SplicedRecord
+from athena.dialects.plain_reads import SplicedRecord
 from athena.errors import AthenaError
 from athena.exchange import Head, Options, UpstreamCall
 from athena.model.events import Event
@@ -25,6 +26,25 @@ if TYPE_CHECKING:
 
 Moment = Literal["tick", "keep_alive"]
 """`tick`: the time in which a prompted model may write further calls is over. `keep_alive`: the client has waited."""
+
+
+class Occurrence(enum.Enum):
+    """What happens to a request besides reads and writes. The numbers are part of the form of archives of recordings."""
+
+    ATTEMPT = 1
+    UPSTREAM_HEAD = 2
+    ATTEMPT_END = 3
+    TICK = 4
+    KEPT_ALIVE = 5
+    STOPPED = 6
+    NOT_KEPT = 7
+    CLIENT_HEAD = 8
+
+
+MOST_NOTES = 3 * 64
+"""Places in a list of notes after which `gather` is called."""
+MUCH = 64 * 1024
+"""Bytes of one body or read after which it is called as well."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +113,6 @@ class Tap:
     def upstream_bytes(self, data: bytes, now: float) -> None:
         """The next bytes of its body, as they came."""
 
-    def burst(self, burst: BurstParts) -> None:
-        """Of what the bytes consist that `upstream_bytes` was told last, where texts alone tell some of them. What
-        `client_bytes` is told next may be its `output`, the same object."""
-
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
         """Its answer ended, or there is none; `failure` says why when it did not end by itself."""
 
@@ -124,16 +140,6 @@ class Tap:
         self.upstream_bytes(data, now)
         self.client_bytes(output, now)
 
-    @property
-    def steps(self) -> list[Any] | None:
-        """Where others may write down what `passed` would be told, three places for each read: when, what came and what left;
-        or when, its texts, and the `SplicedRecord` that both follow from. They ask for it anew after
-        `steps_written`, and before anything else is told to this tap."""
-        return None
-
-    def steps_written(self) -> None:
-        """Reads were written into `steps`, not more of them than can be kept without asking."""
-
     def answered(self) -> None:
         """An upstream's answer is over, or given up; another one may follow."""
 
@@ -142,6 +148,43 @@ class Tap:
 
     def dropped(self) -> None:
         """One of these methods raised, so this tap watches no longer: give back what it holds."""
+
+
+class NotingTap(Tap):
+    """A tap that sees bytes, no events, and does not hear `answered`. Where it watches a request alone, others write down what
+    happens instead of calling the methods that say so: `asked_as`, `notes`, and in `size` how many bytes they hold.
+
+    Each note has three places, the first of which says when:
+
+    - what came, and what left for it, either of which may be empty;
+    - the texts of a read, and the `SplicedRecord` that both what came and what left follow from;
+    - the parts of a read, as `BurstParts` has them, and nothing; nothing and the same list: all that left for these parts;
+    - ATTEMPT, and a `SentCall`; UPSTREAM_HEAD, and status and headers; ATTEMPT_END of an answer that ended by itself, and None;
+      CLIENT_HEAD, and the head.
+    """
+
+    sees_bytes = True
+    sees_events = False
+    asked_as: Asked | None = None
+    notes: list[Any]
+    size = 0
+    created = 0
+    input_tokens = 0
+    """What the next attempt is told."""
+
+    def gather(self) -> None:
+        """There are so many notes, or bytes in them, that they are to be put together and counted."""
+
+
+class SentCall(msgspec.Struct, frozen=True):
+    """A request that went to an upstream."""
+
+    target: Target
+    body: bytes
+    path: str
+    headers: list[tuple[bytes, bytes]]
+    created: int
+    input_tokens: int
 
 
 class EndTap(Tap):

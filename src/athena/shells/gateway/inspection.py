@@ -35,12 +35,14 @@ class Inspection:
             if self._api is not None:
                 self._api.close()
                 self._api = None
+            count = self._resources.metrics.recordings.labels
             recorder = self.recorder = Recorder(
                 settings,
                 mode,
                 Path(config.state_dir).expanduser(),
                 lambda: self._present().secrets,
-                lambda result: self._resources.metrics.recordings.labels(result).inc(),
+                count("kept").inc,
+                count("dropped").inc,
             )
         recorder.sse_dir = config.log.sse_dir
         return recorder

@@ -44,20 +44,22 @@ class Recorder:
         mode: Mode,
         state_dir: Path,
         secrets: Callable[[], Iterable[str]],
-        on_end: Callable[[str], None] = lambda result: None,
+        on_kept: Callable[[], None] = lambda: None,
+        on_dropped: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_end` gets `kept` or `dropped` for each exchange."""
+        """One of the last two is called for each exchange."""
         self.mode = mode
         self.settings = settings
         self.dropped = 0
         self.sse_dir = ""
         """Where the frames of streams go, besides; empty: nowhere."""
         self._frames = FrameWriter(settings.in_flight_mb * 1024 * 1024)
-        self._on_end = on_end
+        self._on_kept = on_kept
+        self._on_dropped = on_dropped
         self._secrets = secrets
         self._room = Room(settings.in_flight_mb * 1024 * 1024 + (settings.memory_mb * 1024 * 1024 if mode == "memory" else 0))
         self._records_all = mode != "off" and "*" in settings.keys and "*" in settings.models
-        self._live: dict[int, RecordingTap] = {}
+        self._live: dict[RecordingTap, None] = {}
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024)
@@ -89,7 +91,7 @@ class Recorder:
         tap = RecordingTap(record, key, self._room, on_over, version=athena.__version__)
         if not is_kept:
             return tap
-        self._live[id(tap)] = tap
+        self._live[tap] = None
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._listeners:
@@ -116,16 +118,16 @@ class Recorder:
         return _matches(record.key, self.settings.keys) and _matches(record.model, self.settings.models)
 
     def _over(self, tap: RecordingTap) -> None:
-        self._live.pop(id(tap), None)
+        self._live.pop(tap, None)
         if not tap.is_whole or tap.asked_as is None:
             self._drop(1)
             tap.drop()
             return
         if self._writer is not None:
-            self._writer.put(tap.packed())
+            self._writer.put(tap)
             return
         name, gone = self._ring.add(tap)
-        self._on_end("kept")
+        self._on_kept()
         if self._listeners:
             if name not in gone:
                 self._tell("row", self._ring.row(name))
@@ -146,7 +148,7 @@ class Recorder:
     def _drop(self, count: int) -> None:
         self.dropped += count
         for _ in range(count):
-            self._on_end("dropped")
+            self._on_dropped()
 
     def _dropped_by_writer(self, count: int) -> None:
         self._from_thread(self._drop, count)
@@ -164,7 +166,7 @@ class Recorder:
             listener(kind, value)
 
     def _tell_live(self, tap: RecordingTap) -> None:
-        if id(tap) in self._live:
+        if tap in self._live:
             self._tell("row", live_row(tap))
 
     def _written(self, written: list[tuple[str, Parted]]) -> None:
@@ -175,14 +177,14 @@ class Recorder:
     def _tell_written(self, written: tuple[int, list[ExchangeRow]]) -> None:
         count, rows = written
         for _ in range(count):
-            self._on_end("kept")
+            self._on_kept()
         for row in rows:
             self._tell("row", row)
 
     def _gone(self, names: list[str]) -> None:
         self._from_thread(self._tell_gone, names)
 
-    def _tell_gone(self, names: list[str]) -> None:
+    def _tell_gone(self, names: Iterable[str]) -> None:
         for name in names:
             self._tell("gone", {"id": name})
 
@@ -196,7 +198,7 @@ class Recorder:
 
     def live_rows(self) -> list[ExchangeRow]:
         """Requests in flight, the newest first."""
-        rows = [live_row(tap) for tap in self._live.values()]
+        rows = [live_row(tap) for tap in self._live]
         return sorted(rows, key=lambda row: row.at, reverse=True)
 
     async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
@@ -239,14 +241,15 @@ class Recorder:
 
     async def load_live(self, name: str) -> Recording | None:
         """The request of that id as far as it came, if it is in flight."""
-        for tap in self._live.values():
+        for tap in self._live:
             if tap.record.request_id == name and tap.is_whole and tap.asked_as is not None:
-                return await asyncio.to_thread(tap.made, self._secrets())
+                # It goes on meanwhile: this is what there is now.
+                return await asyncio.to_thread(tap.packed().made, self._secrets())
         return None
 
     def is_live(self, name: str) -> bool:
         """Is a request of that id in flight?"""
-        return any(tap.record.request_id == name for tap in self._live.values())
+        return any(tap.record.request_id == name for tap in self._live)
 
     def close(self) -> None:
         """Write what waits, and end."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from athena.recording.filters import Filter
 from athena.recording.show import row_of
 from athena.recording.tap import RecordingTap
-from athena.recording.verdicts import is_special
 from athena.recording.view import ExchangeRow
 from athena.serving.record import as_fields
 from athena.serving.sessions import Belonging, said_by
@@ -24,53 +25,78 @@ class Ring:
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
+        self._most_unserved = _MOST_UNSERVED * most
+        self._most_special = _MOST_SPECIAL * most
         self._kept: dict[str, RecordingTap] = {}
-        """The oldest first."""
+        """The oldest first, after all that are spared."""
+        self._spared: dict[str, RecordingTap] = {}
+        """Errors and repairs that stayed when it was their turn to go."""
         self._rows: dict[str, ExchangeRow] = {}
         """Of those that somebody has looked at."""
+        self._places = most
+        """For those that are not spared."""
         self._bytes = 0
         self._special = 0
         self._unserved = 0
 
-    def add(self, tap: RecordingTap) -> tuple[str, list[str]]:
+    def add(self, tap: RecordingTap) -> tuple[str, Sequence[str]]:
         """Keep it. Returns its name, and the names of those that made room for it."""
-        name, kept = tap.record.request_id, self._kept
-        if name in kept:
-            number = 2
-            while f"{name}.{number}" in kept:
-                number += 1
-            name = f"{name}.{number}"
+        record, kept = tap.record, self._kept
+        name = record.request_id
+        if name in kept or name in self._spared:
+            name = self._another(name)
         kept[name] = tap
-        self._bytes += tap.size
-        if tap.kind != "served":
+        self._bytes = size = self._bytes + tap.size
+        kind = tap.kind
+        if kind != "served":
             self._unserved += 1
         # Whoever is refused at the door must not push out what others went through.
-        if tap.kind != "refused" and is_special(tap.record):
+        if (record.outcome != "ok" or record.echoes or record.repairs or record.text_calls) and kind != "refused":
             tap.is_special = True
             self._special += 1
-        gone: list[str] = []
-        while len(kept) > self._most or (self._bytes > self._most_bytes and kept):
-            oldest = self._oldest()
-            self.delete(oldest)
-            gone.append(oldest)
-        return name, gone
+        if len(kept) > self._places or size > self._most_bytes:
+            return name, self._make_room()
+        return name, ()
+
+    def _another(self, name: str) -> str:
+        number = 2
+        while f"{name}.{number}" in self._kept or f"{name}.{number}" in self._spared:
+            number += 1
+        return f"{name}.{number}"
+
+    def _make_room(self) -> list[str]:
+        kept, gone = self._kept, list[str]()
+        while len(kept) > self._places or (self._bytes > self._most_bytes and len(self)):
+            name = next(iter(kept), "")
+            if self._unserved > self._most_unserved or not name or kept[name].is_special:
+                name = self._oldest()
+            gone.append(name)
+            self.delete(name)
+        return gone
 
     def _oldest(self) -> str:
         """The oldest that nobody served, where such fill their share; else the oldest that went well; errors and repairs only
         where they fill theirs."""
-        if self._unserved > _MOST_UNSERVED * self._most:
-            return next(name for name, tap in self._kept.items() if tap.kind != "served")
-        if self._special <= _MOST_SPECIAL * self._most:
-            for name, tap in self._kept.items():
-                if not tap.is_special:
+        if self._unserved > self._most_unserved:
+            return next(name for name, tap in self.exchanges() if tap.kind != "served")
+        kept, spared = self._kept, self._spared
+        if self._special <= self._most_special:
+            while kept:
+                name = next(iter(kept))
+                if not kept[name].is_special:
                     return name
-        return next(iter(self._kept))
+                spared[name] = kept.pop(name)
+                self._places -= 1
+        return next(iter(spared or kept))
 
     def delete(self, name: str) -> bool:
         """Forget an exchange; False where it was not there."""
         tap = self._kept.pop(name, None)
         if tap is None:
-            return False
+            tap = self._spared.pop(name, None)
+            if tap is None:
+                return False
+            self._places += 1
         self._bytes -= tap.size
         if tap.kind != "served":
             self._unserved -= 1
@@ -82,11 +108,15 @@ class Ring:
         return True
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._kept) + len(self._spared)
+
+    def exchanges(self) -> list[tuple[str, RecordingTap]]:
+        """All of them with their names, the oldest first."""
+        return [*self._spared.items(), *self._kept.items()]
 
     def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
         """The newest that are meant, and the cursor of the next page when there may be more."""
-        found = [row for name in reversed(self._kept) if wanted.holds(row := self.row(name))]
+        found = [row for name, _ in reversed(self.exchanges()) if wanted.holds(row := self.row(name))]
         found = [row for row in found if cursor is None or row.at < cursor]
         found.sort(key=lambda row: row.at, reverse=True)
         return found[:limit], found[limit - 1].at if len(found) > limit else None
@@ -95,23 +125,25 @@ class Ring:
         """The row of an exchange that is there."""
         known = self._rows.get(name)
         if known is None:
-            tap = self._kept[name]
+            tap = self.get(name)
+            assert tap is not None
             known = msgspec.structs.replace(row_of(tap.packed().bare(), size=tap.size), id=name)
             self._rows[name] = known
         return known
 
     def get(self, name: str) -> RecordingTap | None:
         """The exchange of that name."""
-        return self._kept.get(name)
+        return self._kept.get(name) or self._spared.get(name)
 
     def before(self, row: ExchangeRow) -> tuple[str, bytes] | None:
         """The request before this one in its session, by the same agent."""
         if not row.session:
             return None
         wanted = Filter(session=row.session, agent=row.agent, until=row.at)
-        for earlier in self.rows(wanted, len(self._kept))[0]:
-            if earlier.id != row.id and earlier.dialect == row.dialect and earlier.agent == row.agent:
-                return earlier.id, self._kept[earlier.id].body
+        for earlier in self.rows(wanted, len(self))[0]:
+            tap = self.get(earlier.id)
+            if tap is not None and earlier.id != row.id and earlier.dialect == row.dialect and earlier.agent == row.agent:
+                return earlier.id, tap.body
         return None
 
 

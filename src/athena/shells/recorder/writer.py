@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from athena.errors import AthenaError
-from athena.recording.packed import PackedExchange
 from athena.recording.parted import Parted
 from athena.recording.served_by import SettingsMemo
+from athena.recording.tap import RecordingTap
 from athena.shells.recorder.archive import Archive
 
 LOG = logging.getLogger("athena")
@@ -50,7 +50,7 @@ class RecordingWriter:
         self._on_gone = on_gone
         self._on_dropped = on_dropped
         self._lock_s = lock_s
-        self._queue: deque[PackedExchange] = deque()
+        self._queue: deque[RecordingTap] = deque()
         self._waiting = 0
         self._lock = threading.Lock()
         self._something = threading.Event()
@@ -62,7 +62,7 @@ class RecordingWriter:
         self.written = threading.Condition()
         """Notified after every group."""
 
-    def put(self, exchange: PackedExchange) -> None:
+    def put(self, exchange: RecordingTap) -> None:
         """Hand over an exchange. It is dropped where too many wait."""
         with self._lock:
             if self._waiting >= _WAITING:
@@ -114,11 +114,11 @@ class RecordingWriter:
         if archive is not None:
             archive.close()
 
-    def _group(self) -> list[PackedExchange]:
+    def _group(self) -> list[RecordingTap]:
         """What waits, up to a number."""
         return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
 
-    def _write(self, archive: Archive | None, group: list[PackedExchange]) -> Archive | None:
+    def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
         try:
             recordings = self._made(group)
             if archive is None:
@@ -141,7 +141,7 @@ class RecordingWriter:
                 self.written.notify_all()
         return archive
 
-    def _made(self, group: list[PackedExchange]) -> list[Parted]:
+    def _made(self, group: list[RecordingTap]) -> list[Parted]:
         made: list[Parted] = []
         secrets = tuple(self._secrets())
         for exchange in group:
@@ -149,7 +149,7 @@ class RecordingWriter:
                 made.append(exchange.parted(secrets, self._memo))
             except Exception:
                 # A fault of ours in one recording must not take the others with it.
-                LOG.exception("request %s could not be recorded", exchange.name)
+                LOG.exception("request %s could not be recorded", exchange.record.request_id)
                 self._on_dropped(1)
             finally:
                 exchange.release()

@@ -45,7 +45,7 @@ class FailureKeeper:
         if not keep or not tap.is_whole or tap.asked_as is None:
             tap.drop()
             return False
-        self._writer.put(tap.packed())
+        self._writer.put(tap)
         return True
 
     def close(self) -> None:
