@@ -307,6 +307,9 @@ class AnswerPath:
         if self._ended:
             return [], b""
         events = self._decode(data)
+        if not events and self._accepted is None and self.prompted is None and not self._junk:
+            # A part of a record, or a record that says nothing.
+            return events, b""
         last = events[-1] if events else None
         is_text = type(last) is TextDelta and len(events) == 1 and self._direct and self._restore.lets_text_pass
         if is_text and isinstance(last, TextDelta) and (self.formats is None or self.formats.is_plain(last)):

@@ -418,6 +418,8 @@ class Exchange:
         stage = self._path.prompted if self._path is not None else None
         if stage is not None and stage.correction is not None and self._correction is None:
             return self._ask_again(stage.correction)
+        if not events and not output:
+            return NOTHING
         terminal = events[-1] if events else None
         if type(terminal) is TextDelta and self._head_sent and not self._held and self.request.stream:
             return Step(None, output, False, tuple(events))

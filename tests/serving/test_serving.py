@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from athena.errors import UpstreamClosed, UpstreamError, UsageError
-from athena.exchange import Head, UpstreamCall
+from athena.exchange import NOTHING, Head, UpstreamCall
 from athena.formats.machine import stage
 from athena.model.events import Event
 from athena.model.request import Request
 from athena.serving.actions import Build, Pause, Send, Tell
-from athena.serving.clock import ClientLimits
+from athena.serving.clock import ClientLimits, says_something
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving, ServingState
 from athena.serving.tap import Tap
@@ -279,6 +281,23 @@ def test_the_error_of_a_stream_that_nobody_saw_has_its_own_status() -> None:
     serving.data(b": ping\n\n", NOW)
     serving.end(UpstreamClosed("gone"), NOW)
     assert told(serving.next(NOW))[0] == 502
+
+
+@given(st.text(alphabet=": \t\r\n\v\fdx{", max_size=12).map(str.encode))
+def test_comments_and_blank_lines_say_nothing(data: bytes) -> None:
+    lines = [line for line in data.split(b"\n") if line.strip() and not line.startswith(b":")]
+    assert says_something(data, ()) == bool(lines)
+
+
+def test_a_read_that_completes_no_record_brings_nothing_at_all() -> None:
+    _, serving = streamed()
+    next_send(serving)
+    serving.sending(NOW)
+    serving.head(200, {"content-type": "text/event-stream"}, NOW)
+    data = chunk("Hel") + chunk("lo")
+    shown = [serving.data(data[at : at + 1], NOW) for at in range(len(data))]
+    brought = [at for at, step in enumerate(shown) if step != NOTHING]
+    assert brought == [len(chunk("Hel")) - 1, len(data) - 1]
 
 
 @pytest.mark.parametrize(

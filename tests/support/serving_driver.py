@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from math import inf
 
+import msgspec
+
+from athena.dialects import get_dialect
 from athena.errors import UpstreamError, UpstreamTimeout
 from athena.exchange import Head, Step
+from athena.model.request import Request
 from athena.serving.actions import Build, Pause, Send, Tell
+from athena.serving.endpoints import find_endpoint
 from athena.serving.holding import RequestMemory
 from athena.serving.network import ClientSettings
 from athena.serving.serving import Serving, ServingState
@@ -35,18 +40,30 @@ class FaultDriver:
             ClientSettings(max_decoded_bytes=limits.answer_bytes, max_decoded_ratio=limits.decompress_ratio)
         )
         self._visits: Counter[str] = Counter()
+        self._questions: dict[tuple[str, bool], Request] = {}
 
     def ask(self, client: str, model: str, *, stream: bool) -> Answer:
-        """One question of a client of that dialect, and all that it gets."""
-        path, body = request_body(client, model, stream=stream)
+        """One question of a client of that dialect, and all that it gets. Only the model differs from one to the next."""
+        question = self._questions.get((client, stream))
+        if question is None:
+            question = self._questions[client, stream] = _question(client, stream=stream)
         memory = RequestMemory(self.house.memory)
-        serving = self.house.enter(path, body, memory)
+        serving = self.house.enter(msgspec.structs.replace(question, model=model), memory)
         drive = _Drive(serving, self._answers, self._visits, self.house.now)
         try:
             return drive.run()
         finally:
             serving.close(drive.now)
             memory.close()
+
+
+def _question(client: str, *, stream: bool) -> Request:
+    path, body = request_body(client, "any", stream=stream)
+    bare, _, query = path.partition("?")
+    endpoint = find_endpoint(bare, query, {})
+    assert endpoint is not None
+    assert not endpoint.array
+    return get_dialect(endpoint.dialect).decode_request(body, model=endpoint.model, stream=endpoint.stream, version=None)
 
 
 class _Drive:

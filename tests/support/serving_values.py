@@ -13,7 +13,6 @@ from athena.serving.actions import Build, Pause, Send, Tell
 from athena.serving.budget import Budget
 from athena.serving.choosing import Chooser
 from athena.serving.clock import ClientLimits
-from athena.serving.endpoints import find_endpoint
 from athena.serving.health import RetryBudget, UpstreamHealth
 from athena.serving.holding import RequestMemory
 from athena.serving.learning import Learnt
@@ -59,13 +58,9 @@ class House:
             wall_clock=lambda: 1_700_000_000.0,
         )
 
-    def enter(self, path: str, body: dict[str, Any], memory: RequestMemory) -> Serving:
-        """A client's request to one of the endpoints; whoever made its memory gives it back."""
-        bare, _, query = path.partition("?")
-        endpoint = find_endpoint(bare, query, {})
-        assert endpoint is not None
-        asked = get_dialect(endpoint.dialect).decode_request(body, model=endpoint.model, stream=endpoint.stream, version=None)
-        return self._serving(asked, memory, array=endpoint.array)
+    def enter(self, request: Request, memory: RequestMemory) -> Serving:
+        """A client's request as it was decoded; whoever made its memory gives it back."""
+        return self._serving(request, memory)
 
     def serve(self, body: dict[str, Any], *, dialect: str = "openai_chat", now: float | None = None, **headers: str) -> Serving:
         """A client's request, for the path of its dialect that says nothing else."""
@@ -73,13 +68,7 @@ class House:
         return self._serving(request, RequestMemory(self.memory), now=now, headers=headers)
 
     def _serving(
-        self,
-        request: Request,
-        memory: RequestMemory,
-        *,
-        array: bool = False,
-        now: float | None = None,
-        headers: dict[str, str] | None = None,
+        self, request: Request, memory: RequestMemory, *, now: float | None = None, headers: dict[str, str] | None = None
     ) -> Serving:
         return Serving(
             self.shared,
@@ -89,7 +78,7 @@ class House:
             memory,
             headers={name.replace("_", "-"): value for name, value in (headers or {}).items()},
             key=None,
-            array=array,
+            array=False,
             now=self.now if now is None else now,
         )
 

@@ -188,14 +188,11 @@ class Clock:
         self.deadline = min(self.deadline, when)
 
 
-_WORDS = (b"{", b"data", b"event")
-"""How lines begin that are no comment."""
-
-
 def says_something(data: bytes, events: tuple[Event, ...]) -> bool:
     """Is there more in these bytes than comments and pings?"""
     if events:
         return type(events[0]) is not KeepAlive or any(type(event) is not KeepAlive for event in events)
-    if data.startswith(_WORDS):
-        return True
+    first = data.lstrip()[:1]
+    if first != b":":
+        return bool(first)
     return any(line and not line.startswith(b":") and not line.isspace() for line in data.split(b"\n"))

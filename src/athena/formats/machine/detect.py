@@ -55,8 +55,10 @@ def _detected(model: str) -> str:
     family = _VENDORS.get(parts[0]) if len(parts) == 2 else None
     best = best_family = ""
     length = -1
-    for pattern, weight, format_id, pattern_family in _patterns():
-        if weight > length and (family is None or pattern_family == family) and pattern.search(model):
+    for needle, pattern, weight, format_id, pattern_family in _patterns():
+        if needle not in model or weight <= length or (family is not None and pattern_family != family):
+            continue
+        if pattern.search(model):
             best, best_family, length = format_id, pattern_family, weight
     if best and not (best_family == "kimi" and parts[0] == _NOT_KIMI):
         return best
@@ -104,10 +106,11 @@ def family_of(format_id: str) -> str:
 
 
 @cache
-def _patterns() -> tuple[tuple[re.Pattern[str], int, str, str], ...]:
-    """(pattern, how much of an id it spells out, format, family)."""
+def _patterns() -> tuple[tuple[str, re.Pattern[str], int, str, str], ...]:
+    """(a text without which it does not match, pattern, how much of an id it spells out, format, family)."""
     return tuple(
         (
+            max(pattern.split("*"), key=len),
             re.compile(r"(?:^|[/\-_ .])" + re.escape(pattern.rstrip("*")).replace(r"\*", "[^/]*")),
             len(pattern.replace("*", "")),
             format_id,

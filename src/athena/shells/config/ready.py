@@ -20,9 +20,16 @@ _TARGET_BYTES = 4096
 """About what one target takes in memory."""
 
 
+class _Access(msgspec.Struct, frozen=True):
+    """How an upstream is reached, whichever of its models is asked."""
+
+    origin: Origin
+    secrets: tuple[str, ...]
+
+
 def ready_targets(router: Router, model: str) -> tuple[Target, ...]:
     """The targets for a client's model name, ready for use. Raises UnknownModel."""
-    return tuple(_ready(route) for route in router.resolve(model))
+    return tuple(_ready(route, _access(route.upstream)) for route in router.resolve(model))
 
 
 class KnownTargets:
@@ -31,15 +38,22 @@ class KnownTargets:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._known: BoundedCache[str, tuple[Target, ...]] = BoundedCache(_REMEMBERED_BYTES)
+        self._access: dict[str, _Access] = {}
 
     def of(self, model: str) -> tuple[Target, ...]:
         """The targets of a model name. Raises UnknownModel, and InvalidRequest for a name that can be no model's."""
         known = self._known.get(model)
         if known is None:
             check_model_name(model)
-            known = ready_targets(self._router, model)
+            known = tuple(_ready(route, self._access_to(route)) for route in self._router.resolve(model))
             self._known.put(model, known, len(known) * _TARGET_BYTES + 4 * len(model))
         return known
+
+    def _access_to(self, route: ResolvedRoute) -> _Access:
+        access = self._access.get(route.upstream_name)
+        if access is None:
+            access = self._access[route.upstream_name] = _access(route.upstream)
+        return access
 
 
 def upstream_origin(upstream: Upstream) -> Origin:
@@ -60,9 +74,8 @@ def upstream_headers(upstream: Upstream, profile: Profile) -> list[tuple[bytes, 
     return headers
 
 
-def _ready(resolved: ResolvedRoute) -> Target:
+def _ready(resolved: ResolvedRoute, access: _Access) -> Target:
     upstream, profile = resolved.upstream, resolved.profile
-    origin = upstream_origin(upstream)
     headers = [(b"content-type", b"application/json"), *upstream_headers(upstream, profile)]
     timeouts = resolved.timeouts
     route = Route(
@@ -81,7 +94,7 @@ def _ready(resolved: ResolvedRoute) -> Target:
         # A model without tools reads an earlier session's calls as text, whether it is taught tools or not.
         route=route if resolved.tools == "native" else prompted,
         tools=resolved.tools,
-        origin=origin,
+        origin=access.origin,
         timeouts=Timeouts(
             connect=timeouts.connect_s, first_byte=timeouts.first_byte_s, idle=timeouts.idle_s, total=timeouts.total_s
         ),
@@ -99,11 +112,15 @@ def _ready(resolved: ResolvedRoute) -> Target:
         limits=resolved.limits,
         context_limit_kb=resolved.context_limit_kb,
         forward_key=upstream.forward_client_key,
-        secrets=_secrets(upstream),
-        has_key=bool(_secrets(upstream)),
+        secrets=access.secrets,
+        has_key=bool(access.secrets),
         prompted_route=prompted if resolved.may_switch else None,
         place=resolved.place,
     )
+
+
+def _access(upstream: Upstream) -> _Access:
+    return _Access(upstream_origin(upstream), _secrets(upstream))
 
 
 def _secrets(upstream: Upstream) -> tuple[str, ...]:
