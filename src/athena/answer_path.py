@@ -25,7 +25,16 @@ from athena.dialects.base import (
     KeepingEncoder,
 )
 from athena.dialects.decoders import StreamDecoder, mended_json
-from athena.dialects.plain_reads import BurstParts, PlainFrame, PlainReader, PlainReads, PlainSplice, SplicedRecord, lone_record
+from athena.dialects.plain_reads import (
+    BurstParts,
+    PlainFrame,
+    PlainReader,
+    PlainReads,
+    PlainSplice,
+    SplicedRecord,
+    framed_texts,
+    lone_record,
+)
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
@@ -259,7 +268,7 @@ class AnswerPath:
     def _feed_burst(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
         """Many records at once: those that are plain take the short way, between those that cannot.
 
-        How many take the long way in one go doubles while none after them was plain, so that what is no text costs no more.
+        How many take the long way in one go grows while none after them was plain, so that what is no text costs no more.
         """
         end = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
         events: list[Event] = []
@@ -282,7 +291,7 @@ class AnswerPath:
             at = stop
             if self._ended:
                 break
-            records *= 2
+            records *= 4
             while self.has_short_way:
                 texts, stop = self._plain_run(data, at)
                 if not texts:
@@ -365,10 +374,15 @@ class AnswerPath:
     def _say(self, texts: list[str], records: bytes) -> bytes:
         """The bytes for the client of these texts, which are plain and came in these records."""
         self._note_plain(texts)
-        if self._plain_writer is not None:
+        if self._plain_writer is None:
+            self._note_passed(records)
+            return records
+        splice = self.splice
+        if splice is None:
             return b"".join(map(self._plain_writer, texts))
-        self._note_passed(records)
-        return records
+        if self._splice_note is not None:
+            self._splice_note("".join(texts))
+        return framed_texts(texts, splice.before, splice.behind)
 
     def _note_plain(self, texts: list[str]) -> None:
         for note in self._plain_notes:

@@ -177,6 +177,8 @@ class Exchange:
     def upstream_data(self, data: bytes, now: float = 0.0) -> Step:
         """The next bytes of the upstream's body; `now` is the shell's clock, for `deadline`."""
         if self.done:
+            if self._path is not None:
+                self._path.burst = None
             return NOTHING
         if self._failed_status:
             room = 64 * 1024 - len(self._failed_body)

@@ -135,8 +135,8 @@ class Pair:
                         (part, after) if isinstance(after, bytes) else (after.came(part), after.left(part))
                         for part, after in burst.parts
                     ]
-                    assert b"".join(came for came, _ in parts) == data
-                    assert b"".join(left for _, left in parts) == burst.output
+                    assert b"".join(came for came, _ in parts) == data, burst.parts
+                    assert b"".join(left for _, left in parts) == burst.output, burst.parts
                     self.told += 1
             step = self.relayed.feed(data)
             assert (step.output, step.head, step.done, step.again) == (long.output, long.head, long.done, long.again), data

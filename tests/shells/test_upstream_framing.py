@@ -176,10 +176,12 @@ def test_any_bytes_give_a_response_or_a_protocol_error(junk: bytes) -> None:
 
 _WIRE = st.one_of(
     st.binary(min_size=1, max_size=40).map(chunk),
+    st.text("\r\n35:x", min_size=1, max_size=9).map(lambda text: chunk(text.encode())),
+    st.text("\r\n:x", max_size=9).map(lambda text: chunk(text.encode() + b"\n")),
     st.sampled_from((
         b"5\r\n", b"hello", b"\r\n", b"0\r\n\r\n", b"1", b"A\r\n0123456789\r\n", b"05\r\nhello\r\n", b"5;a=b\r\nhello\r\n",
         b"\n", b"-2\r\n", b"+5\r\nhello\r\n", b" 5\r\nhello\r\n", b"0x5\r\nhello\r\n", b"0\r\n",
-        b"x: y\r\n", b"7\r\n5\r\nab\r\n\r\n",
+        b"x: y\r\n", b"7\r\n5\r\nab\r\n\r\n", b"5\r\n3\r\nx\n\r\n", b"3\r\n\n", b"\n\n\r\n",
     )),
 )  # fmt: skip
 

@@ -88,9 +88,7 @@ class World:
                 {"type": "message", "id": f"msg_{plan.id.partition('_')[2]}o0", "role": "assistant", "content": []}
             ]
             response = {**plan.shown(), "status": "completed", "output": output}
-            keeping = plan.keep(response, response_json(response))
-            if keeping is not None:
-                await keeping
+            await plan.keep(response, response_json(response))
             previous = plan.id
             self.names[owner] += [plan.id, f"msg_{plan.id.partition('_')[2]}i0", output[0]["id"]]
         endpoint = gateway_endpoint("POST", "/v1/conversations", "", {})

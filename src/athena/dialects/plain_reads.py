@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -22,7 +23,7 @@ from athena.wire.sse import WireRecord
 
 PLAIN_BYTES = 8 * 1024
 """The longest read that is looked at here."""
-_SHORT_BORDER = 64
+_SHORT_BORDER = 24
 _WINDOW = 2 * PLAIN_BYTES
 """Bytes in which `texts_of` looks for records in one go, so that a run that ends soon costs little however much follows."""
 MOST_TEXTS = 256
@@ -38,6 +39,7 @@ _NEVER = b"\xff"
 
 _text = msgspec.json.Decoder(str).decode
 _texts = msgspec.json.Decoder(list[str]).decode
+_as_lines = msgspec.json.Encoder().encode_lines
 
 
 class PlainReader(Protocol):
@@ -81,6 +83,11 @@ class PlainSplice(msgspec.Struct, frozen=True, eq=False):
     search: Callable[[str], object] | None
 
 
+def framed_texts(texts: list[str], before: bytes, behind: bytes) -> bytes:
+    """Each of these texts, at least one, as a JSON string of ours between these bytes."""
+    return b"%b%b%b" % (before, _as_lines(texts)[:-1].replace(b"\n", behind + before), behind)
+
+
 class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
     """What a `PlainSplice` makes of records, for whoever keeps the texts of a read alone: each as it came, a JSON string, and
     `,` and a line's end between two. No JSON string holds a line's end."""
@@ -99,7 +106,7 @@ class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
         """What the client got for them."""
         if self.stays:
             return self.came(texts)
-        return b"".join([b"%b%b%b" % (self.before, msgspec.json.encode(text), self.behind) for text in _texts(b"[%b]" % texts)])
+        return framed_texts(_texts(b"[%b]" % texts), self.before, self.behind)
 
 
 class BurstParts(msgspec.Struct, frozen=True, eq=False):
@@ -235,8 +242,7 @@ def _parted(data: bytes, border: bytes) -> list[bytes]:
     pieces = data.split(short)
     if len(pieces) > 1 and not pieces[-1].startswith(rest):
         pieces[-2:] = [pieces[-2] + short + pieces[-1]]  # the data ends inside of a border
-    skipped = len(rest)
-    parted = [pieces[0], *[piece[skipped:] for piece in pieces[1:]]]
+    parted = [pieces[0], *map(itemgetter(slice(len(rest), None)), pieces[1:])]
     return parted if border.join(parted) == data else data.split(border)
 
 

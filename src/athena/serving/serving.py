@@ -35,7 +35,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Any
+from itertools import compress
+from typing import Any, get_args
 
 import msgspec
 
@@ -45,7 +46,6 @@ from athena.dialects.plain_reads import PlainSplice
 from athena.errors import AthenaError, ClientError, UpstreamError, UsageError
 from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_header
 from athena.model.events import (
-    Done,
     Error,
     Event,
     Start,
@@ -79,6 +79,8 @@ _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
+_NOTED = frozenset(get_args(Event)) - {TextDelta, ToolCallDelta, Start}
+"""Of which events an answer's marks and checks are told."""
 
 
 class ServingState(Enum):
@@ -512,20 +514,15 @@ class Serving:
 
     def _note(self, events: tuple[Event, ...]) -> None:
         marks = self._marks
-        for event in events:
-            if type(event) is TextDelta:
-                if not marks.has_text:
-                    marks.has_text = bool(event.text.strip())
-            elif type(event) is Done:
-                marks.finish = event.finish.kind
-            elif type(event) is ThinkingDelta:
-                if not marks.has_reasoning:
-                    marks.note(event)
-            elif type(event) is ToolCallComplete or type(event) is Error:
+        if not marks.has_text:
+            marks.has_text = any(type(event) is TextDelta and event.text.strip() for event in events)
+        # Nearly all events of a long read are pieces of text, which nothing more is to be noted of.
+        for event in compress(events, map(_NOTED.__contains__, map(type, events))):
+            if isinstance(event, ToolCallComplete | Error):
                 if self._checks is None:
                     self._checks = CallChecks(self.request, self.record)
                 self._checks.note(event)
-            elif type(event) is not ToolCallDelta and type(event) is not Start:
+            elif not marks.has_reasoning or type(event) is not ThinkingDelta:
                 marks.note(event)
         if self._taps.event_taps:
             self._taps.understood(events)

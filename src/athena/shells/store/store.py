@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -91,13 +91,10 @@ class Store:
             self._trimmed_at = now
             self._trimming = asyncio.create_task(self._trim_quietly())
 
-    async def read(self, steps: Callable[[], SqlSteps[_Result]], *, puts: bool = True) -> _Result:
-        """The same for one that changes nothing. It sees everything that was kept before; without `puts`, what transactions
-        wrote: enough for tables that nothing is `put` into, of which those who look every second need not have the rest
-        written."""
+    async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
+        """The same for one that changes nothing. It sees everything that was kept before."""
         try:
-            if puts:
-                await self.database.settle()
+            await self.database.settle()
             return await self.database.read(steps)
         except StoreDown as error:
             self._failed(error)
@@ -160,15 +157,14 @@ class Store:
 
         await self.write(steps)
 
-    def begin_put(self, response: StoredResponse) -> Coroutine[Any, Any, None] | None:
-        """Keep a response: None where that needed no waiting, else it is kept once what is returned was awaited."""
+    def put_response_at_once(self, response: StoredResponse) -> bool:
+        """Keep a response where that needs no waiting; False: `put_response` has to do it."""
         if self._cipher is not None:
             response = self._sealed_response(response)
-        query = queries.put_response(response, 0.0)
-        if not self.database.put_at_once(query):
-            return self.put(query)
+        if not self.database.put_at_once(queries.put_response(response, 0.0)):
+            return False
         self._trim_in_time()
-        return None
+        return True
 
     async def finish_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = ()) -> bool:
         """What became of an open response. False: it was cancelled or deleted meanwhile, and stays so."""

@@ -42,7 +42,6 @@ class ResponseFraming:
         "_head_bytes",
         "_head_complete",
         "_held",
-        "_in_chunk",
         "_interim",
         "_max_fields",
         "_max_head",
@@ -82,9 +81,8 @@ class ResponseFraming:
         self._remaining = 0
         self._overhead = 0
         self._ended = False
-        self._in_chunk = False
         self.between_chunks = False
-        """Is it known that the next byte begins a chunk, with data before it?"""
+        """Is it known that the next byte begins a chunk, with data before it? It never is when that is no whole line."""
         self._tail = b""
         self._version = ""
 
@@ -280,8 +278,9 @@ class ResponseFraming:
                 raise UpstreamProtocol("a chunk's extension or the trailers are too large", code="header_limit")
         else:
             self._overhead = 0
-            # What ends with the line end after a chunk ends between two: the size of a next one is told on a line of its own.
-            self.between_chunks = not self._in_chunk and data[-2:] == b"\r\n"
+            # Inside of a chunk the data ends with the piece; the line with the size of a next one does not end like a line.
+            end = self.pieces[-1][-6:]
+            self.between_chunks = end[-1:] == b"\n" and data.endswith(end + b"\r\n") and not data.endswith(end)
 
     def _complete(self) -> None:
         self._phase = _Phase.COMPLETE
@@ -301,14 +300,6 @@ class ResponseFraming:
 
     def on_headers_complete(self) -> None:
         self._head_complete = True
-
-    def on_chunk_header(self) -> None:
-        """The size of a chunk was told."""
-        self._in_chunk = True
-
-    def on_chunk_complete(self) -> None:
-        """A chunk ended, with its line end."""
-        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         """The last chunk and its trailers are through."""
