@@ -29,6 +29,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    if os.environ.get("REPLAY_ALL"):
+        from support.replays import check_collected
+
+        check_collected()
+
+
 @pytest.fixture(scope="session")
 def loopback() -> Iterator[Loopback]:
     """One exchange server for the whole session."""

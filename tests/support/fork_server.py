@@ -132,6 +132,10 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.update(order["environment"])
     time.tzset()
     sys.argv = [order["file"], *order["arguments"]]
+    if os.environ.get("REPLAY_ALL"):
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        import_module("support.replays")
+        del sys.path[0]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
 

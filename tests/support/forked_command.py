@@ -25,7 +25,7 @@ from support import fork_server
 from support.patience import PATIENCE
 
 _PROGRAM = str(Path(fork_server.__file__))
-_INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH")
+_INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "REPLAY_ALL")
 
 
 def inherited() -> dict[str, str]:

@@ -31,7 +31,7 @@ from support.config_file import load_config
 from support.forked_command import ForkedCommand
 from support.hand_clock import HandClock
 from support.patience import PATIENCE
-from support.replays import check_all
+from support.replays import check_collected
 
 
 async def _serve(gateway: Gateway, started: Callable[[int], None], stop: asyncio.Event) -> None:
@@ -131,7 +131,7 @@ class GatewayThread:
         self._thread.join(2 * PATIENCE)
         logging.getLogger().removeHandler(self.logs)
         assert not self._thread.is_alive(), "the gateway did not stop"
-        check_all(self.gateway)
+        check_collected()
         assert not self.leftovers, self.leftovers
 
 

@@ -1,11 +1,14 @@
 """Every exchange that a test's gateway recorded, served again: the answer must come out equal, byte for byte.
 
-With `REPLAY_ALL` set to a file (`./dev fuzz`, `./dev soak` and `./dev agents` do), every gateway that tests run in a thread is
-checked when it stops, every database of recordings when its tests are over, and what differs is written there.
+With `REPLAY_ALL` set to a file (`./dev fuzz`, `./dev soak` and `./dev agents` do), every exchange that a recorder of this
+process or of a fork is handed is written into a folder beside that file, whatever becomes of it in the recorder. They are
+checked when a gateway in a thread stops and when all tests are over, and databases of recordings when their own tests are over.
+The file says how each came out; those that differ stay in the folder.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +24,11 @@ from athena.recording.retold import retold
 from athena.recording.tap import RecordingTap
 from athena.shells.gateway.app import Gateway
 from athena.shells.recorder.archive import Archive
-from athena.shells.recorder.recorder import DATABASE
+from athena.shells.recorder.recorder import DATABASE, Recorder
 
 WANTED = os.environ.get("REPLAY_ALL", "")
+_COLLECTED = Path(f"{WANTED}.exchanges")
+_numbers = itertools.count()
 
 
 def kept(gateway: Gateway) -> list[RecordingTap]:
@@ -56,11 +61,45 @@ def differing(gateway: Gateway) -> dict[str, list[str]]:
     return {name: differences for name, differences in found.items() if differences}
 
 
-def check_all(gateway: Gateway) -> None:
-    """Write down what differs."""
-    if WANTED:
-        for exchange in kept(gateway):
-            _check(partial(exchange.made, ()), f"{exchange.record.request_id} {exchange.record.model}")
+def collect_all() -> None:
+    """Collect the exchanges of every recorder of this process."""
+    over = Recorder._over
+
+    def collected(self: Recorder, tap: RecordingTap) -> None:
+        if tap.is_whole and tap.asked_as is not None:
+            _collect(tap)
+        over(self, tap)
+
+    Recorder._over = collected  # type: ignore[method-assign]
+    _COLLECTED.mkdir(exist_ok=True)
+
+
+def _collect(tap: RecordingTap) -> None:
+    name = f"{os.getpid()}-{next(_numbers)}"
+    try:
+        data = file.encode(tap.made(()))
+    except Exception as error:  # no recording is a difference too, when it is read
+        data = repr(error).encode()
+    part = _COLLECTED / f"{name}.part"
+    part.write_bytes(data)
+    part.rename(part.with_suffix(".athena"))
+
+
+def check_collected() -> None:
+    """Write down how the exchanges that were collected so far come out. Of several processes each takes what it finds."""
+    if not WANTED:
+        return
+    for path in _COLLECTED.glob("*.athena"):
+        taken = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.rename(taken)
+        except FileNotFoundError:
+            continue  # another took it
+        data = taken.read_bytes()
+        if _check(lambda: file.decode(data)[0], path.stem):  # noqa: B023  # it is called at once
+            taken.unlink()
+        else:
+            taken.rename(taken.with_suffix(".unequal"))
 
 
 def check_archive(state_dir: Path) -> None:
@@ -79,11 +118,19 @@ def _loaded(archive: Archive, name: str) -> Recording:
     return recording
 
 
-def _check(load: Callable[[], Recording], name: str) -> None:
+def _check(load: Callable[[], Recording], name: str) -> bool:
+    """Does it come out equal?"""
     try:
-        found = unequal(load())
+        recording = load()
+        name = f"{name} {recording.header.id} {recording.outcome.record.get('model', '')}"
+        found = unequal(recording)
     except Exception as error:  # it is the report that matters here
         found = [repr(error)]
     with Path(WANTED).open("a", encoding="utf-8") as log:
         name = f"{os.environ.get('PYTEST_CURRENT_TEST', '')} {name}"
         log.write(f"{'unequal' if found else 'equal'} {name} {found[:2] if found else ''}\n")
+    return not found
+
+
+if WANTED:
+    collect_all()
