@@ -12,7 +12,7 @@ import pytest
 
 from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import Answer, ask_raw, judge
-from support.fault_scripts import LATER
+from support.fault_scripts.statuses import LATER
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import GatewayThread, free_port, running_gateway
 

@@ -16,7 +16,7 @@ import pytest
 from athena.shells.server.http import HttpConnection
 from support.fault_config import DIALECTS, fault_config
 from support.fault_judge import ask_raw, judge, read_answer, request_body, request_bytes, send
-from support.fault_scripts import STRAY
+from support.fault_scripts.http_itself import STRAY
 from support.faulty_upstream import FaultyUpstream
 from support.gateway_process import GatewayProcess, GatewayThread, free_port, running_gateway
 from support.hand_clock import HandClock

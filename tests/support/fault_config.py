@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.fault_scripts import SHORT_IDLE
+from support.fault_scripts.registry import SHORT_IDLE
 from support.patience import FOR_EVER
 
 DIALECTS = {

@@ -12,7 +12,8 @@ from support.canonical import FINISH_WORDS, Piece, Seen, merge
 from support.cases import CASES
 from support.fault_config import DIALECTS
 from support.fault_judge import Verdict
-from support.fault_scripts import EVIL, HUGE, MANY, MARKUP, QUOTED, REDOS
+from support.fault_scripts.call_forms import EVIL, HUGE, MANY
+from support.fault_scripts.call_texts import MARKUP, QUOTED, REDOS
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):

@@ -74,6 +74,12 @@ def call_piece(index: int | None, arguments: Any = None, call_id: str | None = N
     return entry | ({"function": function} if function else {})
 
 
+def call_entry(call_id: str | None, name: str, arguments: Any) -> dict[str, Any]:
+    """One entry of a whole Chat message's `tool_calls`."""
+    entry = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return entry if call_id is not None else {"type": "function", "function": entry["function"]}
+
+
 def calls(*entries: dict[str, Any]) -> dict[str, Any]:
     """A Chat delta with calls."""
     return {"tool_calls": list(entries)}
@@ -82,7 +88,7 @@ def calls(*entries: dict[str, Any]) -> dict[str, Any]:
 def _chat() -> Speech:
     deltas = [{"content": piece} for piece in TEXT]
     deltas += [calls(call_piece(0, "", "call_1", NAME)), *(calls(call_piece(0, piece)) for piece in ARGUMENTS)]
-    entry = {"id": "call_1", "type": "function", "function": {"name": NAME, "arguments": "".join(ARGUMENTS)}}
+    entry = call_entry("call_1", NAME, "".join(ARGUMENTS))
     frames = chat_stream(deltas)
     return Speech(frames, chat_whole({"content": "".join(TEXT), "tool_calls": [entry]}), 2, 5, (DONE,))
 

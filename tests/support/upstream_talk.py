@@ -120,6 +120,11 @@ class Talk(ABC):
             self.keep = True
         await self.raw(data)
 
+    async def begin(self, frames: int) -> None:
+        """The head and the first frames of the control answer's stream; of a whole answer its first half."""
+        speech = self.speech
+        await self.at_once(*(speech.frames[:frames] if self.stream else [speech.whole[: len(speech.whole) // 2]]))
+
     async def end(self) -> None:
         """The body ends well, the connection can be used again."""
         if self._chunked:
