@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from athena.dialects.plain_reads import BORDER, SplicedRecord
+from athena.dialects.plain_reads import SplicedRecord
 from athena.recording import lines
 from athena.recording.heads import bare_recording, read_head
 from athena.recording.lines import Happened, Payload, Recording, since
@@ -93,8 +93,8 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
         size, at = len(self.data) + len(self.texts), 0
         for first, count, record in self.splices:
             length = sum(self.reads[first : first + count])
-            # A border between two texts is the end of one record and the beginning of the next.
-            borders = self.texts.count(BORDER, at, at + length)
+            # A border between two texts is the end of one record and the beginning of the next. It alone has a line's end.
+            borders = self.texts.count(b"\n", at, at + length)
             at += length
             around = len(record.head) + len(record.tail) - 2
             size += (count + borders) * (around + (around if record.stays else len(record.before) + len(record.behind)))

@@ -80,7 +80,6 @@ def _run_end(items: Sequence[Any], at: int) -> int:
 
 
 _read_texts = msgspec.json.Decoder(list[str]).decode
-_ESCAPES = (b"\\",)
 _HIDING_ESCAPES = (b"\\u", b"\\/")
 """Those that may stand for a character that is also written without one."""
 
@@ -125,14 +124,12 @@ class Steps:
         written = {id(left) for left in notes[2::3] if type(left) is list}
         """Reads for which all of their parts left, and nothing else."""
         bursts: dict[int, tuple[int, int]] = {}
-        for at in range(0, len(notes), 3):
-            when, what, more = notes[at : at + 3]
+        for when, what, more in zip(notes[::3], notes[1::3], notes[2::3], strict=True):
             if type(what) is Occurrence:
                 self.happened.append((len(self.times), what, when, more))
             elif type(what) is list and id(what) in written:
                 bursts[id(what)] = len(self.times), len(what)
-                for came, left in what:
-                    self._take_step(when, came, left)
+                self._take_parts(when, what)
             elif type(what) is list:
                 came = [left.came(texts) if type(left) is SplicedRecord else texts for texts, left in what]
                 self._take_step(when, b"".join(came), b"")
@@ -143,22 +140,27 @@ class Steps:
                 self._take_step(when, what, more)
 
     def _take_step(self, when: float, came: bytes, left: bytes | SplicedRecord) -> None:
-        at = len(self.times)
-        self.times.append(when)
-        self._read_sizes.append(len(came))
-        if isinstance(left, SplicedRecord):
-            self._texts.append(came)
-            self._write_sizes.append(0)
-            if self._splices:
-                first, count, last = self._splices[-1]
+        self._take_parts(when, [(came, left)])
+
+    def _take_parts(self, when: float, parts: list[tuple[bytes, bytes | SplicedRecord]]) -> None:
+        """Steps of one moment."""
+        at, splices = len(self.times), self._splices
+        self.times += [when] * len(parts)
+        self._read_sizes += [len(came) for came, _ in parts]
+        for came, left in parts:
+            if type(left) is SplicedRecord:
+                self._texts.append(came)
+                self._write_sizes.append(0)
+                first, count, last = splices[-1] if splices else (0, 0, None)
                 if first + count == at and last == left:
-                    self._splices[-1] = first, count + 1, left
-                    return
-            self._splices.append((at, 1, left))
-        else:
-            self._reads.append(came)
-            self._writes.append(left)
-            self._write_sizes.append(len(left))
+                    splices[-1] = first, count + 1, left
+                else:
+                    splices.append((at, 1, left))
+            elif type(left) is bytes:
+                self._reads.append(came)
+                self._writes.append(left)
+                self._write_sizes.append(len(left))
+            at += 1
 
     def streams(self) -> Streams:
         """The same as streams that do not know yet where other things happened."""
@@ -173,11 +175,12 @@ class Steps:
         if mask.has_quotes:
             return True
         records = {id(record): record for _, _, record in self._splices}.values()
-        if any(mask.finds(part) for record in records for part in _around(record)):
+        # In one go: were one found that begins in one part and ends in the next, it would be looked at once more in vain.
+        if mask.finds(b"\n".join([part for record in records for part in _around(record)])):
             return True
-        escapes = _HIDING_ESCAPES if mask.is_plain else _ESCAPES
-        if not any(escape in part for part in self._texts for escape in escapes):
+        texts = b"".join(self._texts)
+        # Most texts have no escape at all, and that is seen at once.
+        if b"\\" not in texts or (mask.is_plain and not any(escape in texts for escape in _HIDING_ESCAPES)):
             return False
         sizes = [size for first, count, _ in self._splices for size in self._read_sizes[first : first + count]]
-        texts, _ = cut(b"".join(self._texts), sizes)
-        return mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(texts))))
+        return mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(cut(texts, sizes)[0]))))

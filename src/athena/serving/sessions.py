@@ -23,6 +23,7 @@ from athena.model.request import Request
 _SESSION = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-conversation-id")
 _AGENT = ("x-claude-code-agent-id", "thread-id", "thread_id", "x-agent-id", "x-openai-subagent")
 _PARENT = ("x-claude-code-parent-agent-id", "x-codex-parent-thread-id", "x-parent-agent-id")
+_NAMES = frozenset(_SESSION + _AGENT + _PARENT)
 _LONGEST = 128
 _IN_USER_ID = re.compile(r'session_(?:id"[ ]{0,1}:[ ]{0,1}")?([0-9a-fA-F-]{8,64})')
 _PROGRAM = re.compile(r"[A-Za-z0-9._@+-]{1,64}(?:/[A-Za-z0-9._+-]{1,40})?")
@@ -60,6 +61,8 @@ def belonging(headers: Mapping[str, str], body: bytes) -> Belonging:
 def said_by(headers: Mapping[str, str]) -> Belonging:
     """The same without a look at the body."""
     found = _PROGRAM.match(headers.get("user-agent", ""))
+    if _NAMES.isdisjoint(headers):
+        return Belonging(found.group() if found else "")
     return Belonging(
         found.group() if found else "", _first(headers, _SESSION), _first(headers, _AGENT), _first(headers, _PARENT)
     )
