@@ -32,7 +32,7 @@ RECORDED = "recorded"
 STARTS = 3
 AT_ONCE = 16
 WARMED = 14
-"""Groups of each kind before the first that counts: the ring is full then, and every body was seen."""
+"""Groups of each kind before the first that counts, but for paced ones: the ring is full then, and every body was seen."""
 WRITTEN_S = 0.25
 """Within this time the thread that writes begins with what it got."""
 
@@ -59,7 +59,7 @@ class Load:
 
 LOADS = (
     Load("burst: 16 streams of 200 chunks as fast as they are read", 0, 200, {"memory": 150, "disk": 50}, 1.0),
-    Load("paced: 16 streams of 100 chunks, 5 ms between them", 5000, 100, {"memory": 40, "disk": 25}, 1.0),
+    Load("paced: 16 streams of 200 chunks, 5 ms between them", 5000, 200, {"memory": 40, "disk": 20}, 1.0),
     Load("plain: whole answers, 16 at a time", 0, 0, {"memory": 400, "disk": 80}),
 )
 
@@ -135,7 +135,7 @@ class Measured:
 
     def pairs(self, load: Load) -> list[Pair]:
         """CPU microseconds per chunk, or per request, of what is not recorded and of what is."""
-        for _ in range(WARMED):
+        for _ in range(2 if load.pace_us else WARMED):
             self._cost(load, recorded=True), self._cost(load, recorded=False)
         found: list[Pair] = []
         for number in range(load.pairs[self._mode]):

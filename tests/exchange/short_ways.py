@@ -59,7 +59,7 @@ class Relayed:
             self._splice, self._relay = splice, None
             if splice is not None:
                 self._relay = PlainRelay(splice, lambda: 1.0, self._written.append, self, lambda: None)
-                self._relay.passed = self._noted
+                self._relay.tell(self._noted)
         return step
 
     def settle(self) -> None:

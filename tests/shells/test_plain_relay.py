@@ -51,7 +51,7 @@ def relay_for(client: Client, *, stays: bool = False, table: Table | None = None
         HEAD, TAIL, HEAD if stays else BEFORE, TAIL if stays else BEHIND, stays, table.any if table is not None else None
     )
     relay = PlainRelay(splice, lambda: 2.5, client.write, client, client.on_blocked)
-    relay.passed = client.noted
+    relay.tell(client.noted)
     return relay
 
 
@@ -214,7 +214,7 @@ def test_faults_go_to_the_caller() -> None:
             client,
             failing if broken == "blocked" else client.on_blocked,
         )
-        relay.passed = failing if broken == "passed" else None
+        relay.tell(failing if broken == "passed" else None)
         with pytest.raises(Fault):
             relay.take(read)
         relay.settle()

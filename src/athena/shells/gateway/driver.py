@@ -340,7 +340,7 @@ class Driver:
             if write is not None:
                 self._relay = PlainRelay(splice, self._loop.time, write, self._client, self._on_blocked)
         if self._relay is not None:
-            self._relay.passed = self._serving.reads_noted
+            self._relay.tell(self._serving.reads_noted)
             self._relays = response.pass_by(self._relay.take)
 
     def _leave_relay(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -40,8 +40,8 @@ class PlainRelay:
     """One stream's relay, while its text goes on. It takes reads of one chunk with one record."""
 
     __slots__ = (
-        "_before", "_behind", "_client", "_clock", "_head", "_last", "_on_blocked", "_own_time", "_reads", "_room",
-        "_search", "_spliced", "_stays", "_tail", "_texts", "_when", "_write", "passed",
+        "_before", "_behind", "_client", "_clock", "_head", "_last", "_notes", "_on_blocked", "_own_time", "_passed", "_reads",
+        "_room", "_search", "_spliced", "_stays", "_tail", "_texts", "_when", "_write",
     )  # fmt: skip
 
     def __init__(
@@ -54,19 +54,27 @@ class PlainRelay:
     ) -> None:
         """`clock` tells the time; `write` takes chunks for the client, and `on_blocked` is called when that is blocked by them.
 
-        `passed` is told what came, what left for it, and when; it is to be set before reads are taken."""
+        `tell` is to be called before reads are taken."""
         self._head, self._tail = splice.head, splice.tail + b"\r\n"
         self._before, self._behind, self._stays = splice.before, splice.behind, splice.stays
         self._search = splice.search
         self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
         self._clock, self._write, self._client = clock, write, client
-        self.passed: ReadsNoted = None
+        self._notes: list[Any] | None = None
+        self._passed: Callable[[bytes, bytes, float], None] | None = None
         self._on_blocked = on_blocked
         self._texts: list[str] = []
         self._reads = 0
         self._room = MOST_BYTES
         self._own_time = self._when = 0.0
         self._last = b""
+
+    def tell(self, passed: ReadsNoted) -> None:
+        """Tell it of each read: what came, what left for it, and when."""
+        if isinstance(passed, list):
+            self._notes, self._passed = passed, None
+        else:
+            self._notes, self._passed = None, passed
 
     def take(self, data: bytes) -> bool:
         """Pass this read on; False: it is not plain, and nothing was done."""
@@ -100,11 +108,11 @@ class PlainRelay:
         self._room -= size
         self._texts.append(text)
         self._when = now = self._clock()
-        passed = self.passed
-        if isinstance(passed, list):
-            passed += (now, came, self._spliced)
-        elif passed is not None:
-            passed(data[line + 2 : -2], output, now)
+        notes = self._notes
+        if notes is not None:
+            notes += (now, came, self._spliced)
+        elif self._passed is not None:
+            self._passed(data[line + 2 : -2], output, now)
         self._write(b"%x\r\n%b\r\n" % (len(output), output))
         self._own_time += time.perf_counter() - began
         if self._client.blocked:
