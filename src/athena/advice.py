@@ -9,7 +9,7 @@ from __future__ import annotations
 from athena.errors import more_about
 from athena.model.events import Error
 
-_EMPTY_WORDS = ("not found", "404 page not found", "404 not found", "page not found", "method not allowed", "")
+EMPTY_WORDS = ("not found", "404 page not found", "404 not found", "page not found", "method not allowed", "")
 """What servers say of a path that they do not have."""
 
 
@@ -41,7 +41,7 @@ def advised(error: Error, upstream: str, base_url: str, dialect: str, *, has_key
 def lacks_path(error: Error) -> bool:
     """Does a server say that it has no such path? A model that it does not have is named in other words."""
     words = error.message.strip().lower().rstrip(".")
-    return error.status in (404, 405) and (words in _EMPTY_WORDS or words.startswith("the upstream answered with status"))
+    return error.status in (404, 405) and (words in EMPTY_WORDS or words.startswith("the upstream answered with status"))
 
 
 def _about_key(error: Error, upstream: str, *, has_key: bool) -> str:

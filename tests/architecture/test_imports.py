@@ -44,7 +44,7 @@ CORE: dict[str, set[str]] = {
     },
     "state": {"errors", "model", "wire", "opaque"},
     "recording": {
-        "dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "typed_values", "wire",
+        "advice", "dialects", "errors", "exchange", "formats", "model", "opaque", "prompted", "serving", "typed_values", "wire",
     },
     "verify": {
         "errors", "model", "wire", "dialects", "formats", "parsing", "prompted", "quality", "serving", "typed_values",

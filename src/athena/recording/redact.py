@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from athena.advice import EMPTY_WORDS
 from athena.errors import AthenaError
 from athena.model.events import Error, Event, ToolCallComplete, ToolCallStart
 from athena.model.request import Request
@@ -111,11 +113,17 @@ _WORD = re.compile(
     rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
     re.DOTALL,
 )
+_LONG_NUMBER = 20
+_BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'["{}\[\]:,]')
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
-_WITH_LETTERS = frozenset({b"top_p", b"top_k", b"topP", b"topK"})
+_WITH_LETTERS = frozenset(
+    b"top_p top_k topP topK min_p x_groq cache_n prompt_n predicted_n scroll_x scroll_y destination_x destination_y".split()
+)
 """Names of the APIs that one letter tells apart; elsewhere a letter is a word like others."""
+_SAYS_NOTHING = frozenset(words.encode() for words in EMPTY_WORDS)
+"""What servers say of a path that they do not have: a replay tells it by these words."""
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
 _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
 _LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
@@ -169,7 +177,7 @@ def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any,
         if isinstance(event, ToolCallStart | ToolCallComplete):
             known.append(("name", event.name if event.name in declared else len(event.name)))
         if isinstance(event, Error):
-            known.append(("code", event.code))
+            known.append(("code", event.code if _is_ours(event.code) else len(event.code)))
         finish = fields.get("finish")
         if finish is not None:
             known.append(("finish", finish.kind))
@@ -469,30 +477,56 @@ class _Redaction:
 
     def _stream(self, body: bytes) -> bytes:
         """A body of any kind: one JSON value, server-sent events, or other text."""
-        if body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        if body.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
             return self._document(body)
-        records: list[tuple[int, int]] = []
+        if _says_nothing(body):
+            return body
+        records: list[list[tuple[int, int]]] = [[]]
         plain: list[tuple[int, int, bool]] = []
         for found in _LINE.finditer(body):
             start, end = found.span()
             line = found.group().rstrip(b"\r\n")
             name, colon, value = line.partition(b":")
             offset = start + len(name) + len(colon) + (1 if value.startswith(b" ") else 0)
+            if not start:
+                name = name.removeprefix(_BOM)
             if name == b"data" and value.strip() == b"[DONE]":
                 continue
-            if name == b"data" and value.strip()[:1] in (b"{", b"["):
-                records.append((offset, start + len(line)))
-            elif name in (b"data", b"event", b"id", b"retry"):
+            if name == b"data":
+                records[-1].append((offset, start + len(line)))
+            elif name in (b"event", b"id", b"retry"):
                 plain.append((offset, start + len(line), name == b"event"))
             elif line:
                 plain.append((start, start + len(line), False))
+            else:
+                records.append([])
             if start == end:
                 break
         clean = bytearray(body)
         for start, end, structural in plain:
             clean[start:end] = self._words.text(body[start:end], structural=structural)
-        self._records(body, records, clean)
+        self._events(body, [record for spread in records for record in _as_written(body, spread)], clean)
         return bytes(clean)
+
+    def _events(self, body: bytes, records: list[list[tuple[int, int]]], clean: bytearray) -> None:
+        """Records of an event stream in place, each in one line or in several."""
+        values = bytearray()
+        spans: list[tuple[int, int]] = []
+        copies: list[tuple[int, int, int]] = []
+        for spread in records:
+            if body[slice(*spread[0])].lstrip()[:1] not in (b"{", b"["):
+                for start, end in spread:
+                    clean[start:end] = self._words.text(body[start:end])
+                continue
+            begun = len(values)
+            for start, end in spread:
+                copies.append((start, end, len(values)))
+                values += body[start:end] + b"\n"
+            spans.append((begun, len(values) - 1))
+        cleaned = bytearray(values)
+        self._records(bytes(values), spans, cleaned)
+        for start, end, at in copies:
+            clean[start:end] = cleaned[at : at + end - start]
 
     def _document(self, body: bytes) -> bytes:
         clean = bytearray(body)
@@ -512,6 +546,8 @@ class _Redaction:
             for at, (first, last, path, is_key) in enumerate(_strings(body, start, end)):
                 inner = body[first:last]
                 name = path[-1] if path else ""
+                if single and not is_key and _says_nothing(inner):
+                    continue
                 in_error = "error" in path or (single and name == "message" and len(path) <= 2)
                 if is_key or in_error or _is_structural(path):
                     keeps = inner in _WITH_LETTERS if is_key else name in _NAMES and _KEEPS_NAME.fullmatch(inner)
@@ -545,6 +581,22 @@ class _Redaction:
         return re.sub(rb"gw1\.[A-Za-z0-9_-]{1,}\.[A-Za-z0-9_-]{1,}", other, body) if accepted else body
 
 
+def _as_written(body: bytes, spread: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The lines of one event: one record, or one in each line where they are none together."""
+    if len(spread) < 2 or _decoded(b"\n".join(body[start:end] for start, end in spread)) is not None:
+        return [spread] if spread else []
+    return [[span] for span in spread]
+
+
+def _says_nothing(text: bytes) -> bool:
+    return text.strip().lower().rstrip(b".") in _SAYS_NOTHING
+
+
+def _is_ours(code: str) -> bool:
+    """Is a code made of words that redaction leaves? The others are of servers, and are replaced."""
+    return all(word.encode() in _known_words()[0] for word in _PLAIN.findall(code))
+
+
 def _is_structural(path: tuple[Any, ...]) -> bool:
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     return name in _STRUCTURAL
@@ -570,9 +622,14 @@ def _decoded(data: bytes) -> Any:
     except (msgspec.DecodeError, ValueError, RecursionError):
         whole = without_lone_surrogates(data.decode("utf-8", "replace").encode())
     try:
-        return msgspec.json.decode(whole)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        return json.loads(whole, parse_int=_number)
+    except (ValueError, RecursionError):
         return None
+
+
+def _number(digits: str) -> int | str:
+    """A field that no decoder looks at may hold a number that is too large for one that reads every value."""
+    return int(digits) if len(digits) < _LONG_NUMBER else digits
 
 
 def _places(value: Any) -> tuple[Any, ...]:
@@ -587,7 +644,8 @@ def _places(value: Any) -> tuple[Any, ...]:
             delta = choice.get("delta") if isinstance(choice, dict) else None
             calls = delta.get("tool_calls") if isinstance(delta, dict) else None
             found += [call.get("index") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    return tuple(found)
+    # A list or an object in the place of a number is told apart by its text.
+    return tuple(msgspec.json.encode(place) if isinstance(place, dict | list) else place for place in found)
 
 
 def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tuple[Any, ...], bool]]:
