@@ -24,6 +24,8 @@ from athena.serving.serving import Serving, ServingState
 from support.cases import case_bytes, dialect_cases
 from support.serving_values import House, next_send
 
+KEY = b"k" * 32
+"""What redaction draws its words with."""
 QUERY = "alt=sse&key=sk-client-445566"
 DIALECTS = ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
 CONFIG: dict[str, Any] = {
@@ -39,6 +41,11 @@ CONFIG: dict[str, Any] = {
 }
 PATHS = {"anthropic_messages": "/v1/messages", "openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+PLAIN = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
+    b'{"content":"words "},"finish_reason":null}]}\n\n'
+)
+"""A stream of Chat."""
 
 
 class Keeper:

@@ -1,0 +1,170 @@
+"""What taps collect, taken apart and put together again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from athena.dialects.plain_reads import SplicedRecord
+from athena.recording import lines
+from athena.recording.parted import OrderedStreams, Streams
+from athena.recording.room import Room
+from athena.recording.tap import RecordingTap
+from athena.serving.record import RequestRecord
+from athena.serving.settings import Retries
+from athena.serving.shared import AnswerSettings
+from athena.serving.tap import Asked
+from athena.shells.recorder.archive import _packed_streams, _unpacked_streams
+from support.examples import examples
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((0, 1, 2, 7)), st.sampled_from((0.0, 0.25, 1 / 3)), st.binary(min_size=1, max_size=5)),
+        max_size=20,
+    ),
+    st.floats(1, 1e6),
+    st.booleans(),
+)
+def test_what_is_parted_is_whole_again(happened: list[tuple[int, float, bytes]], clock: float, is_old: bool) -> None:
+    """Reads, writes and other lines in any order, some at one moment, some in the middle of a letter; also as older archives
+    have them."""
+    now, times = clock, []
+    for _, wait, _ in happened:
+        now += wait
+        times.append(now)
+    steps = [(time, kind, data) for time, (kind, _, data) in zip(times, happened, strict=True) if kind < 2]
+    reads, writes = ([data if kind == wanted else b"" for _, kind, data in steps] for wanted in (0, 1))
+    places, passed = [], 0
+    for kind, _, _ in happened:
+        if kind > 1:
+            places.append(passed)
+        else:
+            passed += 1
+    streams = Streams.of(clock, places, [time for time, _, _ in steps], reads, writes)
+    if is_old:
+        moments = [time for time, _, _ in steps]
+        same = bytes(number > 0 and time == moments[number - 1] for number, time in enumerate(moments))
+        old = OrderedStreams(
+            clock,
+            bytes(kind for kind, _, _ in happened),
+            same,
+            [len(data) for _, _, data in steps],
+            streams.data,
+            [time for time, is_same in zip(moments, same, strict=True) if not is_same],
+        )
+        assert old.steps() == streams
+    others = [lines.Tick(number) for number, (kind, _, _) in enumerate(happened) if kind > 1]
+    found = streams.lines(others)
+    assert [type(line).__name__ for line in found] == [
+        "Read" if kind == 0 else "Write" if kind == 1 else "Tick" for kind, _, _ in happened
+    ]
+    for line, (_, _, data), moment in zip(found, happened, times, strict=True):
+        if isinstance(line, lines.Read | lines.Write):
+            assert line.body.data == data
+            assert clock + line.t == moment
+
+
+RECORDS = (
+    SplicedRecord(b'data: {"t":"', b'"}\n\n', b'event: d\ndata: {"text":', b"}\n\n", False),
+    SplicedRecord(b'data: {"sk-in-the-frame":1,"t":"', b'","f":null}\n\n', b"", b"", True),
+)
+HIDDEN = ("sk-in-the-frame", "sk-plain-1234", 'a "quoted" secret', "schl\u00fcssel", 't":"sk-over', "back\\slash-1")
+TEXTS = [
+    "word ", "\n", "sk-plain-", "1234", "sk-over the border", "", "schl\u00fcssel", *HIDDEN,
+]  # fmt: skip
+
+
+@examples(150)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.lists(st.lists(st.sampled_from(TEXTS), max_size=3).map("".join), max_size=3), st.booleans()
+        ),
+        max_size=150,
+    ),
+    st.sets(st.sampled_from(HIDDEN)),
+)
+@example([(0, ["sk-plain-1234"], True)], {"sk-plain-1234"})
+@example([(0, ["a", "b"], False), (1, ["b"], False)], {"sk-in-the-frame"})
+@example([(0, ['a "quoted" secret'], True), (0, ["schl\u00fcssel", "b"], True)], {'a "quoted" secret', "schl\u00fcssel"})
+@example([(1, ['a "quote",', ",", ',\n"'], True), (0, ['a "quote",', ",", "\\"], True)], set())
+def test_texts_alone_are_recorded_as_the_records_they_stand_for(
+    steps: list[tuple[int, list[str], bool]], secrets: set[str]
+) -> None:
+    """Where reads are noted by their texts, the recording is the one of whole reads and writes, secrets masked in it or not."""
+    taps = [next(taps_of_nothing()) for _ in range(2)]
+    for number, (kind, texts, is_ascii) in enumerate(steps):
+        now = 1000.0 + number
+        strings = [json.dumps(text, ensure_ascii=is_ascii).encode() for text in texts]
+        came = b",\n".join(strings)
+        record = RECORDS[kind] if kind < len(RECORDS) else None
+        if record is not None and texts and all(texts):
+            read, written = (b"".join(map(made, strings)) for made in (record.came, record.left))
+            assert (record.came(came), record.left(came)) == (read, written)
+            taps[0].notes.extend((now, came, record))
+            taps[1].passed(read, written, now, (came, record) if number % 2 else None)
+        elif kind == 3 and texts and all(texts):
+            read_in_parts(taps, came, strings, now, is_same=is_ascii)
+        else:
+            for tap in taps:
+                tap.passed(b"read " + came, b"" if kind == 2 else b"written " + came, now)
+        for tap in taps:
+            if number % 60 == 7:
+                tap.moment("keep_alive", now)
+            if number % (5 + 64 * taps.index(tap)) == 4:
+                tap.gather()
+    one, other = (tap.made(sorted(secrets)) for tap in taps)
+    assert one == other
+    for secret in secrets:
+        assert secret.encode() not in one.upstream_bytes + one.client_bytes
+        assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
+    kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
+    assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+def test_half_a_character_in_a_failure_is_recorded() -> None:
+    """An upstream may write one into its error as an escape; a head is then kept as JSON."""
+    tap = next(taps_of_nothing())
+    tap.record.error_message = "half \ud83d of it"
+    tap.record.details.bad_calls["x"] = 1
+    recording = tap.made(())
+    assert recording.outcome.record["error_message"] == "half \ud83d of it"
+    assert recording.outcome.details["bad_calls"] == {"x": 1}
+    assert tap.packed().head.startswith(b"[")
+
+
+def read_in_parts(taps: list[RecordingTap], came: bytes, strings: list[bytes], now: float, *, is_same: bool) -> None:
+    """A read of which the first tap is told in parts, and the other one whole. `is_same`: what left is told by the parts."""
+    record = RECORDS[len(strings) % 2]
+    read = b"".join((b"before", *map(record.came, strings), b"after"))
+    written = b"".join((*map(record.left, strings), b"left"))
+    parts: list[tuple[bytes, bytes | SplicedRecord]] = [(b"before", b""), (came, record), (b"after", b"left")]
+    one, other = taps
+    one.notes.extend((now, parts, b""))
+    other.upstream_bytes(read, now)
+    if len(strings) > 1:
+        for tap in taps:
+            tap.moment("tick", now)
+    if is_same:
+        one.notes.extend((now + 0.5, b"", parts))
+    else:
+        one.client_bytes(written, now + 0.5)
+    other.client_bytes(written, now + 0.5)
+
+
+def taps_of_nothing() -> Iterator[RecordingTap]:
+    """Taps of a request to which nothing has happened yet."""
+    asked = Asked(
+        now=1000.0, wall=5.0, method="POST", path="/v1/messages", query="", headers={}, body=b"{}", targets=(),
+        answers=AnswerSettings(), retries=Retries(), correct=True,
+    )  # fmt: skip
+    while True:
+        tap = RecordingTap(RequestRecord(request_id="req_1"), None, Room(1 << 30), lambda tap: None, version="test")
+        tap.asked(asked)
+        yield tap
