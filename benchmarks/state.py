@@ -60,9 +60,9 @@ REQUESTS = 32
 """Requests of one kind before those of the other: few, so that whatever else the machine does meets both."""
 GROUP = 8
 """Requests of one kind before some of the other, where those that are kept and those that are not come by turns."""
-SETTLED_S = 0.6
-"""After so long everything that was kept is in the database: its journal gathers for half a second. What is written later would
-be counted for whatever is measured next."""
+SETTLED_S = 1.1
+"""After so long everything that was kept is in the database: its journal gathers for a second. What is written later would be
+counted for whatever is measured next."""
 AT_ONCE = 16
 TURNS = 100
 AGENT_TURNS = 16

@@ -88,7 +88,9 @@ class World:
                 {"type": "message", "id": f"msg_{plan.id.partition('_')[2]}o0", "role": "assistant", "content": []}
             ]
             response = {**plan.shown(), "status": "completed", "output": output}
-            await plan.keep(response, response_json(response))
+            keeping = plan.keep(response, response_json(response))
+            if keeping is not None:
+                await keeping
             previous = plan.id
             self.names[owner] += [plan.id, f"msg_{plan.id.partition('_')[2]}i0", output[0]["id"]]
         endpoint = gateway_endpoint("POST", "/v1/conversations", "", {})

@@ -615,6 +615,8 @@ class WholeEncoder:
         self._writer = OutputWriter(context, silent=True)
         self._kept = context.request.kept
         self._ended = False
+        self.final: dict[str, Any] | None = None
+        """The response, once it is whole."""
 
     def feed(self, events: list[Event]) -> bytes:
         """Nothing until the terminal event, then the whole answer."""
@@ -627,12 +629,8 @@ class WholeEncoder:
         error = self._writer.error
         if error is not None:
             return encode_error(error).body
+        self.final = self._writer.final
         return self.release() if self._kept is None or not self._kept.waits else b""
-
-    @property
-    def final(self) -> dict[str, Any] | None:
-        """The response, once it is whole."""
-        return self._writer.final if self._writer.error is None else None
 
     def written(self) -> ResponseJson:
         """The response as JSON; it is whole."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from math import inf
 from typing import Any, Protocol
@@ -45,14 +45,15 @@ _LOOK_AGAIN_S = 0.05
 """Seconds after which time is looked at again when a thread is at work."""
 
 
+Keeping = Coroutine[Any, Any, dict[str, Any] | None]
+"""Returns fields of a kept response that came out otherwise, or raises what the client is to be told."""
+
+
 class Keeper(Protocol):
     """Where the response of one request is kept."""
 
-    def keep_at_once(self, response: dict[str, Any], written: ResponseJson) -> bool:
-        """Keep the finished response where that needs no waiting; False: `keep` is to do it."""
-
-    async def keep(self, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
-        """Keep the finished response. Returns fields of it that came out otherwise, or raises what the client is to be told."""
+    def keep(self, response: dict[str, Any], written: ResponseJson) -> Keeping | None:
+        """Keep the finished response. None: it is kept; otherwise it is once what is returned was awaited."""
 
 
 class Driver:
@@ -165,26 +166,28 @@ class Driver:
         serving = self._serving
         while serving.state is not ServingState.OVER:
             match serving.next(self._loop.time()):
-                case Build(heavy=True):
-                    await self._in_thread(serving.build)
-                case Build():
-                    serving.build()
+                case Build() as build:
+                    if build.heavy:
+                        await self._in_thread(serving.build)
+                    else:
+                        serving.build()
                 case Send() as request:
                     await self._send(request)
-                case Pause(until=until):
-                    await asyncio.sleep(until - self._loop.time())
-                case Keep(response=response, written=written):
+                case Keep() as keep:
                     assert self._keeper is not None, "a request whose answer waits has a keeper"
-                    if self._keeper.keep_at_once(response, written):
+                    keeping = self._keeper.keep(keep.response, keep.written)
+                    if keeping is None:
                         self._show(serving.kept(self._loop.time()))
                     else:
-                        await self._keep(self._keeper, response, written)
+                        await self._keep(keeping)
+                case Pause(until=until):
+                    await asyncio.sleep(until - self._loop.time())
                 case Tell(step=step):
                     self._show(step)
 
-    async def _keep(self, keeper: Keeper, response: dict[str, Any], written: ResponseJson) -> None:
+    async def _keep(self, keeping: Keeping) -> None:
         try:
-            changed = await keeper.keep(response, written)
+            changed = await keeping
         except AthenaError as failure:
             self._show(self._serving.kept(self._loop.time(), failure=failure))
         else:

@@ -87,7 +87,9 @@ class ModelEndpoints:
         if plan is not None:
             try:
                 response = msgspec.json.decode(answer.rstrip().rpartition(b"data: ")[2])["response"]
-                await plan.keep(response, response_json(response))
+                keeping = plan.keep(response, response_json(response))
+                if keeping is not None:
+                    await keeping
             finally:
                 await plan.close()
         record.status, record.outcome = 200, "ok"

@@ -3,7 +3,7 @@
     plan = state.plan(body, owner, decode)       read the request; where it refers to nothing stored, it is complete
     await state.load(plan)                       load what it refers to
     plan.request                                 the neutral request, whole
-    await plan.keep(final)                       before the client gets the end of its answer
+    plan.keep(final, written)                    before the client gets the end of its answer
     await plan.close()                           however it ended
 
 What a connection itself remembers (`recent`) is asked before the store, and is never written there unless the request says so.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -35,7 +35,7 @@ from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
 from athena.state.remembered import PartMemory, RememberedItems, StoredPart
 from athena.state.resolve import Resolved, input_items, joined_chain, resolve
 from athena.state.stored import conversation_items, listed_input, shown_fields, stored_response, with_ids
-from athena.state.values import History, ResponseItem
+from athena.state.values import History, ResponseItem, StoredItem, StoredResponse
 from athena.wire.recall import Recall
 from athena.wire.response_json import ResponseJson
 
@@ -70,7 +70,7 @@ class ResponsePlan:
         self.body = body
         self.owner = owner
         self.asked = asked
-        self.id = new_id(RESPONSE, os.urandom(RANDOM_BYTES))
+        self.id = new_id(RESPONSE, state.now(), os.urandom(RANDOM_BYTES))
         self.decode = decode
         self.sent: dict[str, Any] = {}
         """The body that stands for itself, of which the request is made."""
@@ -131,20 +131,19 @@ class ResponsePlan:
         """Everything that was said up to the end of this response: what a connection remembers of it."""
         return [*self.history, *with_ids(self.added, self.id), *final["output"]]
 
-    def keep_at_once(self, response: dict[str, Any], written: ResponseJson) -> bool:
-        """Write the response and its items where that needs no waiting, and there is nothing else to write. False: `keep` has
-        to do it."""
+    def keep(self, response: dict[str, Any], written: ResponseJson) -> Coroutine[Any, Any, dict[str, Any] | None] | None:
+        """Write the response, its items and those of its conversation. None where that is done. What is returned else is to be
+        awaited: it returns what the response says otherwise when it could not be kept and need not be, and raises StoreDown
+        where it must be."""
         asked = self.asked
-        if not self.stores or asked.conversation is not None or asked.background:
-            return False
-        return self._state.store.put_response_at_once(
-            stored_response(response, written, owner=self.owner, created=self._state.now(), asked=asked, added=self.added)
-        )
-
-    async def keep(self, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
-        """Write the response, its items and those of its conversation. Returns what the response says otherwise when it could
-        not be kept and need not be; raises StoreDown where it must be."""
-        return await self._state.keep(self, response, written)
+        if not self.stores and asked.conversation is None:
+            return None
+        stored = stored_response(response, written, owner=self.owner, created=self._state.now(), asked=asked, added=self.added)
+        if asked.conversation is not None or asked.background:
+            items = conversation_items(response, asked=asked, added=self.added)
+            return self._state.write(stored, items, stores=self.stores)
+        putting = self._state.store.begin_put(stored)
+        return None if putting is None else self._state.finish(putting, asked)
 
     async def lock(self) -> None:
         """Be the only one that adds to the conversation. Raises where there is none, or another one does."""
@@ -317,23 +316,22 @@ class ResponsesState:
             return body
         return {**body, "input": opened_items(items, self._sealer.open)}
 
-    async def keep(self, plan: ResponsePlan, response: dict[str, Any], written: ResponseJson) -> dict[str, Any] | None:
-        """See `Plan.keep`."""
-        asked = plan.asked
-        if not plan.stores and asked.conversation is None:
-            return None
-        stored = stored_response(response, written, owner=plan.owner, created=self._clock(), asked=asked, added=plan.added)
-        items = conversation_items(response, asked=asked, added=plan.added)
+    async def write(self, stored: StoredResponse, items: list[StoredItem], *, stores: bool) -> None:
+        """Write a response that belongs to a conversation or was made in the background; where it is not to be stored itself,
+        its items. Raises StoreDown: this must be kept."""
+        if stored.background:
+            await self.store.finish_response(stored, items=items)
+        elif stores:
+            await self.store.put_response(stored, items=items)
+        elif stored.conversation is not None:
+            await self.store.add_items(stored.owner, stored.conversation, items)
+
+    async def finish(self, putting: Coroutine[Any, Any, None], asked: AskedToKeep) -> dict[str, Any] | None:
+        """Wait until a response is put. Returns what it says otherwise where it could not be and need not be."""
         try:
-            if asked.background:
-                await self.store.finish_response(stored, items=items)
-            elif plan.stores:
-                await self.store.put_response(stored, items=items)
-            elif asked.conversation is not None:
-                await self.store.add_items(plan.owner, asked.conversation, items)
+            await putting
         except StoreDown:
-            rule = self.settings.down_asked if asked.store else self.settings.down
-            if rule == "fail" or asked.conversation is not None or asked.background:
+            if (self.settings.down_asked if asked.store else self.settings.down) == "fail":
                 raise
             self._on_unkept("store_down")
             return {"store": False}
@@ -350,7 +348,7 @@ def remembered_request(
     if items is None:
         return decode(body, recall), None
     resolved = resolve(body, asked, History(tuple(items)))
-    kept = Kept(id=new_id(RESPONSE, os.urandom(RANDOM_BYTES)), shown=shown_fields(asked, stored=False))
+    kept = Kept(id=new_id(RESPONSE, time.time(), os.urandom(RANDOM_BYTES)), shown=shown_fields(asked, stored=False))
     return msgspec.structs.replace(decode(resolved.body, recall), kept=kept), resolved.body
 
 

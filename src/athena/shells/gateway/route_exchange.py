@@ -77,7 +77,7 @@ class RouteExchange:
             self._routes, self._written = routes, {}
         await self._tell(routes, store)
         since = time.time() - _FORGOTTEN_S
-        bodies = await store.read(partial(_hear, self._replica, since))
+        bodies = await store.read(partial(_hear, self._replica, since), puts=False)
         moved_by = routes.now() - time.time()
         routes.hear(_moved(_read_evidence(body), moved_by) for body in bodies)
 

@@ -139,7 +139,7 @@ class StoredApi:
         metadata = _metadata(body)
         items = _given_items(body) if body.get("items") is not None else []
         made = Conversation(
-            id=new_id(CONVERSATION, os.urandom(RANDOM_BYTES)),
+            id=new_id(CONVERSATION, time.time(), os.urandom(RANDOM_BYTES)),
             owner=owner,
             created=float(int(time.time())),
             metadata=encode_json(metadata),
@@ -218,7 +218,7 @@ def _given_items(body: Mapping[str, Any]) -> list[ResponseItem]:
 
 def _id_of(item: ResponseItem) -> str:
     given = item.get("id")
-    return given if isinstance(given, str) and given else new_id(item_prefix(item), os.urandom(RANDOM_BYTES))
+    return given if isinstance(given, str) and given else new_id(item_prefix(item), time.time(), os.urandom(RANDOM_BYTES))
 
 
 def _stored(items: list[ResponseItem]) -> list[StoredItem]:

@@ -169,12 +169,12 @@ class BatchStore:
             files = yield Query("SELECT 1 FROM files LIMIT 1")
             return bool(batches or files)
 
-        return await self._store.read(steps)
+        return await self._store.read(steps, puts=False)
 
     async def is_work(self) -> bool:
         """Is there a request to take?"""
         sql = f"SELECT 1 FROM batch_requests WHERE state IN {_OPEN} AND due <= $1 LIMIT 1"
-        return bool(await self._store.read(partial(_rows, sql, (self._clock(),))))
+        return bool(await self._store.read(partial(_rows, sql, (self._clock(),)), puts=False))
 
     # -- work ----------------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import struct
 import threading
 import zlib
 from collections import deque
@@ -43,6 +44,7 @@ _MOST_PENDING = 4 * 1024 * 1024
 _MARK = "-journal-of-"
 
 _Entry = tuple[int, str, tuple[Any, ...]]
+_pack = struct.Struct(">II").pack
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Entry).decode
 
@@ -138,7 +140,7 @@ class Journal:
         size = _HEAD + len(entry)
         if size > _LARGEST or self._waiting + size > _MOST_PENDING:
             raise JournalFull
-        data = len(entry).to_bytes(4, "big") + zlib.crc32(entry).to_bytes(4, "big") + entry
+        data = _pack(len(entry), zlib.crc32(entry)) + entry
         with self._lock:
             file = self._file
             if file is None or not self.is_trusted:
@@ -148,7 +150,8 @@ class Journal:
                 raise OSError(f"{file.path}: only {written} of {size} bytes were written; is the disk full?")
             self._number = number
             file.at += size
-            file.end = max(file.end, file.at)
+            if file.at > file.end:
+                file.end = file.at
             file.waiting += 1
             were_few = self._waiting < _MUCH_PENDING
             self._waiting += size

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -59,7 +60,8 @@ class _Connection(Protocol):
 
 class PutConnection:
     """A connection that only puts use, one after the other. Taking one from the pool, looking its statement up and setting a
-    timer for each put cost as much as the put itself: here the statements stay prepared, and one timer watches all of them."""
+    timer for each put cost as much as the put itself: here the statements stay prepared, and one timer watches all of them.
+    Values are handed to asyncpg's protocol directly, which is what the methods of its statements do four calls later."""
 
     def __init__(self, connection: Any, limit_s: float = _COMMAND_S) -> None:
         self._connection = connection
@@ -81,10 +83,11 @@ class PutConnection:
             statement = self._statements.get(sql)
             if statement is None:
                 statement = self._statements[sql] = await self._connection.prepare(sql)
+            protocol, state = self._connection._protocol, statement._state
             if len(queries) == 1:
-                await statement.fetch(*queries[0].values)
+                await protocol.bind_execute(state, queries[0].values, "", 0, False, None)
             else:
-                await statement.executemany([query.values for query in queries])
+                await protocol.bind_execute_many(state, [query.values for query in queries], "", None, False)
         except asyncpg.PostgresConnectionError:
             if self._is_late:
                 raise TimeoutError from None
@@ -180,22 +183,22 @@ class PostgresDatabase:
             return
         self._is_putting = True
         try:
-            if not await self._put_again(query):
-                await self._tried(partial(self._put_rows, queries=[query]))
+            if not await self._put_again((query,)):
+                await self._tried(partial(self._put_rows, queries=(query,)))
         finally:
             if self._waiting:
                 self._puts = asyncio.create_task(self._put_waiting())
             else:
                 self._is_putting = False
 
-    async def _put_again(self, query: Query) -> bool:
-        """Put on the connection that there is. False: there is none, or it broke, or it does not know its statements any more.
-        Then the put is to be tried anew."""
+    async def _put_again(self, queries: Sequence[Query]) -> bool:
+        """Put on the connection that there is, all or none. False: there is none, or it broke, or it does not know its
+        statements any more. Then the put is to be tried anew."""
         connection = self._put_connection
         if connection is None:
             return False
         try:
-            await connection.run((query,))
+            await connection.run(queries)
         except (*_BROKEN, asyncpg.PostgresError):
             self._end_puts()
             return False
@@ -204,7 +207,7 @@ class PostgresDatabase:
             raise self._down(error) from None
         return True
 
-    async def _put_rows(self, pool: Any, queries: list[Query]) -> None:
+    async def _put_rows(self, pool: Any, queries: Sequence[Query]) -> None:
         """Run one statement with the values of each, all or none."""
         if self._put_connection is None:
             self._put_connection = PutConnection(await asyncpg.connect(self._url, timeout=_CONNECT_S))
@@ -253,8 +256,11 @@ class PostgresDatabase:
             self._puts = None
 
     async def _put_together(self, group: list[_Waiting]) -> None:
+        queries = [each.query for each in group]
         try:
-            failures = await self._tried(partial(self._put_all, queries=[each.query for each in group]))
+            failures: Sequence[BaseException | None] = ()
+            if not await self._put_again(queries):
+                failures = await self._tried(partial(self._put_all, queries=queries))
         except BaseException as failure:  # whoever waits hears of it, also where this task is ended
             told = failure if isinstance(failure, StoreDown) else self._down(failure)
             for each in group:
@@ -262,7 +268,7 @@ class PostgresDatabase:
             if not isinstance(failure, StoreDown):
                 raise
             return
-        for each, error in zip(group, failures, strict=True):
+        for each, error in zip_longest(group, failures):
             _settle(each.done, self._down(error) if error is not None else None)
 
     async def _tried(self, work: Callable[[Any], Awaitable[_Result]]) -> _Result:

@@ -17,6 +17,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,10 +30,10 @@ from athena.state.errors import StoreDown
 
 _GROUP = 64
 """Transactions that one commit holds."""
-_GATHER_S = 0.5
+_GATHER_S = 1.0
 """How long statements gather in the journal before the database gets them, unless they are many: a commit costs ten times what
 one more row in it does. Whoever looks for one of them before that has it written at once."""
-_MOST_ROWS = 16
+_MOST_ROWS = 32
 """Rows that one statement puts."""
 _MUCH = 1024 * 1024
 """Bytes of a value that shall not stay in memory once it is written."""
@@ -240,7 +241,9 @@ class SqliteDatabase:
                 self._execute(connection, first)
                 at += 1
             else:
-                connection.execute(many, [value for query in queries[at : at + rows] for value in query.values])
+                # None of these values is so large that the connection would have to know of it.
+                values = list(chain.from_iterable([query.values for query in queries[at : at + rows]]))
+                sqlite3.Connection.execute(connection, many, values)
                 at += rows
 
     def _many_rows(self, sql: str, rows: int) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -91,10 +91,13 @@ class Store:
             self._trimmed_at = now
             self._trimming = asyncio.create_task(self._trim_quietly())
 
-    async def read(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
-        """The same for one that changes nothing. It sees everything that was kept before."""
+    async def read(self, steps: Callable[[], SqlSteps[_Result]], *, puts: bool = True) -> _Result:
+        """The same for one that changes nothing. It sees everything that was kept before; without `puts`, what transactions
+        wrote: enough for tables that nothing is `put` into, of which those who look every second need not have the rest
+        written."""
         try:
-            await self.database.settle()
+            if puts:
+                await self.database.settle()
             return await self.database.read(steps)
         except StoreDown as error:
             self._failed(error)
@@ -157,14 +160,15 @@ class Store:
 
         await self.write(steps)
 
-    def put_response_at_once(self, response: StoredResponse) -> bool:
-        """Keep a response where that needs no waiting; False: `put_response` has to do it."""
+    def begin_put(self, response: StoredResponse) -> Coroutine[Any, Any, None] | None:
+        """Keep a response: None where that needed no waiting, else it is kept once what is returned was awaited."""
         if self._cipher is not None:
             response = self._sealed_response(response)
-        if not self.database.put_at_once(queries.put_response(response, 0.0)):
-            return False
+        query = queries.put_response(response, 0.0)
+        if not self.database.put_at_once(query):
+            return self.put(query)
         self._trim_in_time()
-        return True
+        return None
 
     async def finish_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = ()) -> bool:
         """What became of an open response. False: it was cancelled or deleted meanwhile, and stays so."""
