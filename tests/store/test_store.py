@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from athena.shells.store.store import StoreLimits
 from athena.state.errors import StoreDown, StoreUnreadable
 from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
 from support.leftovers import without_collector
+from support.patience import FOR_EVER
 
 LIMITS = StoreLimits(max_age_s=1000, max_bytes=1_000_000)
 
@@ -446,6 +447,34 @@ def test_a_put_that_takes_too_long_is_not_waited_for(postgres: object) -> None:
         await store.write(partial(_forgotten))
 
     run(PostgresDatabase(postgres.url), work)
+
+
+def test_puts_that_come_often_go_together(postgres: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from athena.shells.store import postgres as postgres_module
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+    monkeypatch.setattr(postgres_module, "_OFTEN_S", FOR_EVER)
+    sizes: list[int] = []
+    put = postgres_module.PutConnection.run
+
+    async def counted(connection: Any, queries: Sequence[Query]) -> None:
+        sizes.append(len(queries))
+        await put(connection, queries)
+
+    monkeypatch.setattr(postgres_module.PutConnection, "run", counted)
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("alone"))
+        names = ("one", "two", "three")
+        await asyncio.gather(*(store.put_response(response(name)) for name in names))
+        assert sum(sizes) == 1 + len(names)
+        assert sizes[-1] == len(names)
+        for name in ("alone", *names):
+            assert await store.response("ann", name) is not None
+        await store.write(partial(_forgotten))
+
+    run(postgres_module.PostgresDatabase(postgres.url), work)
 
 
 def test_statements_that_the_server_forgot_are_prepared_anew(postgres: object) -> None:

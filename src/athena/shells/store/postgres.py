@@ -1,8 +1,8 @@
 """A PostgreSQL database, shared by the gateways of several machines.
 
 Connections are made on first use and kept. A transaction whose connection broke (the server was restarted, a proxy let go) is
-run once more on a new one: every transaction of the store may be run twice. Single statements that come while one of them is on
-its way go together with the next: one way to the server and one commit for all of them.
+run once more on a new one: every transaction of the store may be run twice. Single statements that come often, or while one of
+them is on its way, gather for a moment: one way to the server and one commit for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import zip_longest
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -37,6 +38,11 @@ _MIGRATION_LOCK = 0x617468656E61
 _TRIES = 2
 _GROUP = 64
 """Statements that go together."""
+_OFTEN_S = 0.002
+"""Statements that come within so long of one another are many."""
+_GATHER_S = 0.004
+"""How long they gather then: the way to the server and back costs three times what one more statement does, and no client minds
+so short a while at the end of an answer."""
 
 _BROKEN = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError)
 """The connection broke, or stood and was dead already."""
@@ -140,6 +146,8 @@ class PostgresDatabase:
         """Writes the statements that wait."""
         self._is_putting = False
         self._waiting: deque[_Waiting] = deque()
+        self._came = -inf
+        """When the last one came."""
         self._put_connection: PutConnection | None = None
 
     async def write(self, steps: Callable[[], SqlSteps[_Result]]) -> _Result:
@@ -173,9 +181,14 @@ class PostgresDatabase:
         return False
 
     async def put(self, query: Query) -> None:
-        if self._is_putting:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        before, self._came = self._came, loop.time()
+        if self._is_putting or self._came - before < _OFTEN_S:
+            done: asyncio.Future[None] = loop.create_future()
             self._waiting.append(_Waiting(query, done))
+            if not self._is_putting:
+                self._is_putting = True
+                self._puts = loop.create_task(self._put_waiting())
             try:
                 await done
             finally:
@@ -187,7 +200,7 @@ class PostgresDatabase:
                 await self._tried(partial(self._put_rows, queries=(query,)))
         finally:
             if self._waiting:
-                self._puts = asyncio.create_task(self._put_waiting())
+                self._puts = loop.create_task(self._put_waiting())
             else:
                 self._is_putting = False
 
@@ -247,6 +260,7 @@ class PostgresDatabase:
     async def _put_waiting(self) -> None:
         try:
             while self._waiting:
+                await asyncio.sleep(_GATHER_S)
                 group = [self._waiting.popleft()]
                 while self._waiting and len(group) < _GROUP and self._waiting[0].query.sql == group[0].query.sql:
                     group.append(self._waiting.popleft())
