@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_odd_streams(client: str, name: str) -> None:
 @pytest.mark.parametrize("client", DIALECTS)
 def test_odd_whole_answers(client: str, name: str) -> None:
     _is_itself(Recorded().serve(client, "openai_chat/m", (200, [WHOLE[name]]), stream=False))
+
+
+def test_a_field_between_pieces_of_arguments() -> None:
+    """How much of the arguments is held when it comes depends on what they say."""
+    pieces = ('{"city": "Z\u00fcr', r'ich", "note": "line \u00e9 \ud8')
+    call = {"type": "tool_use", "id": "toolu_a", "name": "get_weather", "input": {}}
+    records: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                                              "content": [], "stop_reason": None, "usage": {"input_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": call},
+        *({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}
+          for piece in pieces),
+        {"type": "content_block_delta", "index": 0, "delta": None},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 15}},
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    stream = b"".join(f"event: {record['type']}\ndata: {json.dumps(record)}\n\n".encode() for record in records)
+    _is_itself(Recorded().serve("anthropic_messages", "anthropic_messages/m", (200, [stream])))
 
 
 @pytest.mark.parametrize("said", [b"404 page not found", b"Not Found", b"Method Not Allowed\n", b'{"detail":"Not Found"}'])

@@ -26,7 +26,7 @@ import msgspec
 
 from athena.advice import EMPTY_WORDS
 from athena.errors import AthenaError
-from athena.model.events import Error, Event, ToolCallComplete, ToolCallStart
+from athena.model.events import Error, Event, Extra, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallDelta, ToolCallStart
 from athena.model.request import Request
 from athena.opaque import PREFIX
 from athena.recording import lines
@@ -152,13 +152,43 @@ def _replayed(recording: Recording) -> Replayed | None:
         return None
 
 
+def _uninterrupted(events: Iterable[Event]) -> list[Event]:
+    """The events with rare fields behind the pieces of a text or of arguments that they came between: how much of those was
+    held at that moment depends on what they say."""
+    found: list[Event] = []
+    aside: list[Event] = []
+    said: tuple[Any, ...] = ()
+    for event in events:
+        if isinstance(event, Extra) and said:
+            aside.append(event)
+            continue
+        about = _said_of(event)
+        if about != said:
+            found += aside
+            aside.clear()
+            said = about
+        found.append(event)
+    return found + aside
+
+
+def _said_of(event: Event) -> tuple[Any, ...]:
+    """What an event is a piece of; nothing for one that is none."""
+    match event:
+        case ToolCallDelta():
+            return ToolCallDelta, event.call
+        case TextDelta() | ThinkingDelta():
+            return type(event), event.choice
+        case _:
+            return ()
+
+
 def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
     """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths.
 
     Pieces of one text count as one: where a piece ends like a marker begins, it is held for a moment, whatever it says.
     """
     found: list[tuple[Any, ...]] = []
-    for event in joined(tuple(events)):
+    for event in joined(_uninterrupted(events)):
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         known: list[Any] = [type(event).__name__]
         for name, value in fields.items():
