@@ -32,6 +32,7 @@ from athena.dialects.plain_reads import (
     PlainReads,
     PlainSplice,
     SplicedRecord,
+    decoded_texts,
     framed_texts,
     lone_record,
 )
@@ -489,9 +490,10 @@ class AnswerPath:
             self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
         return reader.strings, self._spliced
 
-    def relayed(self, texts: list[str], last: bytes) -> None:
-        """These texts were passed on by `splice`; `last` is the last read, where records go out as they came."""
-        reader = self._plain_reader
+    def relayed(self, strings: list[bytes], last: bytes) -> None:
+        """These texts, JSON strings as they came, were passed on by `splice`; `last` is the last read, where records go out as
+        they came."""
+        reader, texts = self._plain_reader, decoded_texts(strings)
         assert isinstance(reader, PlainReads)
         reader.served = True
         self._note_plain(texts)

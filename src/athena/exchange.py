@@ -234,10 +234,10 @@ class Exchange:
         """Of what the read that took the long way last consists, where that is shorter."""
         return self._path.burst if self._path is not None else None
 
-    def relayed(self, texts: list[str], last: bytes) -> None:
-        """Texts were passed on by `splice`: this is called before anything else is."""
+    def relayed(self, strings: list[bytes], last: bytes) -> None:
+        """Texts, JSON strings as they came, were passed on by `splice`: this is called before anything else is."""
         assert self._path is not None
-        self._path.relayed(texts, last)
+        self._path.relayed(strings, last)
 
     def forget_call(self) -> None:
         """No target will be asked again: what was sent upstream need not be kept."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from athena.answer_path import AnswerPath
-from athena.dialects.plain_reads import PlainSplice, SplicedRecord
+from athena.dialects.plain_reads import PlainSplice
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.machine.stage import FormatOptions
 from athena.model.parts import Text
@@ -31,7 +31,7 @@ class Relayed:
         self._splice: PlainSplice | None = None
         self._relay: PlainRelay | None = None
         self._written: list[bytes] = []
-        self._noted: list[object] = []
+        self._passed: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> Step:
         """What leaves for this read."""
@@ -43,11 +43,7 @@ class Relayed:
                 size, output = written[:-2].split(b"\r\n", 1)
                 assert int(size, 16) == len(output)
                 assert written.endswith(b"\r\n")
-                when, text, spliced = self._noted
-                assert isinstance(text, bytes)
-                assert isinstance(spliced, SplicedRecord)
-                assert (when, spliced.came(text), spliced.left(text)) == (1.0, data, output)
-                self._noted.clear()
+                self._passed.append((data, output))
                 return Step(None, output)
             assert not self._written
             self.settle()
@@ -59,15 +55,18 @@ class Relayed:
             self._splice, self._relay = splice, None
             if splice is not None:
                 self._relay = PlainRelay(splice, lambda: 1.0, self._written.append, self, lambda: None)
-                self._relay.tell(self._noted)
         return step
 
     def settle(self) -> None:
         assert self._relay is not None
-        texts, reads, _, _, last = self._relay.settle()
-        assert bool(texts) == bool(reads)
-        if reads:
-            self.exchange.relayed(texts, last)
+        strings, times, _, last = self._relay.settle()
+        assert times == [1.0] * len(strings)
+        if strings:
+            assert self.exchange.spliced is not None
+            _, record = self.exchange.spliced
+            assert [(record.came(text), record.left(text)) for text in strings] == self._passed
+            self.exchange.relayed(strings, last)
+        self._passed.clear()
 
     def end(self) -> Step:
         if self._relay is not None:

@@ -66,11 +66,9 @@ def pass_by(serving: Serving, output: bytes | None, now: float) -> None:
         serving.data(PLAIN, now)
         return
     noted = serving.reads_noted
-    if isinstance(noted, list):
-        noted += (now, PLAIN, output)
-    elif noted is not None:
+    if noted is not None:
         noted(PLAIN, output, now)
-    serving.relayed(["words "], PLAIN, now)
+    serving.relayed([b'"words "'], [now], PLAIN)
 
 
 def one_is_down_and_one_refuses_images(world: Recorded) -> str:

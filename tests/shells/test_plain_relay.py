@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from athena.dialects.plain_reads import PlainReads, PlainShape, PlainSplice, SplicedRecord
+from athena.dialects.plain_reads import PlainReads, PlainShape, PlainSplice, SplicedRecord, decoded_texts
 from athena.formats.machine.recognizer import Table, recognizer
 from athena.shells.gateway.plain_relay import MOST_BYTES, PlainRelay
 from athena.shells.upstream.framing import ResponseFraming
@@ -31,7 +31,7 @@ class Client:
 
     def __init__(self, blocked_after: int = sys.maxsize) -> None:
         self.written: list[bytes] = []
-        self.noted: list[object] = []
+        self.noted: list[tuple[bytes, bytes, float]] = []
         self.told = 0
         self._blocked_after = blocked_after
 
@@ -45,13 +45,16 @@ class Client:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
+    def passed(self, data: bytes, output: bytes, now: float) -> None:
+        self.noted.append((data, output, now))
+
 
 def relay_for(client: Client, *, stays: bool = False, table: Table | None = None) -> PlainRelay:
     splice = PlainSplice(
         HEAD, TAIL, HEAD if stays else BEFORE, TAIL if stays else BEHIND, stays, table.any if table is not None else None
     )
     relay = PlainRelay(splice, lambda: 2.5, client.write, client, client.on_blocked)
-    relay.tell(client.noted)
+    relay.tell(client.passed)
     return relay
 
 
@@ -105,7 +108,7 @@ def test_what_passes_is_what_the_other_readers_make_of_it(
     relay = relay_for(client, stays=stays, table=table)
     if not data or not relay.take(data):
         assert (client.written, client.noted) == ([], [])
-        assert relay.settle()[:2] == ([], 0)
+        assert relay.settle()[:2] == ([], [])
         # One record that every reader knows and in which nothing may begin is taken.
         if len(chunks) == len(chunks[0]) == 1 and not junk and (not cut or cut >= 30):
             raw = chunks[0][0]
@@ -125,13 +128,11 @@ def test_what_passes_is_what_the_other_readers_make_of_it(
     frames = [BEFORE + msgspec.json.encode(text) + BEHIND for text in texts]
     output = came if stays else b"".join(frames)
     assert client.written == [chunk(output)]
-    moment, text, spliced = client.noted
-    assert moment == 2.5
-    assert isinstance(text, bytes)
-    assert isinstance(spliced, SplicedRecord)
-    assert (spliced.came(text), spliced.left(text)) == (came, output)
-    settled = relay.settle()
-    assert (settled[0], settled[1], settled[3], settled[4]) == (texts, 1, 2.5, came if stays else b"")
+    assert client.noted == [(came, output, 2.5)]
+    (string,), times, _, last = relay.settle()
+    assert (decoded_texts([string]), times, last) == (texts, [2.5], came if stays else b"")
+    spliced = SplicedRecord(HEAD, TAIL, HEAD if stays else BEFORE, TAIL if stays else BEHIND, stays)
+    assert (spliced.came(string), spliced.left(string)) == (came, output)
 
 
 @given(
@@ -179,11 +180,11 @@ def test_texts_are_settled_before_there_are_too_many() -> None:
     read = records(b"a" * 100)
     taken = sum(relay.take(chunk(read)) for _ in range(MOST_BYTES // 100))
     assert taken == MOST_BYTES // len(read) + 1
-    texts, reads, own_time, when, last = relay.settle()
-    assert (texts, reads, when, last) == (["a" * 100] * taken, taken, 2.5, b"")
+    strings, times, own_time, last = relay.settle()
+    assert (strings, times, last) == ([b'"%b"' % (b"a" * 100)] * taken, [2.5] * taken, b"")
     assert own_time > 0
     assert relay.take(chunk(records(b"b")))
-    assert relay.settle()[:2] == (["b"], 1)
+    assert relay.settle()[:2] == ([b'"b"'], [2.5])
 
 
 def test_a_blocked_client_is_told_behind_the_write_that_blocked_it() -> None:
@@ -193,7 +194,7 @@ def test_a_blocked_client_is_told_behind_the_write_that_blocked_it() -> None:
     assert not client.told
     assert relay.take(chunk(records(b"b")))
     assert (client.told, len(client.written)) == (1, 2)
-    assert relay.settle()[:2] == (["a", "b"], 2)
+    assert relay.settle()[:2] == ([b'"a"', b'"b"'], [2.5, 2.5])
 
 
 def test_faults_go_to_the_caller() -> None:

@@ -83,6 +83,11 @@ class PlainSplice(msgspec.Struct, frozen=True, eq=False):
     search: Callable[[str], object] | None
 
 
+def decoded_texts(strings: list[bytes]) -> list[str]:
+    """What these JSON strings say."""
+    return _texts(b"[%b]" % b",".join(strings))
+
+
 def framed_texts(texts: list[str], before: bytes, behind: bytes) -> bytes:
     """Each of these texts, at least one, as a JSON string of ours between these bytes."""
     return b"%b%b%b" % (before, _as_lines(texts)[:-1].replace(b"\n", behind + before), behind)

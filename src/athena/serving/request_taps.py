@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import chain, repeat
 
 from athena.dialects.plain_reads import BurstParts, SplicedRecord
 from athena.errors import AthenaError
@@ -15,8 +15,8 @@ from athena.serving.shared import Shared
 from athena.serving.tap import MOST_NOTES, MUCH, Asked, NotingTap, Occurrence, SentCall, Tap
 from athena.serving.targets import Target
 
-ReadsNoted = Callable[[bytes, bytes, float], None] | list[Any] | None
-"""What is told of a read of plain text, what left for it, and when; a list gets them as `NotingTap.notes` does."""
+ReadsNoted = Callable[[bytes, bytes, float], None] | None
+"""What is told of a read of plain text, what left for it, and when."""
 _NONE: tuple[Tap, ...] = ()
 _EMPTY = b""
 
@@ -177,17 +177,17 @@ class RequestTaps:
 
     @property
     def reads(self) -> ReadsNoted:
-        """Where reads of plain text are told by one who moves the bytes, and `reads_noted` afterwards."""
-        if self._alone is not None:
-            return self._alone.notes
-        return self.passed if self.byte_taps else None
+        """Where reads of plain text are told by one who moves the bytes, before `relayed`; None: that is early enough."""
+        return self.passed if self.byte_taps and self._alone is None else None
 
-    def reads_noted(self, texts: list[str]) -> None:
-        """Reads with these texts were told by `reads`."""
+    def relayed(self, strings: list[bytes], times: list[float], spliced: tuple[bytes, SplicedRecord] | None) -> None:
+        """Reads with these texts, as `spliced` has them, came at these times and were passed on."""
         alone = self._alone
-        if alone is not None:
-            alone.size += sum(map(len, texts))
-            if len(alone.notes) >= MOST_NOTES:
+        if alone is not None and spliced is not None:
+            notes = alone.notes
+            notes += chain.from_iterable(zip(times, strings, repeat(spliced[1])))
+            alone.size += sum(map(len, strings))
+            if len(notes) >= MOST_NOTES:
                 self._gather()
 
     def _gather(self) -> None:

@@ -436,12 +436,14 @@ class Serving:
         """What is to be told of each such read."""
         return self._taps.reads
 
-    def relayed(self, texts: list[str], last: bytes, now: float) -> None:
-        """These texts were passed on by `splice`, the last of them at this time and in this read."""
-        self._present().relayed(texts, last)
-        self.clock.spoke(now)
-        if self._taps.byte_taps:
-            self._taps.reads_noted(texts)
+    def relayed(self, strings: list[bytes], times: list[float], last: bytes) -> None:
+        """Reads with these texts, JSON strings as they came, were passed on by `splice` at these times; `last` is the last one,
+        where records go out as they came."""
+        exchange, taps = self._present(), self._taps
+        if taps.byte_taps:
+            taps.relayed(strings, times, exchange.spliced)
+        exchange.relayed(strings, last)
+        self.clock.spoke(times[-1])
 
     def data(self, data: bytes, now: float) -> Step:
         """The next bytes of its body; what the client is to get for them."""

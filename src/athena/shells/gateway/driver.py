@@ -354,11 +354,11 @@ class Driver:
         assert self._relay is not None
         if self._response is not None:
             self._response.pass_by(None)
-        texts, reads, own_time, at, last = self._relay.settle()
-        if reads:
-            self._chunks += reads
+        strings, times, own_time, last = self._relay.settle()
+        if strings:
+            self._chunks += len(strings)
             self._own_time += own_time
-            self._serving.relayed(texts, last, at)
+            self._serving.relayed(strings, times, last)
 
     def _on_blocked(self) -> None:
         """The client has stopped taking its bytes, which the relay saw."""

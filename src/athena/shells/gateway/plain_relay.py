@@ -2,8 +2,8 @@
 
 While an answer is one text, every read of it is a chunk of HTTP that holds records of one shape, and all that becomes of it is
 a chunk of HTTP for the client. `PlainRelay.take` does that and nothing else: it reads the chunk, looks for markers, writes the
-client's chunk and tells the taps. What else is to be known of such reads (how many, when the last came, their texts) is kept
-until `settle`, which the driver calls before it does anything else with the answer.
+client's chunk and tells those taps that must know at once. What else is to be known of such reads (their texts, and when they
+came) is kept until `settle`, which the driver calls before it does anything else with the answer.
 
 What `take` does not know it does not take: it returns False, nothing has changed, and the read goes the usual way.
 """
@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from athena.dialects.plain_reads import PLAIN_BYTES, UNREADABLE_TEXT, PlainSplice, SplicedRecord
+from athena.dialects.plain_reads import PLAIN_BYTES, UNREADABLE_TEXT, PlainSplice
 from athena.serving.request_taps import ReadsNoted
 
 MOST_BYTES = 32 * 1024
 """What is read before everything is settled, by a read that goes the usual way: its texts are kept until then."""
 _text = msgspec.json.Decoder(str).decode
 _escaped = msgspec.json.encode
-Settled = tuple[list[str], int, float, float, bytes]
-"""The texts, in how many reads they came, seconds spent on them, when the last came, and that read (only where records go out
-as they came)."""
+Settled = tuple[list[bytes], list[float], float, bytes]
+"""The text of each read as it came, a JSON string, when it came, seconds spent on all of them, and the last read (only where
+records go out as they came)."""
 
 
 class Taker(Protocol):
@@ -40,8 +40,8 @@ class PlainRelay:
     """One stream's relay, while its text goes on. It takes reads of one chunk with one record."""
 
     __slots__ = (
-        "_before", "_behind", "_client", "_clock", "_head", "_last", "_notes", "_on_blocked", "_own_time", "_passed", "_reads",
-        "_room", "_search", "_spliced", "_stays", "_tail", "_texts", "_when", "_write",
+        "_before", "_behind", "_client", "_clock", "_head", "_last", "_on_blocked", "_own_time", "_passed", "_room", "_search",
+        "_stays", "_strings", "_tail", "_times", "_write",
     )  # fmt: skip
 
     def __init__(
@@ -58,23 +58,18 @@ class PlainRelay:
         self._head, self._tail = splice.head, splice.tail + b"\r\n"
         self._before, self._behind, self._stays = splice.before, splice.behind, splice.stays
         self._search = splice.search
-        self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
         self._clock, self._write, self._client = clock, write, client
-        self._notes: list[Any] | None = None
-        self._passed: Callable[[bytes, bytes, float], None] | None = None
+        self._passed: ReadsNoted = None
         self._on_blocked = on_blocked
-        self._texts: list[str] = []
-        self._reads = 0
+        self._strings: list[bytes] = []
+        self._times: list[float] = []
         self._room = MOST_BYTES
-        self._own_time = self._when = 0.0
+        self._own_time = 0.0
         self._last = b""
 
     def tell(self, passed: ReadsNoted) -> None:
-        """Tell it of each read: what came, what left for it, and when."""
-        if isinstance(passed, list):
-            self._notes, self._passed = passed, None
-        else:
-            self._notes, self._passed = None, passed
+        """Tell it of each read: what came, what left for it, and when. None: nobody has to know before `settle`."""
+        self._passed = passed
 
     def take(self, data: bytes) -> bool:
         """Pass this read on; False: it is not plain, and nothing was done."""
@@ -104,15 +99,11 @@ class PlainRelay:
             self._last = output = data[line + 2 : -2]
         else:
             output = b"%b%b%b" % (self._before, _escaped(text), self._behind)
-        self._reads += 1
         self._room -= size
-        self._texts.append(text)
-        self._when = now = self._clock()
-        notes = self._notes
-        if notes is not None:
-            notes += (now, came, self._spliced)
-        elif self._passed is not None:
-            self._passed(data[line + 2 : -2], output, now)
+        self._times.append(self._clock())
+        self._strings.append(came)
+        if self._passed is not None:
+            self._passed(data[line + 2 : -2], output, self._times[-1])
         self._write(b"%x\r\n%b\r\n" % (len(output), output))
         self._own_time += time.perf_counter() - began
         if self._client.blocked:
@@ -121,6 +112,6 @@ class PlainRelay:
 
     def settle(self) -> Settled:
         """What was passed on since the last call."""
-        settled = self._texts, self._reads, self._own_time, self._when, self._last
-        self._texts, self._reads, self._room, self._own_time, self._last = [], 0, MOST_BYTES, 0.0, b""
+        settled = self._strings, self._times, self._own_time, self._last
+        self._strings, self._times, self._room, self._own_time, self._last = [], [], MOST_BYTES, 0.0, b""
         return settled
