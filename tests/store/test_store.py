@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -444,6 +445,31 @@ def test_a_put_that_takes_too_long_is_not_waited_for(postgres: object) -> None:
             await late.run([put_response(response("later"), 0.0)])
         late.end()
         assert await store.response("ann", "late") is None
+        await store.write(partial(_forgotten))
+
+    run(PostgresDatabase(postgres.url), work)
+
+
+@pytest.mark.parametrize("inner", [object(), SimpleNamespace(bind_execute=len, bind_execute_many=len)])
+def test_another_version_of_the_driver_puts_by_its_public_methods(postgres: object, inner: object) -> None:
+    from athena.shells.store.postgres import PostgresDatabase, PutConnection
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("before"))
+        import asyncpg
+
+        connection = await asyncpg.connect(postgres.url)
+        puts = PutConnection(
+            SimpleNamespace(prepare=connection.prepare, close=connection.close, terminate=connection.terminate, _protocol=inner)
+        )
+        await puts.run([put_response(response("one"), 0.0)])
+        await puts.run([put_response(response(name), 0.0) for name in ("two", "three")])
+        await puts.close()
+        for name in ("one", "two", "three"):
+            assert await store.response("ann", name) is not None
         await store.write(partial(_forgotten))
 
     run(PostgresDatabase(postgres.url), work)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from athena.errors import ConfigError
 from athena.shells.migrations import scripts
-from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
 from athena.state.errors import StoreDown
 
 try:
@@ -89,17 +89,26 @@ class PutConnection:
             statement = self._statements.get(sql)
             if statement is None:
                 statement = self._statements[sql] = await self._connection.prepare(sql)
-            protocol, state = self._connection._protocol, statement._state
-            if len(queries) == 1:
-                await protocol.bind_execute(state, queries[0].values, "", 0, False, None)
-            else:
-                await protocol.bind_execute_many(state, [query.values for query in queries], "", None, False)
+            await self._sent(statement, [query.values for query in queries])
         except asyncpg.PostgresConnectionError:
             if self._is_late:
                 raise TimeoutError from None
             raise
         finally:
             self._begun = None
+
+    def _sent(self, statement: Any, rows: Sequence[Sequence[Value]]) -> Awaitable[object]:
+        sent: Awaitable[object]
+        try:
+            protocol, state = self._connection._protocol, statement._state
+            if len(rows) == 1:
+                sent = protocol.bind_execute(state, rows[0], "", 0, False, None)
+            else:
+                sent = protocol.bind_execute_many(state, rows, "", None, False)
+        except (AttributeError, TypeError):
+            # The protocol is no public part of asyncpg, and in this version it is another one.
+            sent = statement.fetch(*rows[0]) if len(rows) == 1 else statement.executemany(rows)
+        return sent
 
     def _look(self) -> None:
         """End the connection where its statement takes too long."""
