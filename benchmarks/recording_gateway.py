@@ -2,8 +2,12 @@
 
 The same process is asked for a model that is recorded and for one that is not, by turns in groups of 16 requests, and which of
 them comes first changes: so neither what else the machine does nor where a process lies in memory tells them apart. CPU is user
-and system time of the whole process, of every thread, until a group is answered and, where recorded on disk, written. Each
-start of a gateway is shown for itself as well: starts of one and the same program differ.
+and system time of the whole process, of every thread, until a group is answered and, where recorded on disk, written. What the
+event loop's thread takes of it is told apart: answers wait for that one alone. Each start of a gateway is shown for itself as
+well: starts of one and the same program differ.
+
+A group is asked several times in a row where answers come as fast as they are read: a gateway that is so busy writes up to 64
+exchanges in one go.
 """
 
 from __future__ import annotations
@@ -20,19 +24,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from benchmarks.gateway import bodies
+from benchmarks.gateway import bodies, processes
 from benchmarks.gateway.bench import Bench, Running
 from benchmarks.gateway.output import add_output_options, deliver
 from benchmarks.gateway.results import Figure, Run, new_run
 from benchmarks.gateway.systems import CLIENT_KEY, Launch, Place, System
-from benchmarks.pairs import Pair, rested, surely
+from benchmarks.pairs import rested, surely
 
 MODES = ("memory", "disk")
 RECORDED = "recorded"
 STARTS = 3
 AT_ONCE = 16
 WARMED = 14
-"""Groups of each kind before the first that counts, but for paced ones: the ring is full then, and every body was seen."""
+"""How often each kind is asked before the first time that counts, but for paced ones: the ring is full then, and every body was
+seen."""
 WRITTEN_S = 0.25
 """Within this time the thread that writes begins with what it got."""
 
@@ -47,6 +52,8 @@ class Load:
     pairs: dict[str, int]
     """Pairs of groups for each start, by mode."""
     limit_us: float | None = None
+    in_a_row: int = 1
+    """How often a group is asked before it is written."""
 
     @property
     def unit(self) -> str:
@@ -58,9 +65,9 @@ class Load:
 
 
 LOADS = (
-    Load("burst: 16 streams of 200 chunks as fast as they are read", 0, 200, {"memory": 150, "disk": 50}, 1.0),
+    Load("burst: 16 streams of 200 chunks as fast as they are read", 0, 200, {"memory": 60, "disk": 40}, 1.0, 4),
     Load("paced: 16 streams of 200 chunks, 5 ms between them", 5000, 200, {"memory": 40, "disk": 20}, 1.0),
-    Load("plain: whole answers, 16 at a time", 0, 0, {"memory": 400, "disk": 80}),
+    Load("plain: whole answers, 16 at a time", 0, 0, {"memory": 200, "disk": 60}, None, 4),
 )
 
 
@@ -125,6 +132,16 @@ def _is_whole(answer: bytes, *, streamed: bool) -> bool:
     return bool(end) and len(body) == length
 
 
+@dataclass(frozen=True)
+class Cost:
+    """CPU microseconds per chunk, or per request."""
+
+    loop: float
+    """Of the event loop's thread."""
+    whole: float
+    """Of all threads."""
+
+
 class Measured:
     """One start of a gateway."""
 
@@ -133,11 +150,11 @@ class Measured:
         self._clients = Clients(running)
         self._mode = mode
 
-    def pairs(self, load: Load) -> list[Pair]:
-        """CPU microseconds per chunk, or per request, of what is not recorded and of what is."""
-        for _ in range(2 if load.pace_us else WARMED):
+    def pairs(self, load: Load) -> list[tuple[Cost, Cost]]:
+        """What is not recorded, and what is."""
+        for _ in range(2 if load.pace_us else WARMED // load.in_a_row + 1):
             self._cost(load, recorded=True), self._cost(load, recorded=False)
-        found: list[Pair] = []
+        found: list[tuple[Cost, Cost]] = []
         for number in range(load.pairs[self._mode]):
             first = self._cost(load, recorded=bool(number % 2))
             second = self._cost(load, recorded=not number % 2)
@@ -147,35 +164,50 @@ class Measured:
     def close(self) -> None:
         self._clients.close()
 
-    def _cost(self, load: Load, *, recorded: bool) -> float:
-        before = rested(self._pids)
+    def _cost(self, load: Load, *, recorded: bool) -> Cost:
+        before, looped = rested(self._pids), self._loop()
         model = f"{RECORDED}-" * recorded + load.model
-        self._clients.ask(model, streamed=bool(load.chunks))
+        for _ in range(load.in_a_row):
+            self._clients.ask(model, streamed=bool(load.chunks))
         if recorded and self._mode == "disk":
             time.sleep(WRITTEN_S)
             rested(self._pids, 0.02)
-        return (rested(self._pids) - before) * 1e6 / (AT_ONCE * (load.chunks or 1))
+        scale = 1e6 / (AT_ONCE * load.in_a_row * (load.chunks or 1))
+        whole = rested(self._pids) - before
+        return Cost((self._loop() - looped) * scale, whole * scale)
+
+    def _loop(self) -> float:
+        return sum(map(processes.loop_seconds, self._pids))
 
 
-def show(run: Run, load: Load, mode: str, starts: list[list[Pair]]) -> None:
+Pairs = list[tuple[Cost, Cost]]
+
+
+def show(run: Run, load: Load, mode: str, starts: list[Pairs]) -> None:
     """What recording adds, over all starts and for each."""
     pairs = [pair for each in starts for pair in each]
-    shares = [on / off - 1 for off, on in pairs]
+    shares = [on.whole / off.whole - 1 for off, on in pairs]
     lower, share, upper = statistics.quantiles(shares, n=4)
-    more = [on - off for off, on in pairs]
-    low, high = surely(more)
     least, most = surely(shares)
-    each = ", ".join(f"{statistics.median(on / off - 1 for off, on in start):+.1%}" for start in starts)
+    each = ", ".join(f"{statistics.median(on.whole / off.whole - 1 for off, on in start):+.1%}" for start in starts)
+    more = {"all threads": [on.whole - off.whole for off, on in pairs], "the loop": [on.loop - off.loop for off, on in pairs]}
+    told = "; ".join(
+        f"{name} {statistics.median(values):+.2f} us (surely {surely(values)[0]:+.2f} to {surely(values)[1]:+.2f})"
+        for name, values in more.items()
+    )
     print(
-        f"{load.name}, {mode}: {statistics.median(off for off, _ in pairs):.2f} us of CPU per {load.unit}, recorded "
-        f"{statistics.median(more):+.2f} us (surely {low:+.2f} to {high:+.2f}), {share:+.1%} "
-        f"(surely {least:+.1%} to {most:+.1%}; {len(pairs)} pairs, quartiles {lower:+.1%} and {upper:+.1%}; starts {each})",
+        f"{load.name}, {mode}: {statistics.median(off.whole for off, _ in pairs):.2f} us of CPU per {load.unit}, "
+        f"recorded {told}; {share:+.1%} (surely {least:+.1%} to {most:+.1%}; "
+        f"{len(pairs)} pairs, quartiles {lower:+.1%} and {upper:+.1%}; "
+        f"starts {each})",
         flush=True,
     )
     limit = 1.03 if load.limit_us is not None else None
+    case = f"{load.name}, recorded {mode}"
     run.figures += [
-        Figure(f"{load.name}, recorded {mode}", "athena", "CPU", "ratio", [1 + value for value in shares], at_most=limit),
-        Figure(f"{load.name}, recorded {mode}", "athena", f"CPU more per {load.unit}", "us", more, at_most=load.limit_us),
+        Figure(case, "athena", "CPU", "ratio", [1 + value for value in shares], at_most=limit),
+        Figure(case, "athena", f"CPU more per {load.unit}", "us", more["all threads"]),
+        Figure(case, "athena", f"CPU more per {load.unit}, the loop's", "us", more["the loop"], at_most=load.limit_us),
     ]
 
 
@@ -190,7 +222,7 @@ def main(arguments: list[str]) -> int:
     modes = [mode for mode in MODES if mode in words] or list(MODES)
     loads = [load for load in LOADS if load.name.split(":")[0] in words] or list(LOADS)
     run = new_run("recording")
-    found: dict[tuple[str, str], list[list[Pair]]] = {}
+    found: dict[tuple[str, str], list[Pairs]] = {}
     with Bench() as bench:
         for mode in modes:
             for _ in range(options.starts):

@@ -82,13 +82,12 @@ def ending(before: list[dict[str, Any]], text: str, **settings: Any) -> Body:
 
 
 def loop_seconds(pid: int) -> float:
-    """What the first thread of a process has run, which is that of the event loop; it is waited for until it rests."""
-    file = Path(f"/proc/{pid}/task/{pid}/schedstat")
-    before = -1
-    while (now := int(file.read_text().split()[0])) != before:
+    """What the event loop's thread has run; it is waited for until it rests."""
+    before = -1.0
+    while (now := processes.loop_seconds(pid)) != before:
         before = now
         time.sleep(0.002)
-    return now / 1e9
+    return now
 
 
 def history(turns: int) -> list[dict[str, Any]]:

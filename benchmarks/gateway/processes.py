@@ -72,6 +72,11 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / 1e9
 
 
+def loop_seconds(pid: int) -> float:
+    """CPU of a process' first thread, which is that of the event loop in ours."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def memory_kib(pids: list[int], field: str = "Pss") -> int:
     """Memory of the processes: their share of all they map (`Pss`) or another field of `smaps_rollup`."""
     total = 0
