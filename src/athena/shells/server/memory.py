@@ -15,7 +15,9 @@ from collections.abc import Callable
 
 from athena.serving.budget import Budget
 
-_OBJECTS_BEFORE_COLLECTION = 10_000
+_OBJECTS_BEFORE_COLLECTION = 50_000
+"""A request of many small messages makes and frees some ten thousand objects; next to nothing is left to the collector, and to
+look through them for it was a tenth of what reading such a request costs."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """glibc's `malloc.h`."""
 _KEPT_BYTES = 96 * 1024 * 1024
