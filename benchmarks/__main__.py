@@ -16,6 +16,7 @@ SUITES = {
     "scale": "benchmarks.gateway.scale.suite",
     "answers": "benchmarks.gateway.answers",
     "chunk": "benchmarks.chunk",
+    "machine": "benchmarks.machine",
     "batch": "benchmarks.batch",
     "schemas": "benchmarks.schemas",
     "recording": "benchmarks.recording",
