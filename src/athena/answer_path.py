@@ -121,6 +121,33 @@ def encode_context(request: Request, options: Options, losses: AnswerLosses, *, 
     )
 
 
+class _ShortWay(msgspec.Struct, eq=False):
+    """How further reads like the last one pass by the stages: each is one more piece of the same text or thinking, or several,
+    in which nothing can be found."""
+
+    event: TextDelta | ThinkingDelta
+    """The piece that they are like."""
+    reader: PlainReader
+    writer: Callable[[str], bytes] | None
+    """None: records go out as they came."""
+    watch: TextParser | None
+    search: Search | None
+    notes: tuple[Callable[[str], None], ...]
+    """What is told of each text."""
+    splice: PlainSplice | None = None
+    splice_note: Callable[[str], None] | None = None
+    spliced: SplicedRecord | None = None
+
+    def note(self, texts: list[str]) -> None:
+        """Tell of these texts."""
+        for note in self.notes:
+            if self.watch is not None and note == self.watch.passed:
+                note("".join(texts))
+                continue
+            for text in texts:
+                note(text)
+
+
 class AnswerPath:
     """Upstream bytes to client bytes: decoder, text formats, restoring, encoder. No head, no status: just the body."""
 
@@ -214,19 +241,10 @@ class AnswerPath:
         is_direct = self._junk is None and self.prompted is None and self._compaction is None
         if isinstance(self._decoder, StreamDecoder) and request.stream and is_direct:
             self._streams = (self._decoder, cast(FrameEncoder, self._encoder))
-        self.has_short_way = False
-        """May `plain` be asked about the next read?"""
-        self._plain_reader: PlainReader | None = None
-        self._plain_watch: TextParser | None = None
-        self._plain_search: Search | None = None
-        self._says_text = True
-        """Are the texts that take the short way said aloud, or thought?"""
-        self._plain_writer: Callable[[str], bytes] | None = None
-        self._plain_notes: tuple[Callable[[str], None], ...] = ()
-        self._plain_event: TextDelta | ThinkingDelta | None = None
-        self._splice: PlainSplice | None = None
-        self._spliced: SplicedRecord | None = None
-        self._splice_note: Callable[[str], None] | None = None
+        self._shown: tuple[Event, bytes, bytes] | None = None
+        """The last event of the last read, which the client has as it was, the read, and what left for it: the next read may be
+        one like it. Nobody has looked yet whether there is a short way for it."""
+        self._way: _ShortWay | None = None
         self.burst: BurstParts | None = None
         """Of what the last read consists, where parts of it are told by their texts alone."""
         self._direct = self._accepted is None and is_direct
@@ -254,7 +272,7 @@ class AnswerPath:
 
     def tick(self, now: float) -> tuple[list[Event], bytes]:
         """Time passed: prompted tools may have waited long enough."""
-        self.has_short_way = False
+        self._way = self._shown = None
         if self._ended or self.prompted is None:
             return [], b""
         return self._write(self._restore.feed(self.prompted.tick(now)))
@@ -293,14 +311,13 @@ class AnswerPath:
             if self._ended:
                 break
             records *= 4
-            while self.has_short_way:
-                texts, stop = self._plain_run(data, at)
+            while (way := self._short_way()) is not None:
+                texts, stop = self._plain_run(way, data, at)
                 if not texts:
                     break
-                kind = TextDelta if self._says_text else ThinkingDelta
-                events += map(kind, texts)
+                events += map(type(way.event), texts)
                 part = data[at:stop]
-                output = self._say(texts, part)
+                output = self._say(way, texts, part)
                 outputs.append(output)
                 spliced = self.spliced
                 has_texts = has_texts or spliced is not None
@@ -313,7 +330,7 @@ class AnswerPath:
         return events, output
 
     def _feed(self, data: bytes, now: float) -> tuple[list[Event], bytes]:
-        self.has_short_way = False
+        self._way = self._shown = None
         if self._ended:
             return [], b""
         events = self._decode(data)
@@ -324,7 +341,7 @@ class AnswerPath:
         is_text = type(last) is TextDelta and len(events) == 1 and self._direct and self._restore.lets_text_pass
         if is_text and isinstance(last, TextDelta) and (self.formats is None or self.formats.is_plain(last)):
             output = self._encode(events)
-            self._find_short_way(last, data, output)
+            self._shown = (last, data, output)
             return events, output
         if self._accepted is not None:
             events, output = self._pass(events)
@@ -334,64 +351,72 @@ class AnswerPath:
             elif self.prompted is not None:
                 events = self.prompted.feed(events, now)
             events, output = self._write(self._chosen(self._restore.feed(events)))
-        if events and events[-1] is last:
-            self._find_short_way(last, data, output)
+        if last is not None and events and events[-1] is last:
+            self._shown = (last, data, output)
         return events, output
 
     # -- the short way -------------------------------------------------------------------------------------------------------
 
+    @property
+    def has_short_way(self) -> bool:
+        """May `plain` be asked about the next read?"""
+        return self._short_way() is not None
+
+    def _short_way(self) -> _ShortWay | None:
+        """Found when it is asked for: the first read of an answer, and any that another like it does not follow, needs none.
+
+        What holds after such a read holds until the next one that takes the long way, because the pieces in between change
+        nothing but what they tell to the notes.
+        """
+        if self._shown is not None:
+            self._way = self._find_short_way(*self._shown)
+            self._shown = None
+        return self._way
+
     def plain(self, data: bytes) -> bytes | None:
         """The bytes for the client of a read that is one more piece of the same text or thinking, or several, in which nothing
         can be found; None: `feed` has to look, and nothing has changed. Only while `has_short_way`."""
-        reader, search, writer = self._plain_reader, self._plain_search, self._plain_writer
-        assert reader is not None
-        text = reader.text_of(data)
+        way = self._way
+        assert way is not None
+        search, writer = way.search, way.writer
+        text = way.reader.text_of(data)
         if text is None:
-            texts, end = self._plain_run(data, 0)
+            texts, end = self._plain_run(way, data, 0)
             # What is no run to its end, `feed` takes apart.
-            return self._say(texts, data) if texts and end == len(data) else None
+            return self._say(way, texts, data) if texts and end == len(data) else None
         if not text or (search is not None and search(text) is not None):
             return None
         if writer is None:
-            return self._say([text], data) if self._stays(data) else None
-        for note in self._plain_notes:
+            return self._say(way, [text], data) if self._stays(data) else None
+        for note in way.notes:
             note(text)
         return writer(text)
 
-    def _plain_run(self, data: bytes, at: int) -> tuple[list[str], int]:
+    def _plain_run(self, way: _ShortWay, data: bytes, at: int) -> tuple[list[str], int]:
         """The texts of the records from `at` on that are plain, and where these records end. Changes nothing."""
-        reader, search = self._plain_reader, self._plain_search
-        assert reader is not None
+        reader, search = way.reader, way.search
         texts, end = reader.texts_of(data, at)
-        if "" in texts or (self._plain_watch is not None and not self._plain_watch.are_plain(texts)):
+        if "" in texts or (way.watch is not None and not way.watch.are_plain(texts)):
             for number, text in enumerate(texts):
                 if not text or (search is not None and search(text) is not None):
                     texts, end = reader.texts_of(data, at, number) if number else ([], at)
                     break
-        if texts and self._plain_writer is None and not self._all_stay(data[at:end]):
+        if texts and way.writer is None and not self._all_stay(reader, data[at:end]):
             return [], at
         return texts, end
 
-    def _say(self, texts: list[str], records: bytes) -> bytes:
+    def _say(self, way: _ShortWay, texts: list[str], records: bytes) -> bytes:
         """The bytes for the client of these texts, which are plain and came in these records."""
-        self._note_plain(texts)
-        if self._plain_writer is None:
+        way.note(texts)
+        if way.writer is None:
             self._note_passed(records)
             return records
         splice = self.splice
         if splice is None:
-            return b"".join(map(self._plain_writer, texts))
-        if self._splice_note is not None:
-            self._splice_note("".join(texts))
+            return b"".join(map(way.writer, texts))
+        if way.splice_note is not None:
+            way.splice_note("".join(texts))
         return framed_texts(texts, splice.before, splice.behind)
-
-    def _note_plain(self, texts: list[str]) -> None:
-        for note in self._plain_notes:
-            if self._plain_watch is not None and note == self._plain_watch.passed:
-                note("".join(texts))
-                continue
-            for text in texts:
-                note(text)
 
     def _note_passed(self, records: bytes) -> None:
         """These records went out as they came."""
@@ -400,10 +425,8 @@ class AnswerPath:
         assert self._passed is not None
         self._passed = (self._passed[0], last[1])
 
-    def _all_stay(self, records: bytes) -> bool:
+    def _all_stay(self, reader: PlainReader, records: bytes) -> bool:
         """Would each of these records of the upstream go out byte for byte as it came?"""
-        reader = self._plain_reader
-        assert reader is not None
         end = b"\r\n\r\n" if records[-4:] == b"\r\n\r\n" else b"\n\n"
         if reader.is_uniform and records.isascii():
             # What decides is the same in all of them.
@@ -418,95 +441,87 @@ class AnswerPath:
         payload = record[1]
         return payload.isascii() or mended_json(payload) == payload
 
-    def _find_short_way(self, event: Event, data: bytes, output: bytes) -> None:
-        """This event is the last that the read brought, and the client has it as it was: the next read may be one like it.
-
-        What holds after such a read holds until the next one that takes the long way, because the pieces in between change
-        nothing but what they tell to the notes.
-        """
+    def _find_short_way(self, event: Event, data: bytes, output: bytes) -> _ShortWay | None:
+        """The short way of reads like this one, of which this was the last event; None: every read has to be looked at."""
         if self._streams is None or not isinstance(event, TextDelta | ThinkingDelta) or not output:
-            return
+            return None
         aside = event.refusal if isinstance(event, TextDelta) else event.summary or event.item_id is not None
         if aside or event.signature is not None or event.choice or not self._restore.passes(event):
-            return
+            return None
         decoder, encoder = self._streams
         parser, writer = None, None
         if self._accepted is not None:
             if output != data:
-                return
+                return None
         else:
             writer = encoder.plain_writer(event)
             if writer is None:
-                return
+                return None
             if self.formats is not None:
                 parser = self.formats.plain_watch(event)
                 if parser is None or parser.search("") is not None:
-                    return  # something is held, or another channel is open: every piece has to be looked at
+                    return None  # something is held, or another channel is open: every piece has to be looked at
         reader = decoder.plain_reader(event, _last_record(data))
         if reader is None:
-            return
-        noted = decoder.plain_note(event)
-        notes = [noted, parser.passed if parser is not None else None]
+            return None
+        notes = [decoder.plain_note(event), parser.passed if parser is not None else None]
         if writer is not None and isinstance(event, ThinkingDelta):
             notes.append(self._restore.thinking_note(event.choice))
-        self._plain_notes = tuple(note for note in notes if note is not None)
-        self._plain_reader, self._plain_writer = reader, writer
-        self._says_text = isinstance(event, TextDelta)
-        self._plain_watch = parser
-        self._plain_search = parser.search if parser is not None else None
-        self._plain_event = event
-        self._splice = None
-        self._spliced = None
-        self.has_short_way = True
+        told = tuple([note for note in notes if note is not None])
+        return _ShortWay(event, reader, writer, parser, parser.search if parser is not None else None, told)
 
     @property
     def splice(self) -> PlainSplice | None:
         """The short way as bytes, where it consists of nothing else; the same object until a read takes the long way."""
-        if self._splice is not None:
-            return self._splice
-        reader, event = self._plain_reader, self._plain_event
-        if not self.has_short_way or event is None or self._streams is None or not isinstance(reader, PlainReads):
+        way = self._short_way()
+        if way is None:
+            return None
+        if way.splice is not None:
+            return way.splice
+        reader = way.reader
+        if self._streams is None or not isinstance(reader, PlainReads):
             return None
         head, tail = reader.around
-        if self._plain_writer is None:
+        if way.writer is None:
             # A text of ours that is not ASCII: what is looked at then is more than what is looked at else.
             frame = PlainFrame(head, tail) if self._stays(head + "\u00e9".encode() + tail) else None
         else:
-            frame = self._streams[1].plain_frame(event)
+            frame = self._streams[1].plain_frame(way.event)
         if frame is None:
             return None
-        self._splice_note = frame.note
-        self._splice = PlainSplice(head, tail, frame.before, frame.behind, self._plain_writer is None, self._plain_search)
-        return self._splice
+        way.splice_note = frame.note
+        way.splice = PlainSplice(head, tail, frame.before, frame.behind, way.writer is None, way.search)
+        return way.splice
 
     @property
     def spliced(self) -> tuple[bytes, SplicedRecord] | None:
         """The texts of the read that `plain` took last, and what both the read and the bytes for the client follow from; None
         where more is needed to tell both."""
-        splice, reader = self.splice, self._plain_reader
-        if splice is None or not isinstance(reader, PlainReads):
+        splice, way = self.splice, self._way
+        if splice is None or way is None or not isinstance(way.reader, PlainReads):
             return None
-        if self._spliced is None:
-            self._spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
-        return reader.strings, self._spliced
+        if way.spliced is None:
+            way.spliced = SplicedRecord(splice.head, splice.tail, splice.before, splice.behind, splice.stays)
+        return way.reader.strings, way.spliced
 
     def relayed(self, strings: list[bytes], last: bytes) -> None:
         """These texts, JSON strings as they came, were passed on by `splice`; `last` is the last read, where records go out as
         they came."""
-        reader, texts = self._plain_reader, decoded_texts(strings)
-        assert isinstance(reader, PlainReads)
-        reader.served = True
-        self._note_plain(texts)
-        if self._splice_note is not None:
-            self._splice_note("".join(texts))
-        if self._plain_writer is None:
+        way, texts = self._way, decoded_texts(strings)
+        assert way is not None
+        assert isinstance(way.reader, PlainReads)
+        way.reader.served = True
+        way.note(texts)
+        if way.splice_note is not None:
+            way.splice_note("".join(texts))
+        if way.writer is None:
             self._note_passed(last)
 
     # -- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> tuple[list[Event], bytes]:
         """Tell the stages that the upstream's body ended, and return what they still held back."""
-        self.has_short_way = False
+        self._way = self._shown = None
         if self._ended:
             return [], b""
         if self._accepted is not None:
@@ -515,7 +530,7 @@ class AnswerPath:
 
     def fail(self, error: Error) -> tuple[list[Event], bytes]:
         """The upstream ended early: open parts stay open, and the client gets an error."""
-        self.has_short_way = False
+        self._way = self._shown = None
         if self._ended:
             return [], b""
         if self._decoder.finished:

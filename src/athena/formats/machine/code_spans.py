@@ -14,6 +14,8 @@ from copy import copy
 from functools import lru_cache
 from typing import TypeAlias
 
+import msgspec
+
 _QUOTE_AHEAD = 256
 """How far to look for the end of the inline code a marker stands in."""
 _LINES_AHEAD = 2048
@@ -30,23 +32,27 @@ TextPlace: TypeAlias = tuple[str, bool | None, int, bool, str]
 """All that the meaning of what follows depends on: equal texts behind equal places come to the same place."""
 
 
-class CodeSpans:
+class CodeSpans(msgspec.Struct, eq=False):
     """Follows the text that was said."""
 
-    __slots__ = ("_closes", "_fence", "_inline", "_unclosed", "blank_line", "last", "said")
-
-    def __init__(self) -> None:
-        self.reset()
+    _fence: str = ""
+    _closes: bool | None = None
+    """Is the open fence known to close? None: nobody has looked."""
+    _inline: int = 0
+    said: int = 0
+    """How many characters were said since a line began anew behind a call."""
+    _unclosed: dict[str, int] = {}
+    """By the fence: up to which of them no such fence is known to end."""
+    blank_line: bool = True
+    """Is there nothing but blanks on this line so far?"""
+    last: str = ""
+    """The last character said."""
 
     def reset(self) -> None:
         self._fence = ""
-        self._closes: bool | None = None
-        """Is the open fence known to close? None: nobody has looked."""
+        self._closes = None
         self._inline = 0
-        self.said = 0
-        """How many characters were said since a line began anew behind a call."""
-        self._unclosed: dict[str, int] = {}
-        """By the fence: up to which of them no such fence is known to end."""
+        self._unclosed = {}
         self.begin_line()
 
     def begin_line(self) -> None:
@@ -55,9 +61,7 @@ class CodeSpans:
         if self._unclosed:
             self._unclosed = {}
         self.blank_line = True
-        """Is there nothing but blanks on this line so far?"""
         self.last = ""
-        """The last character said."""
 
     @property
     def in_code(self) -> bool:

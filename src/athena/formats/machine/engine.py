@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.base import Format
 from athena.formats.machine.call_reading import CallReading
-from athena.formats.machine.code_spans import FENCE_AHEAD
+from athena.formats.machine.code_spans import FENCE_AHEAD, CodeSpans
 from athena.formats.machine.policies import Counts, Policies
-from athena.formats.machine.recognizer import Meaning, Recognizer, Search, recognizer
+from athena.formats.machine.recognizer import Meaning, Recognizer, Search, Table, recognizer
 from athena.formats.machine.scanner import TICKS_AT_ONCE, Scanner
 from athena.formats.machine.speech import Channel, Speech
 from athena.formats.machine.value_types import ToolBook
@@ -29,6 +30,7 @@ _FENCE_END = 128
 _WORD = re.compile(r"\S")
 _ALWAYS: Search = re.compile("").search
 """Finds something in every piece."""
+_PARTS = frozenset({"_scanner", "_output", "_speech", "_reading", "writer", "_parked"})
 
 
 class TextParser:
@@ -59,37 +61,81 @@ class TextParser:
         else:
             table = Recognizer(format) if isinstance(format, Format) else format
         self._recognizer = table.for_tools(book.names)
-        self._scanner = Scanner(limits.held_chars)
-        self._output = EventBuffer(choice, hold=policies.text == "hold")
-        self._speech = Speech(self._recognizer, self._output, policies, channel=channel, starts_in_thinking=starts_in_thinking)
-        self.writer = CallWriter(
-            scanner=self._scanner,
-            output=self._output,
-            book=book,
-            policies=policies,
-            limits=limits,
-            seed=seed,
-            guard=guard,
-            say=self._speech.say if guard is not None else None,
-        )
-        self.writer.in_reasoning = channel == "reasoning"
-        self._spans = self._speech.spans
-        named = self._recognizer.named
-        self._reading = CallReading(
-            self._scanner, self.writer, self._speech, named.id if named is not None else "auto", self._recognizer.starters
-        )
+        self._book = book
+        self._policies = policies
+        self._limits = limits
+        self._seed = seed
+        self._choice = choice
+        self._guard = guard
         self._channel: Channel = channel
+        self._starts_in_thinking = starts_in_thinking
+        self._spans = CodeSpans()
         self._passes = policies.text == "pass"
         self._off = not book.open and not len(book)
-        self._closed = False
-        self._failed = False
-        self._parked: list[str] = []
-        """Text behind a marker in a code fence, put aside until it is known whether the fence closes."""
-        self._parks = False
-        self._parked_size = 0
-        self._parked_end = ""
-        self._unplain: Search = _ALWAYS
-        """Finds what makes the next piece more than text: markers, or anything where something is held before it."""
+        self._may_begin_plain = self._passes and (channel == "reasoning" or not starts_in_thinking)
+        """Was nothing looked at yet, and would words without a marker come out as they are?"""
+
+    idle = True
+    """Was everything so far plain text? Then there is no more of the parser than finds the first piece that is not."""
+    _closed = False
+    _failed = False
+    _holds_calls = False
+    _unplain: Search = _ALWAYS
+    """Finds what makes the next piece more than text: markers, or anything where something is held before it."""
+    _table: Table
+    """The markers that it finds, where it is a search for markers."""
+
+    # -- what the first piece that is not plain text needs ---------------------------------------------------------------------
+
+    _scanner: Scanner
+    _output: EventBuffer
+    _speech: Speech
+    _reading: CallReading
+    writer: CallWriter
+    _parked: list[str]
+    """Text behind a marker in a code fence, put aside until it is known whether the fence closes."""
+    _parks = False
+    _parked_size = 0
+    _parked_end = ""
+
+    def __getattr__(self, name: str) -> Any:
+        # Made on first use: most answers are plain text from their first piece to their last.
+        if name not in _PARTS:
+            raise AttributeError(name)
+        self._make_parts()
+        return getattr(self, name)
+
+    def _make_parts(self) -> None:
+        self.idle = self._may_begin_plain = False
+        policies, known = self._policies, self._recognizer
+        scanner = self._scanner = Scanner(self._limits.held_chars)
+        output = self._output = EventBuffer(self._choice, hold=policies.text == "hold")
+        speech = self._speech = Speech(
+            known,
+            output,
+            policies,
+            channel=self._channel,
+            starts_in_thinking=self._starts_in_thinking,
+            spans=self._spans,
+            visible=self._unplain is not _ALWAYS,
+        )
+        writer = self.writer = CallWriter(
+            scanner=scanner,
+            output=output,
+            book=self._book,
+            policies=policies,
+            limits=self._limits,
+            seed=self._seed,
+            guard=self._guard,
+            say=speech.say if self._guard is not None else None,
+        )
+        writer.in_reasoning = self._channel == "reasoning"
+        writer.hold_calls = self._holds_calls
+        named = known.named
+        self._reading = CallReading(scanner, writer, speech, named.id if named is not None else "auto", known.starters)
+        self._parked = []
+
+    # -- what was found --------------------------------------------------------------------------------------------------------
 
     @property
     def format(self) -> str:
@@ -107,8 +153,24 @@ class TextParser:
         return self.writer.notes
 
     @property
+    def has_found(self) -> bool:
+        """Is there a call, a quotation or a note?"""
+        if self.idle:
+            return False
+        counts = self.writer.counts
+        return bool(counts.calls or counts.echoes or self.writer.notes)
+
+    def hold_calls(self) -> None:
+        """From here on show calls only when they are whole, whatever the policy says."""
+        self._holds_calls = True
+        if not self.idle:
+            self.writer.hold_calls = True
+
+    @property
     def held(self) -> int:
         """Characters whose meaning is undecided."""
+        if self.idle:
+            return 0
         return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size + self._parked_size
 
     @property
@@ -153,6 +215,9 @@ class TextParser:
         if self._closed:
             return []
         self._closed = True
+        if self.idle:
+            self._may_begin_plain = False
+            return []
         if not self._failed:
             self._scanner.final = True
             self._scanner.ended_well = ended_well
@@ -166,12 +231,12 @@ class TextParser:
     @property
     def holds_text(self) -> bool:
         """Is a possible beginning of a marker held back?"""
-        return self._reading.reader is None and self._scanner.at < len(self._scanner.text)
+        return not self.idle and self._reading.reader is None and self._scanner.at < len(self._scanner.text)
 
     @property
     def reads_call(self) -> bool:
         """Is something being read that may be a call?"""
-        return self._reading.reader is not None
+        return not self.idle and self._reading.reader is not None
 
     def release(self, *, is_over: bool = False) -> list[Event]:
         """What follows is not text: a possible beginning of a marker was text. A call under way is not touched.
@@ -192,7 +257,18 @@ class TextParser:
     def is_plain(self, text: str) -> bool:
         """Would this piece come out as it is, with nothing held before it? If so it counts as fed."""
         if self._unplain(text) is not None:
-            return self._off
+            return self._off or (self._may_begin_plain and self._begins_plain(text))
+        self.passed(text)
+        return True
+
+    def _begins_plain(self, text: str) -> bool:
+        """The same for the first piece: words in which no marker stands, and no call without one."""
+        known, is_thinking = self._recognizer, self._channel == "reasoning"
+        table = known.reasoning if is_thinking else known.text
+        if not text or text.isspace() or not (is_thinking or known.starts_no_call(text)) or table.any(text) is not None:
+            return False
+        self._may_begin_plain = False
+        self._table, self._unplain = table, table.any
         self.passed(text)
         return True
 
@@ -206,7 +282,7 @@ class TextParser:
         search = self._unplain
         if search is _ALWAYS:
             return not pieces
-        return not self._speech.table.may_begin(pieces) or all(search(piece) is None for piece in pieces)
+        return not self._table.may_begin(pieces) or all(search(piece) is None for piece in pieces)
 
     def passed(self, text: str) -> None:
         """This piece came out as it is, or these pieces, joined."""
@@ -246,7 +322,8 @@ class TextParser:
             self._fail(error)
             return
         if reading.reader is None and self._passes and scanner.at >= len(scanner.text) and self._speech.lets_pass:
-            self._unplain = self._speech.table.any
+            self._table = self._speech.table
+            self._unplain = self._table.any
         else:
             self._unplain = _ALWAYS
 

@@ -344,6 +344,8 @@ class Recognizer:
         marked = [candidate for candidate in candidates if candidate.opener.marker]
         self.starters = tuple(candidate for candidate in candidates if not candidate.opener.marker)
         """Readings of the answer's beginning."""
+        self._no_starts = tuple(dict.fromkeys(candidate.opener.never for candidate in self.starters))
+        """What excludes them, each once."""
         self.text = Table(marked, formats, named=named, thinking=False)
         self.reasoning = Table([one for one in marked if _in_reasoning(one)], formats, named=named, thinking=True)
         self._with_tools: BoundedCache[tuple[str, ...], Recognizer] = BoundedCache(_RECOGNIZERS_BYTES)
@@ -352,6 +354,11 @@ class Recognizer:
         """Build every search now, for those who cannot wait for it later."""
         self.text.compile()
         self.reasoning.compile()
+
+    def starts_no_call(self, text: str) -> bool:
+        """Would all that read the beginning of an answer without a marker decline this one?"""
+        excluded = [bool(never) and _matcher(never).match(text) is not None for never in self._no_starts]
+        return all(excluded)
 
     def for_tools(self, names: tuple[str, ...]) -> Recognizer:
         """The same with the openers that depend on the declared tools."""

@@ -28,8 +28,17 @@ class Speech:
     )  # fmt: skip
 
     def __init__(
-        self, recognizer: Recognizer, output: EventBuffer, policies: Policies, *, channel: Channel, starts_in_thinking: bool
+        self,
+        recognizer: Recognizer,
+        output: EventBuffer,
+        policies: Policies,
+        *,
+        channel: Channel,
+        starts_in_thinking: bool,
+        spans: CodeSpans,
+        visible: bool,
     ) -> None:
+        """`spans` followed what was said before this object was made; `visible`: words were among it."""
         self._recognizer = recognizer
         self._output = output
         self._policies = policies
@@ -44,9 +53,10 @@ class Speech:
         """Were tokens said that words followed? Then those behind them are the remains of a call, not left over."""
         self._mentioned = 0
         """Delimiters that open reasoning and were words: as many that close it are words too."""
-        self.spans = CodeSpans()
+        self.spans = spans
         """Of what was said, the same object throughout."""
         self._set_thinking(channel == "reasoning" or starts_in_thinking)
+        self.visible = visible
 
     def _set_thinking(self, thinking: bool) -> None:
         self.thinking = thinking

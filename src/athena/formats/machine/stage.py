@@ -8,7 +8,7 @@ itself said that it ran out of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -119,35 +119,30 @@ def may_hold_call(formats: Recognizer, tools: tuple[str, ...], text: str) -> boo
     return False
 
 
-class _ParsedChoice:
+class _ParsedChoice(msgspec.Struct, eq=False):
     """One choice of the answer."""
 
-    __slots__ = (
-        "found", "has_native", "held_native", "native", "native_open", "parsed", "parsers", "queue", "shown", "signed",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.parsers: dict[Channel, TextParser] = {}
-        self.found = 0
-        """Calls found in text."""
-        self.native_open: set[int] = set()
-        self.native: list[ToolCallComplete] = []
-        """Native calls that ended and have no double yet."""
-        self.parsed: list[ToolCallComplete] = []
-        """Calls found in text that have no native double yet."""
-        self.held_native: dict[int, list[Event]] = {}
-        self.queue: list[tuple[Channel, Event]] = []
-        """What parsers said while it is open whether a call is a double."""
-        self.shown: dict[tuple[Channel, int], int] = {}
-        self.signed = 0
-        """Calls found in reasoning when it was last signed."""
-        self.has_native = False
-        """Did the upstream send a call in its own form?"""
+    parsers: dict[Channel, TextParser] = {}
+    found: int = 0
+    """Calls found in text."""
+    native_open: set[int] = set()
+    native: list[ToolCallComplete] = []
+    """Native calls that ended and have no double yet."""
+    parsed: list[ToolCallComplete] = []
+    """Calls found in text that have no native double yet."""
+    held_native: dict[int, list[Event]] = {}
+    queue: list[tuple[Channel, Event]] = []
+    """What parsers said while it is open whether a call is a double."""
+    shown: dict[tuple[Channel, int], int] = {}
+    signed: int = 0
+    """Calls found in reasoning when it was last signed."""
+    has_native: bool = False
+    """Did the upstream send a call in its own form?"""
 
     @property
     def has_echo(self) -> bool:
         """Was a call of the text quoted from the request?"""
-        return any(parser.counts.echoes for parser in self.parsers.values())
+        return any(not parser.idle and parser.counts.echoes for parser in self.parsers.values())
 
 
 class FormatStage:
@@ -175,59 +170,64 @@ class FormatStage:
         self._seed = seed
         self._guard = guard
         self._choices: dict[int, _ParsedChoice] = {}
-        self._next = 0
         self._numbers: dict[int, int] = {}
         self._ids: set[str] = set()
         self._renamed: dict[int, str] = {}
-        self._ended = False
         self._off = not self._book.open and not len(self._book)
+
+    _next = 0
+    """The number of the next call."""
+    _ended = False
 
     @property
     def counts(self) -> Counts:
         """What was found so far, over all choices and channels."""
         total = Counts()
+        for parser in self._used():
+            for name in Counts.__struct_fields__:
+                setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
+        return total
+
+    def _used(self) -> Iterator[TextParser]:
+        """The parsers that met anything but plain text."""
         for choice in self._choices.values():
             for parser in choice.parsers.values():
-                for name in Counts.__struct_fields__:
-                    setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
-        return total
+                if not parser.idle:
+                    yield parser
 
     @property
     def has_found(self) -> bool:
         """Is there a call, a quotation or a note?"""
         for choice in self._choices.values():
             for parser in choice.parsers.values():
-                if parser.counts.calls or parser.counts.echoes or parser.notes:
+                if parser.has_found:
                     return True
         return False
 
     @property
     def calls(self) -> int:
         """How many calls were found so far."""
-        return sum(parser.counts.calls for choice in self._choices.values() for parser in choice.parsers.values())
+        return sum(parser.counts.calls for parser in self._used())
 
     @property
     def echoes(self) -> int:
         """How many of them were quotations."""
-        return sum(parser.counts.echoes for choice in self._choices.values() for parser in choice.parsers.values())
+        return sum(parser.counts.echoes for parser in self._used())
 
     @property
     def held(self) -> int:
         """Characters whose meaning is undecided, over all choices and channels."""
-        return sum(parser.held for choice in self._choices.values() for parser in choice.parsers.values())
+        return sum(parser.held for parser in self._used())
 
     @property
     def notes(self) -> list[Error]:
         """What happened without being an event: unknown tools passed on, quotations left as text."""
-        return [note for choice in self._choices.values() for parser in choice.parsers.values() for note in parser.notes]
+        return [note for parser in self._used() for note in parser.notes]
 
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats in which calls were found."""
-        found = {
-            parser.format for choice in self._choices.values() for parser in choice.parsers.values() if parser.counts.calls
-        }
-        return tuple(sorted(found))
+        return tuple(sorted({parser.format for parser in self._used() if parser.counts.calls}))
 
     @property
     def origins(self) -> dict[int, tuple[Channel, str]]:
@@ -314,13 +314,16 @@ class FormatStage:
             choice = self._choices[event.choice] = _ParsedChoice()
         channel: Channel = "text" if type(event) is TextDelta else "reasoning"
         parser = choice.parsers.get(channel)
+        may_pass = True
         if parser is None:
             parser = self._new_parser(choice, event.choice, channel)
+            # The first piece is shown for itself: what else its event holds is told behind it.
+            may_pass = event.signature is None and (isinstance(event, TextDelta) or event.item_id is None)
         if len(choice.parsers) > 1:
             self._release(choice, out, but=channel)
         aside = event.refusal if isinstance(event, TextDelta) else event.summary
         text = event.text
-        if aside or (not choice.queue and len(text) <= _PIECE and parser.is_plain(text)):
+        if aside or (may_pass and not choice.queue and len(text) <= _PIECE and parser.is_plain(text)):
             if event.signature is not None and self._has_changed(choice, channel):
                 event = msgspec.structs.replace(event, signature=None)
                 if not text:
@@ -338,7 +341,8 @@ class FormatStage:
         """Were calls taken out of the reasoning that is signed now? Its maker would refuse the rest with that signature."""
         if channel != "reasoning":
             return False
-        before, choice.signed = choice.signed, choice.parsers[channel].counts.calls
+        parser = choice.parsers[channel]
+        before, choice.signed = choice.signed, 0 if parser.idle else parser.counts.calls
         return choice.signed != before
 
     def _new_parser(self, choice: _ParsedChoice, index: int, channel: Channel) -> TextParser:
@@ -353,7 +357,8 @@ class FormatStage:
             choice=index,
             guard=self._guard,
         )
-        parser.writer.hold_calls = bool(choice.native or choice.native_open)
+        if choice.native or choice.native_open:
+            parser.hold_calls()
         choice.parsers[channel] = parser
         return parser
 
@@ -464,7 +469,7 @@ class FormatStage:
             choice.has_native = True
             self._release(choice, out)
             for parser in choice.parsers.values():
-                parser.writer.hold_calls = True
+                parser.hold_calls()
             choice.native_open.add(event.call)
             if choice.parsed:
                 choice.held_native[event.call] = []
@@ -514,24 +519,26 @@ class FormatStage:
             out.append(event)
             return
         choice.native_open.clear()
-        self._drain(choice, out)
-        start = len(out)
+        if choice.queue:
+            self._drain(choice, out)
+        start, kind = len(out), event.finish.kind
         for channel in ("reasoning", "text"):
             parser = choice.parsers.get(channel)
             if parser is not None:
-                kind = event.finish.kind
-                self._show(choice, channel, parser.close(ended_well=kind in _ENDED_WELL, was_cut=kind not in _ENDED_WELL), out)
+                rest = parser.close(ended_well=kind in _ENDED_WELL, was_cut=kind not in _ENDED_WELL)
+                if rest:
+                    self._show(choice, channel, rest, out)
         if self._ended:
             return
-        if event.finish.kind not in _CUT_BY_UPSTREAM:
+        if len(out) > start and kind not in _CUT_BY_UPSTREAM:
             cut = next((one for one in out[start:] if isinstance(one, Error) and one.code == "truncated_call"), None)
             if cut is not None:
                 out.remove(cut)
                 self._fail(cut, out)
                 return
-        if choice.found and event.finish.kind in _BECOMES_TOOL:
+        if choice.found and kind in _BECOMES_TOOL:
             event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="tool", raw=""))
-        elif event.finish.kind == "tool" and not choice.found and not choice.has_native and choice.has_echo:
+        elif kind == "tool" and not choice.found and not choice.has_native and choice.has_echo:
             # What the upstream took for a call is text.
             event = msgspec.structs.replace(event, finish=msgspec.structs.replace(event.finish, kind="stop", raw=""))
         out.append(event)
