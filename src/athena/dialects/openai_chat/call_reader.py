@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+import msgspec
+
 from athena.calls.tracker import ToolCallTracker
 from athena.dialects.base import DecodeContext
 from athena.dialects.openai_chat.reasoning import ReasoningReader, call_signature
@@ -33,24 +35,22 @@ class _Piece(NamedTuple):
     arguments: str
 
 
-class ChoiceCalls:
+class ChoiceCalls(msgspec.Struct, eq=False):
     """The calls of one choice: which of the upstream's keys means which call."""
 
-    __slots__ = ("active", "ids", "index", "keys", "last", "legacy", "legacy_name", "legacy_span", "made", "names")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.active = False
-        """The last thing said was a piece of a call."""
-        self.last: Hashable = None
-        self.keys: dict[int, Hashable] = {}
-        self.ids: dict[Hashable, str] = {}
-        self.names: dict[Hashable, str] = {}
-        """Names that may still grow."""
-        self.made = 0
-        self.legacy: Hashable = None
-        self.legacy_name = ""
-        self.legacy_span = JsonSpan()
+    index: int
+    active: bool = False
+    """The last thing said was a piece of a call."""
+    last: Hashable = None
+    keys: dict[int, Hashable] = {}
+    ids: dict[Hashable, str] = {}
+    names: dict[Hashable, str] = {}
+    """Names that may still grow."""
+    made: int = 0
+    legacy: Hashable = None
+    legacy_name: str = ""
+    legacy_span: JsonSpan | None = None
+    """Follows the arguments of the call `legacy`."""
 
     def fresh_key(self) -> Hashable:
         """A key no server can send."""
@@ -113,7 +113,7 @@ class CallReader:
         calls.legacy_name = name or calls.legacy_name
         if self._fragments:
             name = self._grown_name(calls, key, name, arguments)
-        if arguments:
+        if arguments and calls.legacy_span is not None:
             calls.legacy_span.feed(arguments)
         self._take(_Piece(key, calls.index, "" if name else None, name, "function", None, arguments), out)
 
@@ -158,11 +158,12 @@ class CallReader:
         return calls.last
 
     def _names_another(self, calls: ChoiceCalls, name: str) -> bool:
-        if calls.legacy_span.closed:
+        span = calls.legacy_span
+        if span is not None and span.closed:
             return True
         if self._fragments:
             # More of the name, unless arguments have begun.
-            return calls.legacy_span.started
+            return span is not None and span.started
         return calls.legacy_name != name
 
     def _turn_to(self, calls: ChoiceCalls, key: Hashable, out: list[Event]) -> None:

@@ -11,7 +11,8 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from athena.dialects.openai_chat.wire import (
     ChoiceEntry,
     Chunk,
     FunctionEntry,
+    TextOnlyChunk,
     decode_chunk,
     decode_text_only,
     decode_value,
@@ -69,58 +71,56 @@ _LOOKS = 8
 """How many records that seem to begin a call are looked at for unknown fields; some servers repeat the id in every piece."""
 
 
-class _CallIds:
-    """Makes ids for calls without one, of the answer's own id as soon as that is known."""
-
-    __slots__ = ("_seed", "answer")
-
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
-        self.answer = ""
-
-    def __call__(self, number: int) -> str:
-        return synthesized_id(f"{self._seed}\0{self.answer}", number)
-
-
-class _ChoiceRead:
+class _ChoiceRead(msgspec.Struct, eq=False):
     """What is known of one choice."""
 
-    __slots__ = ("audio", "calls", "finish", "index", "reasoning", "refused", "stop_sequence")
+    index: int
+    calls: ChoiceCalls
+    reasoning: ReasoningReader
+    finish: str = ""
+    stop_sequence: str | None = None
+    refused: bool = False
+    audio: dict[str, Any] | None = None
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.calls = ChoiceCalls(index)
-        self.reasoning = ReasoningReader(index)
-        self.finish = ""
-        self.stop_sequence: str | None = None
-        self.refused = False
-        self.audio: dict[str, Any] | None = None
+
+_SAYS_NOTHING = ChatMessage()
 
 
 class ChatAnswerReader:
     """Records to events; knows nothing of bytes."""
 
     def __init__(self, context: DecodeContext, *, whole: bool) -> None:
+        self._context = context
+        self._whole = whole
         self._merge = context.profile.merge_choices
-        self._odd_first = -1
-        """A number too high that the first choice has instead of 0."""
-        self._wanted = context.choices
         self._keep_extras = context.keep_extras
         self._losses = None if context.keep_extras else context.losses
-        self._looks = _LOOKS
-        self._call_losses = context.losses
-        """Unknown fields of a call have no place in any event: clients of this dialect do not get them either."""
-        self._constant: dict[str, Any] = {}
         self._choices: dict[int, _ChoiceRead] = {}
-        self._call_ids = _CallIds(context.seed)
-        self._calls = CallReader(context, whole=whole, new_id=self._call_ids)
-        self._usage: Usage | None = None
-        self._timings: object = None
-        self._id = ""
-        self._started = False
-        self._plain = (b"", b"")
-        self.failed = False
-        """A fatal error was written: nothing may follow."""
+
+    started = False
+    """Was there a record?"""
+    failed = False
+    """A fatal error was written: nothing may follow."""
+    _id = ""
+    _odd_first = -1
+    """A number too high that the first choice has instead of 0."""
+    _looks = _LOOKS
+    _constant: dict[str, Any] | None = None
+    """Unknown fields of the first record."""
+    _usage: Usage | None = None
+    _timings: object = None
+    _plain = (b"", b"")
+    _call_reader: CallReader | None = None
+
+    @property
+    def _calls(self) -> CallReader:
+        """What reads calls, made for the first one: most answers have none."""
+        reader = self._call_reader
+        if reader is None:
+            # The answer's own id is known by now, and it makes the ids of calls without one.
+            new_id = partial(synthesized_id, f"{self._context.seed}\0{self._id}")
+            reader = self._call_reader = CallReader(self._context, whole=self._whole, new_id=new_id)
+        return reader
 
     @property
     def only_text(self) -> bool:
@@ -145,7 +145,7 @@ class ChatAnswerReader:
     def read(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
         if chunk.error or chunk.object == "error":
             return self._fail(out, error_in_answer(payload))
-        if not self._started:
+        if not self.started:
             self._start(chunk, payload, out)
         elif self._keep_extras or not chunk.choices:
             self._record_extras(payload, out)
@@ -163,7 +163,7 @@ class ChatAnswerReader:
             if choice is None:
                 continue
             delta = entry.delta if entry.delta is not None else entry.message
-            if delta is not None:
+            if delta is not None and delta != _SAYS_NOTHING:
                 if delta.tool_calls:
                     self._note_calls(delta.tool_calls, payload)
                 self._delta(choice, delta, out)
@@ -177,27 +177,37 @@ class ChatAnswerReader:
 
     def _new_choice(self, index: int) -> _ChoiceRead | None:
         """A choice that begins; None for one more than was asked for."""
-        if 0 < self._wanted <= index:
+        if 0 < self._context.choices <= index:
             if 0 in self._choices:
                 return None
             self._odd_first, index = index, 0
-        choice = self._choices[index] = _ChoiceRead(index)
+        choice = self._choices[index] = _ChoiceRead(index, ChoiceCalls(index), ReasoningReader(index))
         return choice
 
-    def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
-        self._started = True
-        self._id = self._call_ids.answer = chunk.id if isinstance(chunk.id, str) else ""
+    def start_with_text(self, chunk: TextOnlyChunk, out: list[Event]) -> bool:
+        """Read the first record where it can say nothing but text, which is not written. False: it says something else."""
+        if chunk.object == "error":
+            return False
+        out.append(self._begun(chunk))
+        self._new_choice(0)
+        return True
+
+    def _begun(self, chunk: Chunk | TextOnlyChunk) -> Start:
+        self.started = True
+        self._id = chunk.id if isinstance(chunk.id, str) else ""
         created = chunk.created
-        start = Start(
+        return Start(
             self._id,
             chunk.model if isinstance(chunk.model, str) else "",
             int(created) if isinstance(created, int | float) and 0 < created < 1 << 53 else None,
         )
+
+    def _start(self, chunk: Chunk, payload: bytes, out: list[Event]) -> None:
+        start = self._begun(chunk)
         if self._keep_extras:
             value = decode_value(payload)
-            self._constant = _unknown(value, CHUNK_KEYS) or self._constant
-            start = msgspec.structs.replace(start, extras=self._constant or None)
-            out.append(start)
+            self._constant = _unknown(value, CHUNK_KEYS)
+            out.append(msgspec.structs.replace(start, extras=self._constant))
             self._choice_extras(value, out)
         else:
             out.append(start)
@@ -215,12 +225,14 @@ class ChatAnswerReader:
 
     def _note_calls(self, calls: list[CallEntry], payload: bytes) -> None:
         """Unread fields in entries that begin calls."""
-        if self._call_losses is None or not calls[0].id or not self._looks:
+        losses = self._context.losses
+        # Unknown fields of a call have no place in any event: clients of this dialect do not get them either.
+        if losses is None or not calls[0].id or not self._looks:
             return
         self._looks -= 1
         for entry in decode_value(payload).get("choices") or ():
             for call in (entry.get("delta") or entry.get("message") or {}).get("tool_calls") or ():
-                self._call_losses.unknown(call, CALL_KEYS, "tool_call")
+                losses.unknown(call, CALL_KEYS, "tool_call")
 
     def _read_groq(self, value: object, out: list[Event]) -> bool:
         """Groq puts usage and errors of a stream in a field of its own."""
@@ -256,7 +268,8 @@ class ChatAnswerReader:
         value = decode_value(payload)
         unknown = _unknown(value, CHUNK_KEYS)
         if unknown:
-            fresh = {key: item for key, item in unknown.items() if self._constant.get(key) != item}
+            constant = self._constant or {}
+            fresh = {key: item for key, item in unknown.items() if constant.get(key) != item}
             if fresh:
                 out.append(Extra(fresh))
         self._choice_extras(value, out)
@@ -293,13 +306,14 @@ class ChatAnswerReader:
                 out.append(TextDelta(content, choice.index))
             elif isinstance(content, list):
                 self._content_list(choice, content, out)
-        if delta.tool_calls:
-            self._calls.read(choice.calls, delta.tool_calls, choice.reasoning, out)
-        elif delta.function_call is not None:
-            self._calls.read_function(choice.calls, delta.function_call, out)
-        if self._calls.failed:
-            self.failed = True
-            return
+        if delta.tool_calls or delta.function_call is not None:
+            if delta.tool_calls:
+                self._calls.read(choice.calls, delta.tool_calls, choice.reasoning, out)
+            elif delta.function_call is not None:
+                self._calls.read_function(choice.calls, delta.function_call, out)
+            if self._calls.failed:
+                self.failed = True
+                return
         if delta.refusal and isinstance(delta.refusal, str):
             choice.refused = True
             out.append(TextDelta(delta.refusal, choice.index, True))
@@ -379,9 +393,10 @@ class ChatAnswerReader:
             return self._fail(out, error_in_answer(msgspec.json.encode({"error": entry.error})))
         if entry.usage is not None:
             self._usage = decode_usage(entry.usage) or self._usage
-        for matched in (entry.stop_reason, entry.matched_stop):
-            if isinstance(matched, str) and matched and matched not in FINISH_KINDS:
-                choice.stop_sequence = matched
+        if entry.stop_reason is not None or entry.matched_stop is not None:
+            for matched in (entry.stop_reason, entry.matched_stop):
+                if isinstance(matched, str) and matched and matched not in FINISH_KINDS:
+                    choice.stop_sequence = matched
         if isinstance(entry.finish_reason, str) and entry.finish_reason:
             self._finish(choice, entry.finish_reason, out)
         return None
@@ -410,22 +425,25 @@ class ChatAnswerReader:
 
     def end(self, out: list[Event]) -> None:
         """Close what is open and end the answer: the upstream sent everything."""
-        kinds = {choice.index: _kind(choice) for choice in self._choices.values()}
-        calls = [choice.calls for choice in self._choices.values()]
-        self._calls.close(calls, out, cut=any(kind in CUT_KINDS for kind in kinds.values()))
-        if self._calls.failed:
-            self.failed = True
-            return
-        for choice in self._choices.values():
-            choice.reasoning.close(out)
+        choices = self._choices
+        called: Collection[int] = ()
+        if self._call_reader is not None:
+            is_cut = any(_kind(choice) in CUT_KINDS for choice in choices.values())
+            self._calls.close([choice.calls for choice in choices.values()], out, cut=is_cut)
+            if self._calls.failed:
+                self.failed = True
+                return
+            called = self._calls.called
+        for choice in choices.values():
+            if choice.reasoning.pending:
+                choice.reasoning.close(out)
             if choice.audio is not None:
                 out.append(WholePart(_audio(choice.audio), choice.index))
-        usage = self._usage or decode_timings(self._timings)
-        called = self._calls.called
-        indexes = sorted(self._choices)
+        usage = self._usage or (decode_timings(self._timings) if self._timings is not None else None)
+        indexes = sorted(choices)
         for index in indexes:
-            choice = self._choices[index]
-            kind = kinds[index]
+            choice = choices[index]
+            kind = _kind(choice)
             if index in called and kind in ("stop", "stop_sequence"):
                 kind = "tool"
             elif kind == "tool" and index not in called:
@@ -477,8 +495,8 @@ class ChatStreamDecoder(StreamDecoder):
     def __init__(self, context: DecodeContext) -> None:
         super().__init__(context)
         self._reader = ChatAnswerReader(context, whole=False)
-        self._text_only = False
-        """The last record said nothing but text; the next one most likely does too."""
+        self._text_only = not context.keep_extras and not context.profile.merge_choices
+        """The last record said nothing but text; the next one most likely does too. So does the first."""
         self._misses = 0
         self.reads_each_plain = not context.keep_extras
         """With extras to keep, a record's unknown fields matter: only one with the same bytes around its text has none."""
@@ -492,30 +510,31 @@ class ChatStreamDecoder(StreamDecoder):
         return None if type(event) is TextDelta else self._reader.note_reasoning
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
+        reader = self._reader
         if self._text_only and not name:
             try:
-                text = decode_text_only(payload).choices[0].delta.content
+                chunk = decode_text_only(payload)
             except msgspec.DecodeError:
                 self._text_only = False
-                self._misses += 1
+                if reader.started:
+                    self._misses += 1
             else:
-                if text:
-                    out.append(TextDelta(text))
-                return
+                if reader.started or reader.start_with_text(chunk, out):
+                    if text := chunk.choices[0].delta.content:
+                        out.append(TextDelta(text))
+                    return
         if payload.startswith(b"[DONE]"):
-            if self._reader.empty:
+            if reader.empty:
                 self.fail(out, closed_error())
             else:
-                self._reader.end(out)
+                reader.end(out)
                 self.ended = True
             return
         if name == "error":
             self.fail(out, error_in_answer(payload))
             return
-        chunk = decode_chunk(payload)
-        reader = self._reader
         before = len(out)
-        reader.read(chunk, payload, out)
+        reader.read(decode_chunk(payload), payload, out)
         if reader.failed:
             self.ended = True
         elif len(out) == before + 1 and type(out[before]) is TextDelta and self._misses < _MISSES:

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from athena.dialects.openai_chat.vocabulary import family_of_format
 from athena.dialects.openai_chat.wire import ChatMessage
 from athena.model.events import Event, ThinkingDelta
 from athena.model.parts import Opaque
 
 
-class ReasoningReader:
+class ReasoningReader(msgspec.Struct, eq=False):
     """Reads the reasoning of one choice from whichever field carries it."""
 
-    __slots__ = ("_choice", "_pending", "_plain", "fields", "format")
-
-    def __init__(self, choice: int) -> None:
-        self._choice = choice
-        self._pending: dict[str, Opaque] = {}
-        self._plain: list[str] = []
-        self.fields: tuple[str, ...] = ()
-        self.format: str | None = None
+    _choice: int
+    pending: dict[str, Opaque] = {}
+    """State that was sent ahead of the call it belongs to, by the call's id."""
+    _plain: list[str] = []
+    fields: tuple[str, ...] = ()
+    format: str | None = None
 
     def read(self, message: ChatMessage, out: list[Event]) -> bool:
         """Write what a delta says; True when the set of fields in use grew."""
@@ -56,13 +56,13 @@ class ReasoningReader:
 
     def signature_of(self, call_id: str) -> Opaque | None:
         """The state that was sent ahead of the call it belongs to."""
-        return self._pending.pop(call_id, None) if self._pending else None
+        return self.pending.pop(call_id, None) if self.pending else None
 
     def close(self, out: list[Event]) -> None:
         """State that named a call which never came stands for itself."""
-        for state in self._pending.values():
+        for state in self.pending.values():
             out.append(ThinkingDelta(choice=self._choice, signature=state))
-        self._pending.clear()
+        self.pending.clear()
 
     def _entry(self, entry: dict[str, Any], out: list[Event], told: bool) -> bool:
         kind = entry.get("type")
@@ -97,7 +97,7 @@ class ReasoningReader:
             return
         if state.kind == "thought_signature" and state.item_id:
             # Gemini's state belongs to the call of that id, which comes in the same record or later.
-            self._pending[state.item_id] = state
+            self.pending[state.item_id] = state
         else:
             out.append(ThinkingDelta(choice=self._choice, signature=state))
 
