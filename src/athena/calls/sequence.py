@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from athena.model.events import (
     Done,
     Error,
     Event,
     KeepAlive,
-    TextDelta,
     ToolCallComplete,
     ToolCallDelta,
     ToolCallStart,
@@ -21,19 +22,16 @@ from athena.model.events import (
 )
 
 
-class OneCallAtATime:
+class OneCallAtATime(msgspec.Struct, eq=False):
     """Feed events, get them with calls one after another."""
 
-    __slots__ = ("_behind", "_open", "_waiting")
-
-    def __init__(self) -> None:
-        self._open: int | None = None
-        self._waiting: deque[list[Event]] = deque()
-        self._behind: dict[int, list[Event]] = {}
+    _open: int | None = None
+    _waiting: deque[list[Event]] = msgspec.field(default_factory=deque)
+    _behind: dict[int, list[Event]] = {}
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events that may be shown now."""
-        if self._open is None and len(events) == 1 and type(events[0]) is TextDelta:
+        if self._open is None and ToolCallStart not in map(type, events):
             return events
         out: list[Event] = []
         for event in events:

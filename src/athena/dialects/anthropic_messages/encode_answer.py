@@ -61,7 +61,12 @@ from athena.wire.surrogates import encode_json
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_TEXT_START = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":%d,"content_block":{"type":"text","text":""}}\n\n'
+)
+_BLOCK_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
 _DELTA_END = b"}}\n\n"
+_BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
 
 _encode = msgspec.json.encode
 
@@ -143,18 +148,20 @@ class MessagesStreamEncoder:
     def __init__(self, context: EncodeContext) -> None:
         self._context = context
         self._sequence = OneCallAtATime()
-        self._started = False
-        self._ended = False
-        self._start = Start()
-        self._index = -1
-        self._open = ""
-        """What the open block is: text, thinking, call or nothing."""
-        self._prefix = b""
-        self._pieces: list[str] = []
-        self._call: int | None = None
-        self._held_kind = False
-        self._finish: Finish | None = None
         self._extras: dict[str, Any] = {}
+
+    _started = False
+    _ended = False
+    _start = Start()
+    _index = -1
+    _open = ""
+    """What the open block is: text, thinking, call or nothing."""
+    _prefix = b""
+    _pieces: list[str]
+    """The arguments of the open call that were shown."""
+    _call: int | None = None
+    _held_kind = False
+    _finish: Finish | None = None
 
     def feed(self, events: list[Event]) -> bytes:
         if self._open == "text" and len(events) == 1 and type(only := events[0]) is TextDelta and only.choice == 0:
@@ -163,33 +170,11 @@ class MessagesStreamEncoder:
         for event in self._sequence.feed(events):
             if self._ended:
                 break
-            if not self._started and not isinstance(event, KeepAlive) and not is_failure(event):
+            if not self._started and type(event) is not KeepAlive and not is_failure(event):
                 self._begin(event, out)
-            match event:
-                case TextDelta():
-                    self._text(event, out)
-                case ToolCallDelta():
-                    self._call_delta(event, out)
-                case ThinkingDelta():
-                    self._thinking(event, out)
-                case ToolCallStart():
-                    self._call_start(event, out)
-                case ToolCallComplete():
-                    self._call_complete(event, out)
-                case WholePart():
-                    self._whole(event, out)
-                case Extra():
-                    self._extra(event, out)
-                case Done():
-                    self._done(event, out)
-                case Error():
-                    self._error(event, out)
-                case KeepAlive():
-                    out.append(PING)
-                case Start():
-                    pass  # the message has begun with it, or before it
-                case _:
-                    assert_never(event)
+            write = _WRITE[type(event)]
+            if write is not None:
+                write(self, event, out)
         return b"".join(out)
 
     def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
@@ -242,6 +227,9 @@ class MessagesStreamEncoder:
         out.append(_MESSAGE_STOP)
         self._ended = True
 
+    def _keep_alive(self, event: KeepAlive, out: list[bytes]) -> None:
+        out.append(PING)
+
     def _error(self, event: Error, out: list[bytes]) -> None:
         if not event.fatal:
             if event.call is not None and event.call == self._call:
@@ -287,14 +275,11 @@ class MessagesStreamEncoder:
         self._stop_block(out)
 
     def _stop_block(self, out: list[bytes]) -> None:
-        out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._index}))
+        out.append(_BLOCK_STOP % self._index)
 
-    def _delta_prefix(self, kind: str, field: str) -> bytes:
+    def _delta_prefix(self, kind: bytes, field: bytes) -> bytes:
         """Everything of a delta before its text; prepared once per block."""
-        return (
-            f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._index},'
-            f'"delta":{{"type":"{kind}","{field}":'
-        ).encode()
+        return _BLOCK_DELTA % (self._index, kind, field)
 
     def _text(self, event: TextDelta, out: list[bytes]) -> None:
         if event.choice or not event.text:
@@ -304,9 +289,11 @@ class MessagesStreamEncoder:
         out += (self._prefix, encode_json(event.text), _DELTA_END)
 
     def _open_text(self, out: list[bytes]) -> None:
-        self._start_block({"type": "text", "text": ""}, out)
+        self._close(out)
+        self._index += 1
+        out.append(_TEXT_START % self._index)
         self._open = "text"
-        self._prefix = self._delta_prefix("text_delta", "text")
+        self._prefix = _BLOCK_DELTA % (self._index, b"text_delta", b"text")
 
     def _thinking(self, event: ThinkingDelta, out: list[bytes]) -> None:
         if event.choice:
@@ -324,13 +311,13 @@ class MessagesStreamEncoder:
             return
         if self._open != "thinking":
             self._open_thinking(out)
-        out += (self._delta_prefix("signature_delta", "signature"), encode_json(state.payload), _DELTA_END)
+        out += (self._delta_prefix(b"signature_delta", b"signature"), encode_json(state.payload), _DELTA_END)
         self._close(out)
 
     def _open_thinking(self, out: list[bytes]) -> None:
         self._start_block({"type": "thinking", "thinking": "", "signature": ""}, out)
         self._open = "thinking"
-        self._prefix = self._delta_prefix("thinking_delta", "thinking")
+        self._prefix = self._delta_prefix(b"thinking_delta", b"thinking")
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
@@ -343,7 +330,7 @@ class MessagesStreamEncoder:
         self._start_block(block, out)
         self._open, self._call, self._pieces = "call", event.call, []
         self._held_kind = event.kind == "custom"
-        self._prefix = self._delta_prefix("input_json_delta", "partial_json")
+        self._prefix = self._delta_prefix(b"input_json_delta", b"partial_json")
 
     def _call_delta(self, event: ToolCallDelta, out: list[bytes]) -> None:
         if event.call != self._call or self._held_kind or not event.arguments:
@@ -380,7 +367,7 @@ class MessagesStreamEncoder:
             if citation is not None:
                 if self._open != "text":
                     self._open_text(out)
-                out += (self._delta_prefix("citations_delta", "citation"), _encode(citation), _DELTA_END)
+                out += (self._delta_prefix(b"citations_delta", b"citation"), _encode(citation), _DELTA_END)
         elif isinstance(part, Foreign):
             self._foreign(part, out)
         else:
@@ -396,11 +383,28 @@ class MessagesStreamEncoder:
         if part.kind.endswith("tool_use") and isinstance(value, dict):
             # Agents read a tool's input from deltas only.
             self._start_block({**block, "input": {}}, out)
-            prefix = self._delta_prefix("input_json_delta", "partial_json")
+            prefix = self._delta_prefix(b"input_json_delta", b"partial_json")
             out += (prefix, encode_json(_encode(value).decode()), _DELTA_END)
         else:
             self._start_block(block, out)
         self._stop_block(out)
+
+
+_WRITE: dict[type, Callable[[MessagesStreamEncoder, Any, list[bytes]], None] | None] = {
+    TextDelta: MessagesStreamEncoder._text,
+    ToolCallDelta: MessagesStreamEncoder._call_delta,
+    ThinkingDelta: MessagesStreamEncoder._thinking,
+    ToolCallStart: MessagesStreamEncoder._call_start,
+    ToolCallComplete: MessagesStreamEncoder._call_complete,
+    WholePart: MessagesStreamEncoder._whole,
+    Extra: MessagesStreamEncoder._extra,
+    Done: MessagesStreamEncoder._done,
+    Error: MessagesStreamEncoder._error,
+    KeepAlive: MessagesStreamEncoder._keep_alive,
+    Start: None,
+}
+"""What writes each event. None: the message has begun with it, or before it. A table, because `match` is slower here
+(docs/decisions.md)."""
 
 
 class MessagesWholeEncoder:
