@@ -182,14 +182,16 @@ class AnswerPath:
             history=request.turns,
             keeps_text=route.profile.reasoning_replay != "never",
         )
-        self.prompted = _prompted_stage(request, route, options, prepared, correction)
+        self.prompted = (
+            _prompted_stage(request, route.prompted, options, prepared, correction) if route.prompted is not None else None
+        )
         # The model knows the tools by the names it was given; `restore` turns them back.
         declared = prepared.request.tools if prepared is not None else request.tools
         self._choice = ChoiceGuard.of(request) if route.prompted is None else None
         """Prompted tools keep the choice by themselves."""
         forbidden = request.tool_choice is not None and request.tool_choice.mode == "none"
         # Where calls are forbidden, their markup is text.
-        reads_text = route.format is not None and route.prompted is None and bool(request.tools) and not forbidden
+        reads_text = bool(request.tools) and route.prompted is None and not forbidden
         self.formats: FormatStage | None = (
             _format_stage(request, route.format, declared, options, prepared)
             if reads_text and route.format is not None
@@ -212,7 +214,6 @@ class AnswerPath:
         self._visible = visible
         self._accepted: list[WireRecord] | None = [] if clean else None
         self._junk: list[WireRecord] | None = [] if options.pass_junk and same and request.stream and upstream_stream else None
-        self._passed: tuple[bytes, bytes] | None = None
         decode_context = DecodeContext(
             profile=route.profile,
             limits=options.limits,
@@ -228,27 +229,30 @@ class AnswerPath:
         self._decoder: AnswerDecoder = upstream.decoder(decode_context, stream=upstream_stream)
         self._encode_context = encode_context(request, options, self._losses, same_dialect=same)
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
-        self._compaction = CompactionStage(request.kept, options.seal) if request.kept and request.kept.compacts else None
-        waits = request.kept is not None and request.kept.waits
-        self._keeping = cast(KeepingEncoder, self._encoder) if waits else None
-        """The encoder, where its answer is to be kept; only Responses have such."""
-        self._ended = False
+        if request.kept is not None:
+            self._compaction = CompactionStage(request.kept, options.seal) if request.kept.compacts else None
+            self._keeping = cast(KeepingEncoder, self._encoder) if request.kept.waits else None
         self._is_whole = not upstream_stream
         """The upstream's answer comes in one piece: all that it says is known when it is read."""
-        self._decode, self._encode = self._decoder.feed, self._encoder.feed
-        self._streams: tuple[StreamDecoder, FrameEncoder] | None = None
-        """Both sides, where reads of plain text may take the short way."""
         is_direct = self._junk is None and self.prompted is None and self._compaction is None
-        if isinstance(self._decoder, StreamDecoder) and request.stream and is_direct:
-            self._streams = (self._decoder, cast(FrameEncoder, self._encoder))
-        self._shown: tuple[Event, bytes, bytes] | None = None
-        """The last event of the last read, which the client has as it was, the read, and what left for it: the next read may be
-        one like it. Nobody has looked yet whether there is a short way for it."""
-        self._way: _ShortWay | None = None
-        self.burst: BurstParts | None = None
-        """Of what the last read consists, where parts of it are told by their texts alone."""
+        if upstream_stream and request.stream and is_direct:
+            self._streams = (cast(StreamDecoder, self._decoder), cast(FrameEncoder, self._encoder))
         self._direct = self._accepted is None and is_direct
         """No stage stands between decoder and encoder but those that may let text pass."""
+
+    burst: BurstParts | None = None
+    """Of what the last read consists, where parts of it are told by their texts alone."""
+    _ended = False
+    _passed: tuple[bytes, bytes] | None = None
+    _compaction: CompactionStage | None = None
+    _keeping: KeepingEncoder | None = None
+    """The encoder, where its answer is to be kept; only Responses have such."""
+    _streams: tuple[StreamDecoder, FrameEncoder] | None = None
+    """Both sides, where reads of plain text may take the short way."""
+    _shown: tuple[Event, bytes, bytes] | None = None
+    """The last event of the last read, which the client has as it was, the read, and what left for it: the next read may be one
+    like it. Nobody has looked yet whether there is a short way for it."""
+    _way: _ShortWay | None = None
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -268,7 +272,7 @@ class AnswerPath:
     @property
     def bad_records(self) -> int:
         """Records that were not JSON and were dropped."""
-        return self._decoder.bad_records if isinstance(self._decoder, StreamDecoder) else 0
+        return 0 if self._is_whole else cast(StreamDecoder, self._decoder).bad_records
 
     def tick(self, now: float) -> tuple[list[Event], bytes]:
         """Time passed: prompted tools may have waited long enough."""
@@ -333,14 +337,14 @@ class AnswerPath:
         self._way = self._shown = None
         if self._ended:
             return [], b""
-        events = self._decode(data)
+        events = self._decoder.feed(data)
         if not events and self._accepted is None and self.prompted is None and not self._junk:
             # A part of a record, or a record that says nothing.
             return events, b""
         last = events[-1] if events else None
         is_text = type(last) is TextDelta and len(events) == 1 and self._direct and self._restore.lets_text_pass
         if is_text and isinstance(last, TextDelta) and (self.formats is None or self.formats.is_plain(last)):
-            output = self._encode(events)
+            output = self._encoder.feed(events)
             self._shown = (last, data, output)
             return events, output
         if self._accepted is not None:
@@ -396,6 +400,8 @@ class AnswerPath:
         """The texts of the records from `at` on that are plain, and where these records end. Changes nothing."""
         reader, search = way.reader, way.search
         texts, end = reader.texts_of(data, at)
+        if not texts:
+            return texts, end
         if "" in texts or (way.watch is not None and not way.watch.are_plain(texts)):
             for number, text in enumerate(texts):
                 if not text or (search is not None and search(text) is not None):
@@ -443,7 +449,7 @@ class AnswerPath:
 
     def _find_short_way(self, event: Event, data: bytes, output: bytes) -> _ShortWay | None:
         """The short way of reads like this one, of which this was the last event; None: every read has to be looked at."""
-        if self._streams is None or not isinstance(event, TextDelta | ThinkingDelta) or not output:
+        if self._streams is None or not isinstance(event, _WORDS) or not output:
             return None
         aside = event.refusal if isinstance(event, TextDelta) else event.summary or event.item_id is not None
         if aside or event.signature is not None or event.choice or not self._restore.passes(event):
@@ -626,6 +632,7 @@ class AnswerPath:
         return encode_event(payload, name)
 
 
+_WORDS = (TextDelta, ThinkingDelta)
 _BURST = 1024
 _MOST_PARTS = 32
 """A read of more parts is told as it is."""
@@ -671,15 +678,12 @@ def repair_level(route: Route) -> RepairLevel:
     return route.format.policies.repair if route.format is not None else "syntax"
 
 
-class _Menders:
+class _Menders(msgspec.Struct, eq=False):
     """Makes what puts the arguments of one native call right; most answers need none."""
 
-    __slots__ = ("_book", "_level", "_tools")
-
-    def __init__(self, tools: tuple[Tool, ...], level: RepairLevel) -> None:
-        self._tools = tools
-        self._level = level
-        self._book: ToolBook | None = None
+    _tools: tuple[Tool, ...]
+    _level: RepairLevel
+    _book: ToolBook | None = None
 
     def __call__(self) -> ArgumentMender:
         if self._book is None:
@@ -702,24 +706,25 @@ def _format_stage(
 ) -> FormatStage:
     guard = None
     if reading.policies.echo != "allow":
-        named = reading.recognizer().named
+        named = reading.recognizer().named if reading.tokens or reading.declared is not None else None
         guard = echo_guard(
             request,
             tools=tools,
             names=prepared.names if prepared is not None else None,
             repair=reading.policies.repair,
-            formats=(named,) if named is not None and (reading.tokens or reading.declared is not None) else (),
+            formats=(named,) if named is not None else (),
         )
     return FormatStage(reading, tools=tools, limits=options.limits, seed=options.seed, guard=guard)
 
 
 def _prompted_stage(
-    request: Request, route: Route, options: Options, prepared: Prepared | None, correction: Correction | None
+    request: Request, prompted: PromptedOptions, options: Options, prepared: Prepared | None, correction: Correction | None
 ) -> PromptedStage | None:
     rendered = prepared.rendered if prepared is not None else None
-    if route.prompted is None or rendered is None or rendered.plan is None:
+    if rendered is None or rendered.plan is None:
         return None
-    prompted = route.prompted if correction is None else msgspec.structs.replace(route.prompted, reask=False)
+    if correction is not None:
+        prompted = msgspec.structs.replace(prompted, reask=False)
     guard = None
     if prompted.echo != "allow" and prepared is not None:
         # The client's request is searched, not the prompt that teaches the tools: what that holds is ours.

@@ -32,13 +32,13 @@ from athena.dialects.error_kinds import kind_of_status
 from athena.dialects.plain_reads import BurstParts, PlainSplice, SplicedRecord
 from athena.errors import AthenaError, UsageError
 from athena.formats.machine.policies import EchoRule
-from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event, is_failure
+from athena.model.events import Done, Error, Event, TextDelta, Usage, error_event
 from athena.model.request import Loss, Request, by_weight
 from athena.plain_answer import PLAIN_BYTES, may_be_plain, plain_answer
 from athena.prepare import Prepared, prepare
 from athena.prompted.render import correction_turns, merged_turns
 from athena.prompted.stage import Correction, PromptedStage
-from athena.restore import is_meaningful
+from athena.restore import MEANINGFUL
 from athena.wire.recall import Recall
 from athena.wire.sse import Beginning, beginning_of
 
@@ -425,22 +425,16 @@ class Exchange:
         terminal = events[-1] if events else None
         if type(terminal) is TextDelta and self._head_sent and not self._held and self.request.stream:
             return Step(None, output, False, tuple(events))
-        ended = isinstance(terminal, Done) and terminal.last
-        failed = is_failure(terminal)
-        if failed:
-            assert isinstance(terminal, Error)
-            self.outcome, self.error = "error", terminal
-        if ended:
-            assert isinstance(terminal, Done)
-            self.outcome, self.usage = "ok", terminal.usage
-        self.done = ended or failed
-        if failed and (not self._head_sent or not self.request.stream):
-            assert isinstance(terminal, Error)
-            return self._fail(terminal, events)
-        if self.request.stream and not self._head_sent and not any(map(is_meaningful, events)):
+        if isinstance(terminal, Error) and terminal.fatal:
+            self.outcome, self.error, self.done = "error", terminal, True
+            if not self._head_sent or not self.request.stream:
+                return self._fail(terminal, events)
+        elif isinstance(terminal, Done) and terminal.last:
+            self.outcome, self.usage, self.done = "ok", terminal.usage, True
+        if self.request.stream and not self._head_sent and MEANINGFUL.isdisjoint(map(type, events)):
             self._held.append(output)
             return Step(events=tuple(events)) if events else NOTHING
-        if not self.request.stream and not ended:
+        if not self.request.stream and not self.done:
             return Step(events=tuple(events)) if events else NOTHING
         head = None if self._head_sent else self._take_head()
         if self._held:

@@ -40,68 +40,58 @@ UNSIGNED = Opaque(family="", kind="signature", payload="")
 """Stands for "unsigned": a client that replays thinking only with a signature gets this one, sealed."""
 
 
-class Restore:
+class Restore(msgspec.Struct, eq=False, kw_only=True):
     """One per exchange. Feed the upstream's events, get the client's."""
 
-    def __init__(
-        self,
-        *,
-        names: NameMap | None = None,
-        custom: CustomTools | None = None,
-        stops: tuple[str, ...] = (),
-        id_style: IdStyle = "any",
-        native_families: tuple[str, ...] | None = (),
-        signs_calls: bool = True,
-        custom_calls: bool = True,
-        sign_thinking: bool = False,
-        envelope: Envelope | None = None,
-        store: OpaqueStore | None = None,
-        tenant: str = "",
-        seed: str = "",
-        native_ends: bool = True,
-        history: tuple[Turn, ...] = (),
-        keeps_text: bool = False,
-    ) -> None:
-        self._keeps_text = keeps_text
-        """The model wants the text of its reasoning back, signed or not."""
-        self._history = history
-        self._used: frozenset[str] | None = None
-        self._native_ends = native_ends
-        """The client knows every ending of the upstream's dialect."""
-        self._names = names or None
-        self._custom = custom.names if custom is not None else frozenset()
-        self._id_style = id_style
-        self._native_families = native_families
-        self._signs_calls = signs_calls
-        self._custom_calls = custom_calls
-        self._envelope = envelope
-        self._sign_thinking = sign_thinking and envelope is not None
-        self._store = store
-        self._tenant = tenant
-        self._seed = seed
-        self._ids: dict[int, str] = {}
-        self._taken: set[str] = set()
-        self._rewritten: set[int] = set()
-        self._unsigned: set[int] = set()
-        self._thoughts: dict[int, list[Thinking]] = {}
-        self._texts: dict[int, list[str]] = {}
-        self._matchers: dict[int, StopMatcher] = {}
-        self._stops = stops
-        self.lets_text_pass = not stops
-        """Text needs no look right now: nothing waits for it and nothing is searched in it."""
-        self.stopped = False
-        """A stop sequence was found: the upstream has nothing more to say."""
-        self._steps = _STEPS_WITH_STOPS if stops else _STEPS
+    names: NameMap | None = None
+    custom: CustomTools | None = None
+    stops: tuple[str, ...] = ()
+    id_style: IdStyle = "any"
+    native_families: tuple[str, ...] | None = ()
+    signs_calls: bool = True
+    custom_calls: bool = True
+    sign_thinking: bool = False
+    envelope: Envelope | None = None
+    store: OpaqueStore | None = None
+    tenant: str = ""
+    seed: str = ""
+    native_ends: bool = True
+    """The client knows every ending of the upstream's dialect."""
+    history: tuple[Turn, ...] = ()
+    keeps_text: bool = False
+    """The model wants the text of its reasoning back, signed or not."""
+
+    stopped: bool = False
+    """A stop sequence was found: the upstream has nothing more to say."""
+    _used: frozenset[str] | None = None
+    _ids: dict[int, str] = {}
+    _taken: set[str] = set()
+    _rewritten: set[int] = set()
+    _unsigned: set[int] = set()
+    _thoughts: dict[int, list[Thinking]] = {}
+    _texts: dict[int, list[str]] = {}
+    _matchers: dict[int, StopMatcher] = {}
+
+    @property
+    def lets_text_pass(self) -> bool:
+        """Does text need no look right now? Nothing waits for it and nothing is searched in it."""
+        return not (self.stops or self._unsigned)
 
     @property
     def idle(self) -> bool:
         """Would every answer pass unchanged, as far as is known before it comes?"""
-        return self._names is None and not self._custom and not self._stops
+        return not self.names and not self._custom_names and not self.stops
+
+    @property
+    def _custom_names(self) -> frozenset[str]:
+        return self.custom.names if self.custom is not None else frozenset()
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events in the client's terms."""
+        if _CHANGED.isdisjoint(map(type, events)) and not (self.stops or self._unsigned or self.stopped):
+            return events
         out: list[Event] = []
-        steps = self._steps
+        steps = _STEPS_WITH_STOPS if self.stops else _STEPS
         for event in events:
             if self.stopped:
                 break
@@ -117,7 +107,7 @@ class Restore:
     # -- thinking ----------------------------------------------------------------------------------------------------------
 
     def _thinking(self, event: ThinkingDelta, out: list[Event]) -> None:
-        if self._store is not None:
+        if self.store is not None:
             self._texts.setdefault(event.choice, []).append(event.text)
         if event.signature is not None:
             self._unsigned.discard(event.choice)
@@ -127,26 +117,24 @@ class Restore:
                 if sealed is None and not event.text:
                     return
                 event = msgspec.structs.replace(event, signature=sealed)
-        elif self._sign_thinking and event.text:
+        elif self.sign_thinking and self.envelope is not None and event.text:
             self._unsigned.add(event.choice)
-            self.lets_text_pass = False
         out.append(event)
 
     def _sign(self, out: list[Event]) -> None:
         for choice in sorted(self._unsigned):
             out.append(ThinkingDelta(choice=choice, signature=self._sealed(UNSIGNED)))
         self._unsigned.clear()
-        self.lets_text_pass = not self._stops
 
     def _sealed(self, state: Opaque) -> Opaque | None:
-        if self._native_families is None or (state.family and state.family in self._native_families):
+        if self.native_families is None or (state.family and state.family in self.native_families):
             return state
-        if self._envelope is None:
+        if self.envelope is None:
             return None
-        return Opaque(family=state.family, kind=state.kind, payload=self._envelope.seal(state))
+        return Opaque(family=state.family, kind=state.kind, payload=self.envelope.seal(state))
 
     def _remember_thought(self, choice: int, state: Opaque) -> None:
-        if self._store is not None:
+        if self.store is not None:
             text = "".join(self._texts.pop(choice, ()))
             self._thoughts.setdefault(choice, []).append(Thinking(text=text, signature=state))
 
@@ -156,14 +144,14 @@ class Restore:
 
     def thinking_note(self, choice: int) -> Callable[[str], None] | None:
         """What is to be told of further pieces of thinking that passed by; None: nothing."""
-        return self._texts.setdefault(choice, []).append if self._store is not None else None
+        return self._texts.setdefault(choice, []).append if self.store is not None else None
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
     def _start(self, event: ToolCallStart, out: list[Event]) -> None:
         call_id = self._client_id(event.call, event.id)
         self._remember_call(event, call_id)
-        custom = (event.kind == "custom" or event.name in self._custom) and self._custom_calls
+        custom = (event.kind == "custom" or event.name in self._custom_names) and self.custom_calls
         if custom != (event.kind == "custom"):
             self._rewritten.add(event.call)
         namespace, name = self._named(event.name, event.namespace)
@@ -181,7 +169,7 @@ class Restore:
 
     def _call_state(self, state: Opaque | None, call_id: str, choice: int, out: list[Event]) -> Opaque | None:
         """A call's state for its own slot; where calls have none, it goes ahead as a block that names the call."""
-        if state is None or self._signs_calls:
+        if state is None or self.signs_calls:
             return self._sealed(state) if state is not None else None
         sealed = self._sealed(msgspec.structs.replace(state, item_id=call_id))
         if sealed is not None:
@@ -196,7 +184,7 @@ class Restore:
     def _complete(self, event: ToolCallComplete, out: list[Event]) -> None:
         namespace, name = self._named(event.name, event.namespace)
         call_id = self._client_id(event.call, event.id)
-        signature = self._sealed(event.signature) if event.signature is not None and self._signs_calls else None
+        signature = self._sealed(event.signature) if event.signature is not None and self.signs_calls else None
         whole = msgspec.structs.replace(event, id=call_id, name=name, namespace=namespace, signature=signature)
         if event.call not in self._rewritten:
             out.append(whole)
@@ -208,22 +196,22 @@ class Restore:
         out.append(msgspec.structs.replace(whole, kind="function" if to_function else "custom", arguments=text))
 
     def _named(self, name: str, namespace: str | None) -> tuple[str | None, str]:
-        if self._names is None or namespace is not None:
+        if not self.names or namespace is not None:
             return namespace, name
-        return self._names.client(name)
+        return self.names.client(name)
 
     def _client_id(self, call: int, call_id: str) -> str:
         known = self._ids.get(call)
         if known is not None:
             return known
-        fresh = fitting_id(call_id, self._id_style)
+        fresh = fitting_id(call_id, self.id_style)
         if fresh != call_id:
             # Ids like functions.get_time:0 come again in the next answer: the client must be able to tell the two apart.
-            fresh = fitting_id(f"{self._seed}\0{call_id}", self._id_style)
+            fresh = fitting_id(f"{self.seed}\0{call_id}", self.id_style)
         while fresh in self._taken or fresh in self._used_before():
             # Some servers give two calls of one answer the same id, and some, as models that number their calls, begin anew
             # with each answer; two results could then not be told apart.
-            fresh = fitting_id(f"call_{hashed(f'{self._seed}/{call_id}/{call}/{fresh}')}", self._id_style)
+            fresh = fitting_id(f"call_{hashed(f'{self.seed}/{call_id}/{call}/{fresh}')}", self.id_style)
         self._taken.add(fresh)
         self._ids[call] = fresh
         return fresh
@@ -231,20 +219,20 @@ class Restore:
     def _used_before(self) -> frozenset[str]:
         """Ids of the calls that the client's own history holds; looked for when the answer has a call."""
         if self._used is None:
-            parts = (part for turn in self._history for part in turn.parts)
+            parts = (part for turn in self.history for part in turn.parts)
             self._used = frozenset(part.id for part in parts if isinstance(part, ToolCall))
-            self._history = ()
+            self.history = ()
         return self._used
 
     def _remember_call(self, event: ToolCallStart, call_id: str) -> None:
-        if self._store is None:
+        if self.store is None:
             return
         thoughts = tuple(self._thoughts.pop(event.choice, ()))
         unsigned = "".join(self._texts.pop(event.choice, ()))
-        if unsigned and self._keeps_text:
+        if unsigned and self.keeps_text:
             thoughts += (Thinking(text=unsigned),)
         if thoughts or event.signature is not None:
-            self._store.put(self._tenant, call_id, Memory(thinking=thoughts, signature=event.signature))
+            self.store.put(self.tenant, call_id, Memory(thinking=thoughts, signature=event.signature))
 
     # -- stop sequences ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +242,7 @@ class Restore:
             return
         matcher = self._matchers.get(event.choice)
         if matcher is None:
-            matcher = self._matchers[event.choice] = StopMatcher(self._stops)
+            matcher = self._matchers[event.choice] = StopMatcher(self.stops)
         text = matcher.feed(event.text)
         if text:
             out.append(TextDelta(text, event.choice))
@@ -266,7 +254,7 @@ class Restore:
         matcher = self._matchers.get(event.choice)
         if matcher is not None and (rest := matcher.close()):
             out.append(TextDelta(rest, event.choice))
-        if event.finish.kind == "malformed" and not self._native_ends:
+        if event.finish.kind == "malformed" and not self.native_ends:
             # The model meant to call and failed. No other dialect has a word for that, and as a plain end it would pass for a
             # whole answer.
             told = f": {event.finish.details}" if isinstance(event.finish.details, str) else ""
@@ -292,6 +280,7 @@ _STEPS: dict[type, _Step | None] = {
 }
 """What is done with each event; None: it passes as it is. A table, because `match` is slower here (docs/decisions.md), and of
 functions, not of bound methods: an object that holds its own methods is left to the collector."""
+_CHANGED = frozenset(kind for kind, step in _STEPS.items() if step is not None)
 _STEPS_WITH_STOPS: dict[type, _Step | None] = {**_STEPS, TextDelta: Restore._text}
 
 
@@ -342,6 +331,5 @@ class StopMatcher:
         return held
 
 
-def is_meaningful(event: Event) -> bool:
-    """Does the event decide that the answer is a success or a failure?"""
-    return isinstance(event, TextDelta | ThinkingDelta | ToolCallStart | Done | Error)
+MEANINGFUL: frozenset[type] = frozenset({TextDelta, ThinkingDelta, ToolCallStart, Done, Error})
+"""Events that decide that the answer is a success or a failure."""

@@ -30,14 +30,15 @@ class StreamDecoder(ABC):
 
     def __init__(self, context: DecodeContext) -> None:
         self.context = context
-        self.bad_records = 0
-        self.ended = False
-        self._sse = SseDecoder(context.limits.event_bytes)
-        self._accepts = context.accepted is not None
         self._event_bytes = context.limits.event_bytes
-        self._brought = 0
-        """How many events the last record brought."""
+        self._sse = SseDecoder(self._event_bytes)
+        self._accepts = context.accepted is not None
         self._plain_reads = PlainReads()
+
+    bad_records = 0
+    ended = False
+    _brought = 0
+    """How many events the last record brought."""
 
     def feed(self, data: bytes) -> list[Event]:
         out: list[Event] = []

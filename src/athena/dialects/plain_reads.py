@@ -32,6 +32,7 @@ BORDER = b'",\n"'
 """The end of a JSON string and the beginning of the next. No JSON string holds a line's end."""
 UNREADABLE_TEXT = (msgspec.DecodeError, UnicodeError)
 _PROBE = "another text"
+_PROBE_BYTES = _PROBE.encode()
 _ATTEMPTS = 8
 """How often the bytes around the text are learnt in vain before they are taken to be never the same twice."""
 _NEVER = b"\xff"
@@ -132,19 +133,17 @@ class PlainShape(msgspec.Struct, frozen=True, eq=False):
     """The text of a record, by name and payload, that says nothing else; None for any other record. Changes nothing."""
 
 
-class PlainReads:
+class PlainReads(msgspec.Struct, eq=False):
     """What one stream's plain pieces look like, in one kind of state."""
 
-    __slots__ = ("_attempts", "_head", "_shape", "_tail", "served", "strings")
-
-    def __init__(self) -> None:
-        self._shape: PlainShape | None = None
-        self._head = self._tail = _NEVER
-        self._attempts = _ATTEMPTS
-        self.served = False
-        """Did another read have the bytes that were learnt?"""
-        self.strings = b""
-        """The texts that `text_of` or `texts_of` found last, as a `SplicedRecord` has them."""
+    _shape: PlainShape | None = None
+    _head: bytes = _NEVER
+    _tail: bytes = _NEVER
+    _attempts: int = _ATTEMPTS
+    served: bool = False
+    """Did another read have the bytes that were learnt?"""
+    strings: bytes = b""
+    """The texts that `text_of` or `texts_of` found last, as a `SplicedRecord` has them."""
 
     def learn(self, shape: PlainShape, data: bytes) -> bool:
         """Keep what stands around the text of this read, which was a piece of this shape."""
@@ -164,7 +163,7 @@ class PlainReads:
         if found is None or end < 0:
             return False
         head, tail = data[: found.end() + 1], data[end:]
-        record = lone_record(head + _PROBE.encode() + tail)
+        record = lone_record(b"%b%b%b" % (head, _PROBE_BYTES, tail))
         if record is None or shape.read(*record) != _PROBE:
             return False
         self._head, self._tail = head, tail

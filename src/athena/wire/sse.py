@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from athena.errors import LimitExceeded, UsageError
 from athena.model.limits import DEFAULT_LIMITS
 
@@ -36,20 +38,17 @@ def beginning_of(body: bytes | bytearray) -> Beginning:
     return "array" if start == b"[" else "events" if start in b"de:ir" else "other"
 
 
-class SseDecoder:
+class SseDecoder(msgspec.Struct, eq=False):
     """Feed bytes, get the events that are complete. Work per byte is constant however the bytes are cut."""
 
-    __slots__ = ("_closed", "_limit", "_pending", "_scanned", "_skip_lf", "_started", "idle")
-
-    def __init__(self, limit: int = DEFAULT_LIMITS.event_bytes) -> None:
-        self._limit = limit
-        self._pending = bytearray()
-        self._scanned = 0
-        self._started = False
-        self._skip_lf = False
-        self._closed = False
-        self.idle = False
-        """Nothing is held and no line end is open: a read that is one whole event needs no decoder."""
+    _limit: int = DEFAULT_LIMITS.event_bytes
+    _pending: bytearray = msgspec.field(default_factory=bytearray)
+    _scanned: int = 0
+    _started: bool = False
+    _skip_lf: bool = False
+    _closed: bool = False
+    idle: bool = False
+    """Nothing is held and no line end is open: a read that is one whole event needs no decoder."""
 
     def feed(self, data: bytes) -> list[WireRecord]:
         """The records completed by `data`; raises LimitExceeded when one event outgrows the limit."""
@@ -123,8 +122,10 @@ class SseDecoder:
         return len(self._pending)
 
     def _skip_bom(self, data: bytes) -> bytes:
-        start = bytes(self._pending) + data
-        self._pending.clear()
+        start = data
+        if self._pending:
+            start = bytes(self._pending) + data
+            self._pending.clear()
         if len(start) < len(_BOM) and _BOM.startswith(start):
             self._pending += start
             return b""

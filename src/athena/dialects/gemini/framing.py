@@ -69,16 +69,11 @@ def _match_end(text: str) -> int:
     return found.end() if found is not None else 0
 
 
-class Framing(SseDecoder):
+class Framing(SseDecoder, eq=False):
     """Decides by the first byte which of the two it is."""
 
-    __slots__ = ("_array", "_begun", "_event_limit")
-
-    def __init__(self, limit: int = DEFAULT_LIMITS.event_bytes) -> None:
-        super().__init__(limit)
-        self._event_limit = limit
-        self._begun = False
-        self._array: ArrayDecoder | None = None
+    _begun: bool = False
+    _array: ArrayDecoder | None = None
 
     def feed(self, data: bytes) -> list[WireRecord]:
         if not self._begun:
@@ -86,7 +81,7 @@ class Framing(SseDecoder):
             if start:
                 self._begun = True
                 if start[:1] in (b"[", b"{"):
-                    self._array = ArrayDecoder(self._event_limit)
+                    self._array = ArrayDecoder(self._limit)
         if self._array is not None:
             return self._array.feed(data)
         if self._is_one_event(data):
@@ -107,7 +102,7 @@ class Framing(SseDecoder):
             and not self._pending
             and not self._skip_lf
             and not self._closed
-            and len(data) <= self._event_limit
+            and len(data) <= self._limit
         )
 
     def close(self) -> list[WireRecord]:

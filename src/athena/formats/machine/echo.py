@@ -78,35 +78,24 @@ Spellings = Callable[[str], Sequence[str]]
 """Other names under which a request knows a tool."""
 
 
-class EchoGuard:
+class EchoGuard(msgspec.Struct, eq=False):
     """Knows what one request holds. Ask with each call that is found in the answer to it."""
 
-    __slots__ = ("_budget", "_calls", "_formats", "_looks", "_names", "_own", "_passages", "_reader", "_repair", "_spellings",
-                 "_texts", "_tools")  # fmt: skip
+    passages: Passages
+    tools: Sequence[Tool] | ToolBook | None = None
+    """As the model knows them."""
+    calls: OwnCalls = tuple
+    spellings: Spellings = lambda name: ()
+    repair: RepairLevel = "syntax"
+    formats: Sequence[Format] = ()
+    """Others than the known ones, such as one with configured markers."""
 
-    def __init__(
-        self,
-        passages: Passages,
-        *,
-        tools: Sequence[Tool] | ToolBook | None = None,
-        calls: OwnCalls = tuple,
-        spellings: Spellings = lambda name: (),
-        repair: RepairLevel = "syntax",
-        formats: Sequence[Format] = (),
-    ) -> None:
-        """`tools`: as the model knows them. `formats`: others than the known ones, such as one with configured markers."""
-        self._passages = passages
-        self._calls = calls
-        self._spellings = spellings
-        self._tools = tools
-        self._repair: RepairLevel = repair
-        self._formats = formats
-        self._budget = WorkBudget(_BUDGET)
-        self._looks = _MOST_LOOKS
-        self._texts: list[_Text] | None = None
-        self._reader: QuotedCallReader | None = None
-        self._names: dict[tuple[str, bool], list[_Place]] = {}
-        self._own: set[tuple[str, str]] | None = None
+    _budget: WorkBudget = msgspec.field(default_factory=lambda: WorkBudget(_BUDGET))
+    _looks: int = msgspec.field(default_factory=lambda: _MOST_LOOKS)
+    _texts: list[_Text] | None = None
+    _reader: QuotedCallReader | None = None
+    _names: dict[tuple[str, bool], list[_Place]] = {}
+    _own: set[tuple[str, str]] | None = None
 
     def suspects(self, name: str, markup: str) -> bool:
         """May a call that begins with this markup be a quotation? If not, its arguments can be shown as they come."""
@@ -135,18 +124,18 @@ class EchoGuard:
 
     def _own_calls(self) -> set[tuple[str, str]]:
         if self._own is None:
-            self._own = {(name, likeness(arguments).whole) for name, arguments in self._calls()}
+            self._own = {(name, likeness(arguments).whole) for name, arguments in self.calls()}
         return self._own
 
     def _all_texts(self, *, own: bool) -> list[_Text]:
         if self._texts is None:
-            self._texts = [_Text(order, passage) for order, passage in enumerate(self._passages()) if passage.text]
+            self._texts = [_Text(order, passage) for order, passage in enumerate(self.passages()) if passage.text]
             if sum(text.decoded for text in self._texts) > _MOST_DECODED:
                 self._budget.left = 0
         return [text for text in self._texts if text.own is own]
 
     def _all_names(self, name: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((name, *self._spellings(name))))
+        return tuple(dict.fromkeys((name, *self.spellings(name))))
 
     def _named(self, name: str, *, own: bool) -> list[_Place]:
         """Where the name stands as the name of a call may stand, in the model's own texts or in all others."""
@@ -209,8 +198,8 @@ class EchoGuard:
     def _read(self, place: _Place, names: tuple[str, ...]) -> tuple[_Found, ...]:
         reader = self._reader
         if reader is None:
-            book = self._tools if isinstance(self._tools, ToolBook) else ToolBook(self._tools)
-            reader = self._reader = QuotedCallReader(book, repair=self._repair, formats=self._formats)
+            book = self.tools if isinstance(self.tools, ToolBook) else ToolBook(self.tools)
+            reader = self._reader = QuotedCallReader(book, repair=self.repair, formats=self.formats)
         text, at, size = place.text.text, place.at, _BEHIND
         while True:
             reading = reader.read(markup_before(text, at), text[at : at + size], names, self._budget)

@@ -155,10 +155,7 @@ class TextParser:
     @property
     def has_found(self) -> bool:
         """Is there a call, a quotation or a note?"""
-        if self.idle:
-            return False
-        counts = self.writer.counts
-        return bool(counts.calls or counts.echoes or self.writer.notes)
+        return not self.idle and bool(self.counts.calls or self.counts.echoes or self.notes)
 
     def hold_calls(self) -> None:
         """From here on show calls only when they are whole, whatever the policy says."""

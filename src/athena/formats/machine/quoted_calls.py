@@ -67,13 +67,10 @@ class QuotedCalls(msgspec.Struct, frozen=True, gc=False):
     """A call is cut by the end of the text: with more text there would be more to read."""
 
 
-class WorkBudget:
+class WorkBudget(msgspec.Struct, eq=False):
     """What may still be read, in characters; shared by all that belongs to one answer."""
 
-    __slots__ = ("left",)
-
-    def __init__(self, characters: int) -> None:
-        self.left = characters
+    left: int
 
     @property
     def is_spent(self) -> bool:

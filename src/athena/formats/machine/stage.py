@@ -8,8 +8,9 @@ itself said that it ran out of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 
@@ -39,6 +40,7 @@ from athena.model.events import (
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.request import Tool
 
+_has_found = attrgetter("has_found")
 _CUT_BY_UPSTREAM = frozenset({"length", "context"})
 _BECOMES_TOOL = frozenset({"stop", "stop_sequence", "malformed"})
 _ENDED_WELL = frozenset({"stop", "stop_sequence", "tool"})
@@ -170,6 +172,8 @@ class FormatStage:
         self._seed = seed
         self._guard = guard
         self._choices: dict[int, _ParsedChoice] = {}
+        self._parsers: list[TextParser] = []
+        """Those of all choices."""
         self._numbers: dict[int, int] = {}
         self._ids: set[str] = set()
         self._renamed: dict[int, str] = {}
@@ -188,21 +192,14 @@ class FormatStage:
                 setattr(total, name, getattr(total, name) + getattr(parser.counts, name))
         return total
 
-    def _used(self) -> Iterator[TextParser]:
+    def _used(self) -> list[TextParser]:
         """The parsers that met anything but plain text."""
-        for choice in self._choices.values():
-            for parser in choice.parsers.values():
-                if not parser.idle:
-                    yield parser
+        return [parser for parser in self._parsers if not parser.idle]
 
     @property
     def has_found(self) -> bool:
         """Is there a call, a quotation or a note?"""
-        for choice in self._choices.values():
-            for parser in choice.parsers.values():
-                if parser.has_found:
-                    return True
-        return False
+        return any(map(_has_found, self._parsers))
 
     @property
     def calls(self) -> int:
@@ -304,8 +301,9 @@ class FormatStage:
         if choice is None or choice.queue or self._ended:
             return None
         channel: Channel = "text" if type(event) is TextDelta else "reasoning"
-        if any(parser.holds_text for other, parser in choice.parsers.items() if other != channel):
-            return None
+        for other, parser in choice.parsers.items():
+            if other != channel and parser.holds_text:
+                return None
         return choice.parsers.get(channel)
 
     def _text(self, event: TextDelta | ThinkingDelta, out: list[Event]) -> None:
@@ -360,6 +358,7 @@ class FormatStage:
         if choice.native or choice.native_open:
             parser.hold_calls()
         choice.parsers[channel] = parser
+        self._parsers.append(parser)
         return parser
 
     def _release(self, choice: _ParsedChoice, out: list[Event], *, but: Channel | None = None) -> None:
