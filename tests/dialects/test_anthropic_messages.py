@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import anthropic
 import httpx2
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from athena.dialects import get_dialect
+from athena.dialects.anthropic_messages.encode_answer import _WRITE
 from athena.dialects.base import DecodeContext, EncodeContext, ModelEntry
 from athena.errors import ErrorKind
 from athena.model.events import (
@@ -57,6 +58,10 @@ def write(events: list[Event], *, stream: bool = True, **fields: Any) -> bytes:
     encoder = DIALECT.encoder(context(**fields), stream=stream)
     assert b"".join(encoder.feed([event]) for event in events) == whole
     return whole
+
+
+def test_every_kind_of_event_is_written_or_passed_over() -> None:
+    assert _WRITE.keys() == set(get_args(Event))
 
 
 def records(data: bytes) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from athena.formats.declared.description import Call, FormatDescription
+from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import Policies
+from athena.formats.machine.speech import Channel
 from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.model.events import (
     Done,
@@ -92,6 +94,55 @@ def test_plain_answers_pass_as_the_same_objects() -> None:
     out = run(events)
     assert all(one is other for one, other in zip(out[2:], events[2:], strict=True))
     assert out == events
+
+
+@pytest.mark.parametrize("format_id", ["auto", "hermes", "harmony", "qwen_agent", "kimi_k2"])
+@pytest.mark.parametrize("channel", ["text", "reasoning"])
+def test_parts_that_are_made_late_know_what_was_said(format_id: str, channel: Channel) -> None:
+    call = '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}}</tool_call>'
+    for before in (
+        "Well.",
+        "Well.\n",
+        "Well. `",
+        "Well.\n```\n",
+        " Well",
+        "to",
+        "tomorrow ",
+        "a\n\n  ",
+        "x_",
+        "",
+        " ",
+        "<think>",
+    ):
+        for text in (before + call + " So", before + KIMI, before + "</think>ok", before + "[x](y) and `z`"):
+            for cut in range(1, len(before) + 4):
+                looking, feeding = TextParser(format_id, channel=channel), TextParser(format_id, channel=channel)
+                said: list[Event] = []
+                for piece in (text[:cut], text[cut : cut + 9], text[cut + 9 :]):
+                    kind = TextDelta if channel == "text" else ThinkingDelta
+                    said += [kind(piece)] if looking.is_plain(piece) else looking.feed(piece)
+                said += looking.close()
+                fed = [*feeding.feed(text[:cut]), *feeding.feed(text[cut : cut + 9]), *feeding.feed(text[cut + 9 :])]
+                fed += feeding.close()
+                assert _joined(said) == _joined(fed), (text, cut)
+                assert looking.counts == feeding.counts
+
+
+def _joined(events: list[Event]) -> list[tuple[str, str]]:
+    """The events with adjacent pieces of one kind as one."""
+    joined: list[tuple[str, str]] = []
+    for event in events:
+        name, text = type(event).__name__, event.text if isinstance(event, TextDelta | ThinkingDelta) else repr(event)
+        if joined and joined[-1][0] == name and isinstance(event, TextDelta | ThinkingDelta):
+            joined[-1] = (name, joined[-1][1] + text)
+        else:
+            joined.append((name, text))
+    return joined
+
+
+def test_a_first_piece_with_more_than_words_is_told_in_parts() -> None:
+    state = Opaque(family="openai", kind="signature", payload="s")
+    assert run([TextDelta("Hi", signature=state)]) == [TextDelta("Hi"), TextDelta("", signature=state)]
 
 
 def test_without_tools_nothing_is_touched() -> None:
