@@ -52,9 +52,10 @@ class Admission(Generic[ConnectionT]):
         self.places = places
         self._clock = clock
         self._standing: dict[ConnectionT, Standing] = {}
-        self._address: dict[ConnectionT, str] = {}
+        self._group: dict[ConnectionT, _Group[ConnectionT]] = {}
+        """The connections of the same address."""
         self._of_address: dict[str, _Group[ConnectionT]] = {}
-        self._all: _Group[ConnectionT] = _Group()
+        self._all: _Group[ConnectionT] = _Group("")
         self._refused = 0
         self.closed = 0
         """Connections that were closed for another one."""
@@ -96,8 +97,11 @@ class Admission(Generic[ConnectionT]):
             return Standing.REFUSED, None
         now = self._clock()
         self._standing[connection] = Standing.FRESH
-        self._address[connection] = address
-        for each in (self._of_address.setdefault(address, _Group()), self._all):
+        group = self._of_address.get(address)
+        if group is None:
+            group = self._of_address[address] = _Group(address)
+        self._group[connection] = group
+        for each in (group, self._all):
             each.count += 1
             each.fresh[connection] = now
         return Standing.FRESH, victim
@@ -108,11 +112,25 @@ class Admission(Generic[ConnectionT]):
 
     def busy(self, connection: ConnectionT) -> None:
         """It has begun to send a request."""
-        self._move(connection, Standing.BUSY)
+        standing = self._standing.get(connection)
+        if standing is Standing.IDLE:
+            self._standing[connection] = Standing.BUSY
+            del self._group[connection].idle[connection]
+            del self._all.idle[connection]
+        elif standing is Standing.FRESH:
+            self._standing[connection] = Standing.BUSY
+            del self._group[connection].fresh[connection]
+            del self._all.fresh[connection]
 
     def rests(self, connection: ConnectionT) -> None:
         """It was answered and is kept."""
-        self._move(connection, Standing.IDLE)
+        standing = self._standing.get(connection)
+        if standing is Standing.FRESH:
+            self.busy(connection)
+        elif standing is not Standing.BUSY:
+            return
+        self._standing[connection] = Standing.IDLE
+        self._group[connection].idle[connection] = self._all.idle[connection] = None
 
     def replace(self, connection: ConnectionT, other: ConnectionT) -> None:
         """The same place from now on for another object: the connection speaks another protocol."""
@@ -122,8 +140,8 @@ class Admission(Generic[ConnectionT]):
         self._standing[other] = standing
         if standing is Standing.REFUSED:
             return
-        address = self._address[other] = self._address.pop(connection)
-        for each in (self._of_address[address], self._all):
+        group = self._group[other] = self._group.pop(connection)
+        for each in (group, self._all):
             each.replace(connection, other)
 
     def leave(self, connection: ConnectionT) -> None:
@@ -133,13 +151,12 @@ class Admission(Generic[ConnectionT]):
         if standing is Standing.REFUSED:
             self._refused -= 1
             return
-        address = self._address.pop(connection)
-        group = self._of_address[address]
+        group = self._group.pop(connection)
         for each in (group, self._all):
             each.count -= 1
             each.forget(connection)
         if not group.count:
-            del self._of_address[address]
+            del self._of_address[group.address]
 
     def victim(self) -> ConnectionT | None:
         """A connection to close because the system is out of descriptors, whatever the limits say. It counts as gone."""
@@ -149,24 +166,12 @@ class Admission(Generic[ConnectionT]):
             self.leave(found)
         return found
 
-    def _move(self, connection: ConnectionT, to: Standing) -> None:
-        standing = self._standing.get(connection)
-        if standing is None or standing is Standing.REFUSED or standing is to:
-            return
-        self._standing[connection] = to
-        for each in (self._of_address[self._address[connection]], self._all):
-            if standing is Standing.FRESH:
-                del each.fresh[connection]
-            elif standing is Standing.IDLE:
-                del each.idle[connection]
-            if to is Standing.IDLE:
-                each.idle[connection] = None
-
 
 class _Group(Generic[ConnectionT]):
     """Connections, and those among them that may be closed for another one, the oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.count = 0
         self.idle: dict[ConnectionT, None] = {}
         self.fresh: dict[ConnectionT, float] = {}

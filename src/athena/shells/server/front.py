@@ -39,6 +39,8 @@ REFUSED_S = 2.0
 """Seconds in which a client that finds no room may send the head of its request, so that it can be answered."""
 _ALL = Places(connections=1 << 20, per_address=0, refused=8)
 _SILENCE_S = 60.0
+_WHITESPACE = " \t\n\r\v\f"
+"""That of ASCII: in a value, other characters that Unicode calls blank are characters like any other."""
 
 
 class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +140,8 @@ class Front:
     def rests(self, connection: FrontConnection) -> None:
         """It was answered and is kept for its next request."""
         self.admission.rests(connection)
-        self._tell_of_room()
+        for tell in self.on_room:
+            tell()
 
     def arrived(self) -> None:
         """A connection that was accepted has entered, or has come to nothing."""
@@ -240,18 +243,17 @@ HeadProblem = tuple[int, str, str]
 """Status, code and message of a refusal."""
 
 
-def check_head(version: str, url: bytes, fields: list[tuple[bytes, bytes]]) -> HeadProblem | None:
-    """What llhttp lets through and we do not; names are lower-case."""
-    if version not in ("1.1", "1.0"):
+def check_head(version: str, url: bytes, names: list[str], values: list[str]) -> HeadProblem | None:
+    """What llhttp lets through and we do not; names are lower-case, and each has its value at the same place."""
+    if version != "1.1" and version != "1.0":
         return 505, "http_version", f"HTTP/{version} is not spoken here; use HTTP/1.1"
     if b"#" in url:
         return 400, "bad_target", "the request target holds a fragment"
-    hosts = 0
-    for name, value in fields:
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding" and (value.strip().lower() != b"chunked" or version == "1.0"):
+    if "transfer-encoding" in names:
+        codings = [value for name, value in zip(names, values, strict=True) if name == "transfer-encoding"]
+        if version == "1.0" or any(coding.strip(_WHITESPACE).lower() != "chunked" for coding in codings):
             return 400, "transfer_encoding", "the only transfer coding is chunked, and only in HTTP/1.1"
+    hosts = names.count("host")
     if hosts > 1 or (not hosts and version == "1.1"):
         return 400, "bad_host", "the request must name exactly one Host"
     return None

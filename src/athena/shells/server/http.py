@@ -12,14 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import islice
 from typing import cast
 
 import httptools
 
 from athena.serving.endpoints import asks_for_socket
 from athena.shells.gateway.app import Gateway
-from athena.shells.gateway.client import Headers
 from athena.shells.server.admission import Standing
 from athena.shells.server.front import (
     FRAMING,
@@ -28,6 +27,7 @@ from athena.shells.server.front import (
     REFUSED_S,
     Front,
     HalfClosed,
+    HeadProblem,
     Refused,
     check_head,
     is_delivered,
@@ -35,7 +35,7 @@ from athena.shells.server.front import (
     reset,
     too_many_connections,
 )
-from athena.shells.server.http_request import HttpRequest, status_line
+from athena.shells.server.http_request import HttpRequest, split_target, status_line
 from athena.shells.server.socket import SocketConnection
 
 LOG = logging.getLogger("athena.server")
@@ -53,13 +53,17 @@ class HttpConnection(asyncio.Protocol):
         self._gateway = gateway
         self._limits = front.limits
         self._most_fields = front.limits.header_fields
+        """How many fields a head may have."""
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
-        self._fields: Headers = []
+        self._fields: deque[bytes] = deque(maxlen=2 * self._most_fields + 2)
+        """Names and values of the head by turns. Where they are too many, it is enough that this shows."""
+        self._target = (b"", "", "")
+        """What was asked for last, and its path and query."""
         self._in_head = False
         self._head_bytes = 0
-        """Of its first line and of further reads; once it is whole, of all of it, and then of its trailers."""
+        """Of further reads of the head; once it is whole, of all of it, and then of its trailers."""
         self._head_read = 0
         """Bytes that came while a head was incomplete: no more than these are held of it."""
         self._repeating = False
@@ -174,8 +178,8 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._head_read = len(data)
                 self._since = self.loop.time()
-            if self._measured_head() > self._limits.header_bytes:
-                self.refuse(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+            if self._is_oversized(self._head_bytes + len(self._url) + len(b"\r\n".join(self._fields)) + 2):
+                self.refuse(*self._size_problem())
                 return
             self._watch()
         if self._in_head or self._pipeline or self._waiting_room.size:
@@ -204,7 +208,8 @@ class HttpConnection(asyncio.Protocol):
     def _stay_plain(self) -> None:
         """An unsupported upgrade: read on as if it had not been asked for. A new parser gets the head without the upgrade."""
         self._parser = httptools.HttpRequestParser(self)
-        framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
+        pairs = zip(*[iter(self._fields)] * 2, strict=True)
+        framing = [b"%b: %b\r\n" % (name, value) for name, value in pairs if name.lower() in FRAMING]
         if framing:
             self._repeating = True
             self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
@@ -244,49 +249,60 @@ class HttpConnection(asyncio.Protocol):
             self._in_head = True
             self._head_bytes = 0
             self._url = b""
-            self._fields = []
+            self._fields.clear()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
         if not self._repeating:
-            self._head_bytes += len(url)
-            if self._head_bytes > self._limits.header_bytes:
-                self._refuse_headers()
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head, or a trailer."""
         if self._in_head:
-            fields = self._fields
-            fields.append((name.lower(), value))
-            if len(fields) > self._most_fields:
-                self._refuse_soon(431, "too_many_headers", f"the request has more than {self._most_fields} header fields")
+            self._fields += (name, value)
         elif not self._repeating:
             # A trailer: what came too late for the checks must not join the headers.
             self._head_bytes += len(name) + len(value) + _AROUND_FIELD
             if self._head_bytes > self._limits.header_bytes:
-                self._refuse_headers()
+                self._refuse_soon(*self._size_problem())
 
     def on_headers_complete(self) -> None:
         """The head is whole: the gateway may begin."""
         if self._repeating:
             return
         self._in_head = self._fresh = False
-        self._head_bytes = self._measured_head()
-        if self._head_bytes > self._limits.header_bytes:
-            self._refuse_headers()
-        parser = self._parser
+        # All fields at once: no value holds the end of a line, and what stands between them is as long as it was.
+        fields = b"\r\n".join(self._fields)
+        self._head_bytes += len(self._url) + len(fields) + 2
+        if self._is_oversized(self._head_bytes):
+            self._refuse_soon(*self._size_problem())
+        texts = fields.decode("latin-1").split("\r\n")
+        names, values = list(map(str.lower, texts[::2])), texts[1::2]
+        parser, url = self._parser, self._url
         assert parser is not None
         version = parser.get_http_version()
-        problem = check_head(version, self._url, self._fields)
+        problem = check_head(version, url, names, values)
         if problem is not None:
             self._refuse_soon(*problem)
         if len(self._pipeline) >= PIPELINED:
             self._refuse_soon(400, "too_many_pipelined", "too many requests were sent before their answers")
-        method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
-        keep_alive = keep_alive and not self._has_no_place
-        request = HttpRequest(self, method, self._url, self._fields, keep_alive=keep_alive, version=version)
-        request.waiting_bytes = self._head_bytes
+        headers = dict(zip(names, values, strict=False))
+        if len(headers) < len(names):
+            headers = _joined(names, values)
+        if url != self._target[0]:
+            self._target = (url, *split_target(url))
+        _, path, query = self._target
+        request = HttpRequest(
+            self,
+            parser.get_method().decode("ascii"),
+            path,
+            query,
+            headers,
+            parser.should_keep_alive() and not self._has_no_place,
+            version == "1.1",
+            self._head_bytes,
+            "expect" in headers and headers["expect"].lower() == "100-continue",
+        )
         self._receiving = request
         self._pipeline.append(request)
         if self._running is None and not self._writing_paused:
@@ -299,19 +315,22 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
-        if self._parser.should_upgrade() and any(name in FRAMING for name, _ in self._fields) and not self._repeating:
+        if self._parser.should_upgrade() and not self._repeating and self._has_body():
             return  # the parser takes the body for another protocol; see _stay_plain
         request, self._receiving = self._receiving, None
         if request is not None:
             request.body_ended()
 
-    def _measured_head(self) -> int:
-        """Bytes of the head as far as it is read: its fields are added up once, not one by one."""
-        fields = self._fields
-        return self._head_bytes + sum(map(len, chain.from_iterable(fields))) + len(fields) * _AROUND_FIELD
+    def _has_body(self) -> bool:
+        return any(name.lower() in FRAMING for name in islice(self._fields, 0, None, 2))
 
-    def _refuse_headers(self) -> None:
-        self._refuse_soon(431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes")
+    def _is_oversized(self, size: int) -> bool:
+        return size > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields
+
+    def _size_problem(self) -> HeadProblem:
+        if len(self._fields) > 2 * self._most_fields:
+            return 431, "too_many_headers", f"the request has more than {self._most_fields} header fields"
+        return 431, "headers_too_large", f"the headers are larger than {self._limits.header_bytes} bytes"
 
     def _refuse_soon(self, status: int, code: str, message: str) -> None:
         """From inside the parser: stop it, `data_received` answers."""
@@ -526,3 +545,11 @@ def _may_become_socket(request: HttpRequest) -> bool:
     headers = request.headers
     has_body = "content-length" in headers or "transfer-encoding" in headers
     return asks_for_socket(request.method, headers) and not has_body and request.keep_alive
+
+
+def _joined(names: list[str], values: list[str]) -> dict[str, str]:
+    """Fields by name where some came more than once, as HTTP allows."""
+    headers: dict[str, str] = {}
+    for name, value in zip(names, values, strict=False):
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import httptools
+import msgspec
 
 from athena.shells.gateway.client import ClientGone, Headers, Recent
 from athena.shells.server.front import CONTINUE
@@ -21,8 +22,6 @@ _BODY_WAITING = 256 * 1024
 _JOIN_BYTES = 64 * 1024
 """An answer up to this size is copied after its head: one segment and one system call less."""
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_CHUNKED = (b"transfer-encoding", b"chunked")
-_CLOSE = (b"connection", b"close")
 
 
 def status_line(status: int) -> bytes:
@@ -30,69 +29,36 @@ def status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 
-class HttpRequest:
+class HttpRequest(msgspec.Struct, eq=False):
     """One request on a connection, and the way its answer is written."""
 
-    __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_body_complete",
-        "_chunked",
-        "_connection",
-        "_enough",
-        "_expects_continue",
-        "_head",
-        "_takes_chunks",
-        "_waiter",
-        "answered",
-        "blocked",
-        "complete",
-        "gone",
-        "headers",
-        "keep_alive",
-        "method",
-        "on_doubt",
-        "on_drained",
-        "on_gone",
-        "path",
-        "query",
-        "recent",
-        "waiting_bytes",
-    )
-
-    def __init__(
-        self, connection: HttpConnection, method: str, url: bytes, fields: Headers, *, keep_alive: bool, version: str
-    ) -> None:
-        self.method = method
-        self.path, self.query = _split(url)
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in fields:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        self.headers = headers
-        self.keep_alive = keep_alive
-        self._takes_chunks = version == "1.1"
-        self.blocked = False
-        self.recent: Recent | None = None
-        self.on_gone: Callable[[], None] | None = None
-        self.on_drained: Callable[[], None] | None = None
-        self.on_doubt: Callable[[], None] | None = None
-        self.answered = False
-        """The head of the answer is out, or about to."""
-        self.complete = False
-        """The last byte of the answer is written."""
-        self.gone = False
-        self.waiting_bytes = 0
-        """What came of it: its head, and all of its body."""
-        self._connection = connection
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._enough = 0
-        self._body_complete = False
-        self._expects_continue = headers.get("expect", "").lower() == "100-continue"
-        self._waiter: asyncio.Future[None] | None = None
-        self._head = b""
-        self._chunked = False
+    _connection: HttpConnection
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    keep_alive: bool
+    _takes_chunks: bool
+    waiting_bytes: int
+    """What came of it: its head, and all of its body."""
+    _expects_continue: bool
+    blocked: bool = False
+    recent: Recent | None = None
+    on_gone: Callable[[], None] | None = None
+    on_drained: Callable[[], None] | None = None
+    on_doubt: Callable[[], None] | None = None
+    answered: bool = False
+    """The head of the answer is out, or about to."""
+    complete: bool = False
+    """The last byte of the answer is written."""
+    gone: bool = False
+    _body: list[bytes] = []
+    _body_bytes: int = 0
+    _enough: int = 0
+    _body_complete: bool = False
+    _waiter: asyncio.Future[None] | None = None
+    _head: bytes = b""
+    _chunked: bool = False
 
     # -- the request -------------------------------------------------------------------------------------------------------
 
@@ -190,22 +156,21 @@ class HttpRequest:
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
         self.answered = True
-        connection = self._connection
-        lines = [status_line(status), connection.front.date_line]
-        lines += [b"%b: %b\r\n" % field for field in headers]
+        fields = list(map(b": ".join, headers))
         if length is not None:
-            lines.append(b"content-length: %d\r\n" % length)
+            fields.append(b"content-length: %d" % length)
         elif self._takes_chunks:
             self._chunked = True
-            lines.append(b"%b: %b\r\n" % _CHUNKED)
+            fields.append(b"transfer-encoding: chunked")
         else:
             self.keep_alive = False
-        if connection.front.draining or not self._body_complete:
+        front = self._connection.front
+        if front.draining or not self._body_complete:
             self.keep_alive = False
         if not self.keep_alive:
-            lines.append(b"%b: %b\r\n" % _CLOSE)
-        lines.append(b"\r\n")
-        self._head = b"".join(lines)
+            fields.append(b"connection: close")
+        line = _STATUS_LINES.get(status) or status_line(status)
+        self._head = b"%b%b%b\r\n\r\n" % (line, front.date_line, b"\r\n".join(fields))
 
     def write(self, data: bytes) -> None:
         """The next bytes of the body, each write one chunk."""
@@ -248,7 +213,7 @@ class HttpRequest:
         self._connection.abort()
 
 
-def _split(url: bytes) -> tuple[str, str]:
+def split_target(url: bytes) -> tuple[str, str]:
     """Path, percent-decoded, and query of a request's target."""
     if not url.startswith(b"/"):
         parsed = httptools.parse_url(url)
