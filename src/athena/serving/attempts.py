@@ -17,28 +17,24 @@ from athena.serving.targets import Target
 class Attempts:
     """Goes through the targets of one request. `target` is the one being asked, after `choose` and the first `advance`."""
 
-    __slots__ = (
-        "_choice", "_position", "_record", "_retries", "_shared", "_waited", "_wish", "request_sent", "retry_is_useless",
-        "target", "targets",
-    )  # fmt: skip
+    target: Target
+    """The one that is being asked."""
+    request_sent = False
+    """Did the upstream get the present request, as far as is known?"""
+    retry_is_useless = False
+    """The upstream said so."""
+    _wish: TargetWish | None = None
+    _choice: TargetChoice | None = None
+    """What was chosen for this request, where there was a choice."""
+    _position = -1
+    _retries = 0
+    """Of the present target."""
+    _waited = 0.0
 
     def __init__(self, shared: Shared, targets: tuple[Target, ...], record: RequestRecord) -> None:
         self.targets = targets
-        self.target: Target
-        """The one that is being asked."""
-        self.request_sent = False
-        """Did the upstream get the present request, as far as is known?"""
-        self.retry_is_useless = False
-        """The upstream said so."""
         self._shared = shared
         self._record = record
-        self._wish: TargetWish | None = None
-        self._choice: TargetChoice | None = None
-        """What was chosen for this request, where there was a choice."""
-        self._position = -1
-        self._retries = 0
-        """Of the present target."""
-        self._waited = 0.0
 
     @property
     def has_more(self) -> bool:

@@ -60,25 +60,19 @@ def timeout_error(due: Due) -> UpstreamTimeout:
 class Clock:
     """The limits of one request. All times are those of the driver's clock."""
 
-    __slots__ = (
-        "_blocked_since", "_client_due_at", "_far", "_heard", "_last_shown", "_limits", "_quiet_since", "_silence_at",
-        "_timeouts", "_total_at", "_window_at", "deadline",
-    )  # fmt: skip
+    _timeouts = DEFAULT_TIMEOUTS
+    _blocked_since = 0.0
+    """Since when the client has not taken its bytes; 0: it does."""
+    _heard = False
+    _far = False
+    """The deadline is that of a limit, not the next look at whether the answer has ended."""
+    _total_at = _silence_at = _window_at = inf
 
     def __init__(self, limits: ClientLimits, now: float) -> None:
         self._limits = limits
-        self._timeouts = DEFAULT_TIMEOUTS
-        self._last_shown = now
-        self._blocked_since = 0.0
-        """Since when the client has not taken its bytes; 0: it does."""
-        self._quiet_since = now
-        self._heard = False
-        self._far = False
-        """The deadline is that of a limit, not the next look at whether the answer has ended."""
-        self._total_at = self._silence_at = self._window_at = inf
-        self._client_due_at = now + min(limits.hold_head, limits.keep_alive)
-        self.deadline = self._client_due_at
-        """When `look` is to be called."""
+        self._last_shown = self._quiet_since = now
+        self._client_due_at = self.deadline = now + min(limits.hold_head, limits.keep_alive)
+        """When the client is to hear something, and when `look` is to be called."""
 
     def sending(self, now: float, timeouts: Timeouts) -> None:
         """A request goes out to an upstream."""

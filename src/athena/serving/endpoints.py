@@ -279,8 +279,13 @@ def dialect_of_error(path: str, headers: Mapping[str, str]) -> str:
     return "gemini" if "x-goog-api-key" in headers or "x-goog-api-client" in headers else "openai_chat"
 
 
+_CREDENTIALS = frozenset(("authorization", "x-api-key", "x-goog-api-key", "api-key"))
+
+
 def credential(headers: Mapping[str, str], query: str) -> str | None:
     """The caller's key, wherever any dialect puts it."""
+    if not query and _CREDENTIALS.isdisjoint(headers):
+        return None
     bearer = headers.get("authorization", "")
     if bearer[:7].lower() == "bearer " and bearer[7:].strip():
         return bearer[7:].strip()

@@ -14,18 +14,14 @@ _LOST = frozenset(("malformed_call", "truncated_call"))
 class AnswerMarks:
     """What of an answer's events matters, beyond its calls."""
 
-    __slots__ = (
-        "_bad", "_calls", "_repairs", "began", "finish", "first_byte_s", "has_parts", "has_reasoning", "has_text", "sent_at",
-        "turn",
-    )  # fmt: skip
+    first_byte_s: float | None = None
+    began = has_text = has_reasoning = has_parts = False
+    finish = ""
 
     def __init__(self, record: RequestRecord, turn: int, now: float) -> None:
         """The request is sent now. `turn` is that of its route's state. What the record counted before is not this answer's."""
         self.turn = turn
         self.sent_at = now
-        self.first_byte_s: float | None = None
-        self.began = self.has_text = self.has_reasoning = self.has_parts = False
-        self.finish = ""
         self._calls, self._repairs, self._bad = record.calls, record.repairs, dict(record.details.bad_calls)
 
     def note(self, event: Event) -> None:

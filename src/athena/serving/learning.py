@@ -84,7 +84,7 @@ class Learnt:
 
     def trial(self, target: Target, request: Request, client: str = "") -> Trial:
         """How this target is to be asked now, and what follows when it refuses. `client`: the name of its key."""
-        return Trial(self, target, request, client)
+        return Trial(self, target, request, client, self.known(target, client) if self.has_lessons else ())
 
     @property
     def has_lessons(self) -> bool:
@@ -162,20 +162,19 @@ class Trial:
     `route` is how to ask now. After a failure `corrects` says whether to ask once more; after an answer `answered` is due.
     """
 
-    def __init__(self, learnt: Learnt, target: Target, request: Request, client: str) -> None:
+    _tried: tuple[str, ...] = ()
+    """What was refused and left out since."""
+    _rounds = 0
+
+    def __init__(self, learnt: Learnt, target: Target, request: Request, client: str, known: tuple[str, ...]) -> None:
+        """`known` is what is left out from the start."""
         self._learnt = learnt
         self._target = target
         self._request = request
         self._client = client
-        self._features = learnt.known(target, client) if learnt.has_lessons else ()
-        self._tried: tuple[str, ...] = ()
-        self._rounds = 0
-        self.route: Route = corrected_route(target, self._features) if self._features else target.route
-
-    @property
-    def corrections(self) -> tuple[str, ...]:
+        self.corrections = known
         """What is left out of the request, learnt or just refused."""
-        return self._features + self._tried
+        self.route: Route = corrected_route(target, known) if known else target.route
 
     def corrects(self, exchange: Exchange | None) -> bool:
         """Was the request refused for its shape, so that `route` is now another one that is worth a try?"""
@@ -192,6 +191,7 @@ class Trial:
             return False
         self._rounds += 1
         self._tried += fresh
+        self.corrections += fresh
         self.route = corrected_route(self._target, self.corrections)
         return True
 

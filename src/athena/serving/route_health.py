@@ -161,14 +161,20 @@ class RouteHealth:
             route.first_byte_s[judged.streamed] = known + _SPEED_MEMORY * (judged.first_byte_s - known)
         if not judged.has_tools or judged.turn != route.turn:
             return
+        state = route.state
         bad = tuple(found.label for found in judged.found if self._counts_against(found)) if judged.found else ()
         route.recent.append(RouteAnswer(now, client, bad))
         route.version += 1
-        if route.state is RouteState.OUT:
+        if state is RouteState.OUT:
             route.good_canaries = 0 if bad else route.good_canaries + 1
             route.bad_canaries += bool(bad)
             if bad:
                 route.heard_canaries = 0
+        elif not bad:
+            # One more good answer takes no route out: there is nothing to decide, and what is old is forgotten when it matters.
+            if len(route.recent) > self.settings.answers:
+                route.recent.popleft()
+            return
         self._decide(route, has_bad_news=bool(bad))
 
     def _decide(self, route: _Route, *, has_bad_news: bool) -> None:
@@ -337,11 +343,11 @@ class _Counts:
         """Number, answers, classes; the oldest first."""
 
     def add(self, now: float, found: tuple[Found, ...]) -> None:
-        self._forget(now)
-        number = int(now / self._width)
-        if not self._slices or self._slices[-1][0] != number:
-            self._slices.append((number, [0], Counter()))
-        _, answers, classes = self._slices[-1]
+        number, slices = int(now / self._width), self._slices
+        if not slices or slices[-1][0] != number:
+            self._forget(now)
+            slices.append((number, [0], Counter()))
+        _, answers, classes = slices[-1]
         answers[0] += 1
         if found:
             classes.update(one.label for one in found)

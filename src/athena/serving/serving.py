@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from itertools import compress
+from types import MappingProxyType
 from typing import Any, get_args
 
 import msgspec
@@ -122,6 +123,40 @@ class _Failure(msgspec.Struct, frozen=True):
 class Serving:
     """One request. All times are those of the driver's clock, in seconds."""
 
+    # What holds for every request until something else is known of it.
+    state: ServingState = ServingState.CHOOSING
+    has_head = False
+    """Has the client its status and headers?"""
+    upstream_headers: Mapping[str, str] = MappingProxyType({})
+    """Of the answer that is being read."""
+    _checks: CallChecks | None = None
+    """Made for the first call of an answer."""
+    _marks: AnswerMarks
+    """Of the attempt that was sent last."""
+    _unjudged: _Unjudged | None = None
+    _asked_last: Target | None = None
+    """The target that a request went to last."""
+    _resume_at = 0.0
+    _exchange: Exchange | None = None
+    _measured: Measured | None = None
+    """What its request measures."""
+    _route: Route | None = None
+    _builds_aside = False
+    """Is the upstream's request made in a thread?"""
+    _trial: Trial | None = None
+    _waiting: KeepingEncoder | None = None
+    """Holds a response that is to be kept, and the end of its answer."""
+    _held_head: Head | None = None
+    """Of a whole answer that is to be kept first."""
+    _failure: _Failure | None = None
+    _refusal: _Failure | None = None
+    """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
+    _visit: Visit | None = None
+    _answer: AnswerMemory | None = None
+    _warnings: tuple[str, ...] = ()
+    _short_way: Callable[[bytes], bytes | None] | None = None
+    """What to ask first about the next read."""
+
     def __init__(
         self,
         shared: Shared,
@@ -144,19 +179,15 @@ class Serving:
         where its request came in; only taps read them. `recall` knows what parts of the request became before."""
         self.record = record
         self.request = request
-        self.state = ServingState.CHOOSING
         self.clock = Clock(shared.client_limits, now)
-        self.has_head = False
-        """Has the client its status and headers?"""
-        self.upstream_headers: Mapping[str, str] = {}
-        """Of the answer that is being read."""
         self._shared = shared
         self._recall = recall
         self._memory = memory
         self._client_headers = headers
         self._key = key
         self._array = array
-        self._started = now
+        self._started = self._fed_at = now
+        """When it began, and when the bytes came that are being worked on."""
         self._attempts = Attempts(shared, targets, record)
         self._taps = taps = RequestTaps(shared, record, request, key)
         if taps.active:
@@ -175,35 +206,6 @@ class Serving:
                 correct=shared.learnt.corrects,
             )
             taps.asked(asked)
-        self._checks: CallChecks | None = None
-        """Made for the first call of an answer."""
-        self._marks: AnswerMarks
-        """Of the attempt that was sent last."""
-        self._unjudged: _Unjudged | None = None
-        self._asked_last: Target | None = None
-        """The target that a request went to last."""
-        self._resume_at = 0.0
-        self._exchange: Exchange | None = None
-        self._measured: Measured | None = None
-        """What its request measures."""
-        self._route: Route | None = None
-        self._builds_aside = False
-        """Is the upstream's request made in a thread?"""
-        self._trial: Trial | None = None
-        self._waiting: KeepingEncoder | None = None
-        """Holds a response that is to be kept, and the end of its answer."""
-        self._held_head: Head | None = None
-        """Of a whole answer that is to be kept first."""
-        self._failure: _Failure | None = None
-        self._refusal: _Failure | None = None
-        """The first answer of an upstream that refused the request's shape, while it is asked again without that."""
-        self._visit: Visit | None = None
-        self._answer: AnswerMemory | None = None
-        self._warnings: list[str] = []
-        self._fed_at = now
-        """When the bytes came that are being worked on."""
-        self._short_way: Callable[[bytes], bytes | None] | None = None
-        """What to ask first about the next read."""
 
     # -- what to do --------------------------------------------------------------------------------------------------------
 
@@ -264,25 +266,27 @@ class Serving:
 
     def _is_heavy(self, route: Route) -> bool:
         """May building take so long that others would wait? So does the first answer of a format: its searches are compiled."""
-        if self.record.large or len(self.request.tools) > _MANY_TOOLS:
+        tools, form = self.request.tools, route.format
+        if self.record.large or len(tools) > _MANY_TOOLS:
             return True
-        reads_text = route.format is not None and route.prompted is None and bool(self.request.tools)
-        return reads_text and route.format is not None and not route.format.is_ready
+        return form is not None and bool(tools) and route.prompted is None and not form.is_ready
 
     def _send(self, now: float) -> Send:
-        exchange, target = self._present(), self._attempts.target
-        self.record.attempts += 1
+        exchange, record, target = self._exchange, self.record, self._attempts.target
+        assert exchange is not None
+        call = exchange.call
+        record.attempts += 1
         self._asked_last = target
-        headers = target.headers(exchange.call.headers, self.request, self._client_headers, self._key)
-        if self.record.trace is not None:
-            headers += self.record.trace.headers(self.record.attempts)
+        headers = target.headers(call.headers, self.request, self._client_headers, self._key)
+        if record.trace is not None:
+            headers += record.trace.headers(record.attempts)
         else:
             headers += passed_on(self._client_headers)
-        path = target.path(exchange.call.path)
-        self.record.url = target.url(path)
+        path = target.path(call.path)
+        record.url = target.url(path)
         if self._taps.active:
-            self._taps.sent(target, exchange.call, path, headers, now)
-        return Send(target, path, headers, exchange.call.body)
+            self._taps.sent(target, call, path, headers, now)
+        return Send(target, path, headers, call.body)
 
     def _recover(self, now: float) -> Action:
         """The attempt failed, and it was not shown."""
@@ -327,7 +331,8 @@ class Serving:
 
     def build(self) -> None:
         """Make the upstream's request. This is the one call that a thread may make, while nothing else touches this object."""
-        self._expect(ServingState.BUILDING)
+        if self.state is not ServingState.BUILDING:
+            raise self._misused(ServingState.BUILDING)
         target, record, route = self._attempts.target, self.record, self._route
         assert route is not None
         record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
@@ -345,7 +350,8 @@ class Serving:
             return
         if self._builds_aside and route.format is not None:
             exchange.warm_up()
-        self._warnings = [warning] if warning else []
+        if warning or self._warnings:
+            self._warnings = (warning,) if warning else ()
         self._memory.built()
         record.warnings = len(exchange.request_losses)
         rendered = exchange.prepared.rendered
@@ -371,7 +377,8 @@ class Serving:
 
     def sending(self, now: float) -> None:
         """The driver starts to send the request: the limits of the attempt run from here."""
-        self._expect(ServingState.READY)
+        if self.state is not ServingState.READY:
+            raise self._misused(ServingState.READY)
         self.state = ServingState.SENDING
         target, chooser = self._attempts.target, self._shared.chooser
         self._visit = self._shared.health.visit(target.upstream)
@@ -383,8 +390,8 @@ class Serving:
 
     def failed(self, error: UpstreamError, now: float) -> Step:
         """No answer came: there was no place at the upstream, no connection, or the connection broke."""
-        if self.state is not ServingState.READY:
-            self._expect(ServingState.SENDING)
+        if self.state is not ServingState.READY and self.state is not ServingState.SENDING:
+            raise self._misused(ServingState.SENDING)
         self._attempts.request_sent = error.request_sent
         if self._taps.active:
             self._taps.upstream_end(error, now)
@@ -395,13 +402,16 @@ class Serving:
 
     def head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         """The upstream's status and headers, by lower-case name; a wait in them is in seconds."""
-        self._expect(ServingState.SENDING)
+        exchange = self._exchange
+        if self.state is not ServingState.SENDING or exchange is None:
+            raise self._misused(ServingState.SENDING)
         self.state = ServingState.READING
-        self._attempts.request_sent = True
-        self._attempts.retry_is_useless = headers.get("x-should-retry", "").lower() == "false"
+        attempts = self._attempts
+        attempts.request_sent = True
+        attempts.retry_is_useless = "x-should-retry" in headers and headers["x-should-retry"].lower() == "false"
         self.upstream_headers = headers
         self._answer = AnswerMemory(self._shared.memory, streamed=self.request.stream)
-        self._present().upstream_head(status, headers)
+        exchange.upstream_head(status, headers)
         self.clock.reading(now)
         if self._taps.active:
             self._taps.upstream_head(status, headers, now)
@@ -464,8 +474,10 @@ class Serving:
 
     def work_end(self, failure: UpstreamError | None) -> Step:
         """The same for `end`; `ended` takes what it returns."""
-        self._expect(ServingState.READING)
-        return self._present().upstream_end(failure)
+        exchange = self._exchange
+        if self.state is not ServingState.READING or exchange is None:
+            raise self._misused(ServingState.READING)
+        return exchange.upstream_end(failure)
 
     def ended(self, failure: UpstreamError | None, step: Step, now: float) -> Step:
         """What the client is to get for the end, of which `work_end` made this step."""
@@ -531,7 +543,8 @@ class Serving:
 
     def _ended(self, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """The attempt is over: shown to the end, to be made once more, or failed with nothing shown."""
-        exchange = self._present()
+        exchange = self._exchange
+        assert exchange is not None
         self._short_way = None
         if self._taps.answer_taps:
             self._taps.answered()
@@ -544,21 +557,23 @@ class Serving:
             self._abandon()
             self.state = ServingState.READY
             return NOTHING
-        is_hidden = step.head is not None and exchange.outcome == "error"
-        self._attempted(ok=exchange.outcome == "ok" if not is_hidden else not is_outage(exchange.error))
+        outcome = exchange.outcome
+        is_hidden = step.head is not None and outcome == "error"
+        if self._visit is not None:
+            self._attempted(exchange, self._visit, ok=outcome == "ok" if not is_hidden else not is_outage(exchange.error))
         if is_hidden:
             self._failure = _Failure(exchange, step, is_lost)
             self.state = ServingState.FAILED
             return NOTHING
-        if exchange.outcome == "ok":
-            if self._trial is not None:
-                corrections = self._trial.corrections
-                self.record.corrections = ",".join(corrections)
-                if corrections:
-                    self._trial.answered()
-            if exchange.usage is not None and not exchange.usage.estimated:
-                model, counted = self._attempts.target.model, exchange.usage.input_total
-                self._shared.tokens.learn(exchange.request, model, counted, self._measured)
+        if outcome == "ok":
+            trial, usage = self._trial, exchange.usage
+            if trial is not None and trial.corrections:
+                self.record.corrections = ",".join(trial.corrections)
+                trial.answered()
+            elif trial is not None:
+                self.record.corrections = ""
+            if usage is not None and not usage.estimated:
+                self._shared.tokens.learn(exchange.request, self._attempts.target.model, usage.input_total, self._measured)
         self._waiting = exchange.waiting
         if self._waiting is not None:
             return self._hold(step, now)
@@ -582,7 +597,8 @@ class Serving:
 
     def kept(self, now: float, changed: dict[str, Any] | None = None, failure: AthenaError | None = None) -> Step:
         """The response is kept; or it is not, which `changed` fields of it say, or which is a `failure` of the request."""
-        self._expect(ServingState.KEEPING)
+        if self.state is not ServingState.KEEPING:
+            raise self._misused(ServingState.KEEPING)
         exchange, waiting = self._present(), self._waiting
         assert waiting is not None
         if self._taps.active and (changed or failure is not None):
@@ -597,7 +613,7 @@ class Serving:
                 step = Step(None, waiting.release(told), True)
         else:
             if changed:
-                self._warnings.append("store dropped: the gateway could not keep this response")
+                self._warnings += ("store dropped: the gateway could not keep this response",)
             step = Step(self._held_head, waiting.release(changed), True)
         step = self._with_head(step, now)
         self.state = ServingState.OVER
@@ -605,15 +621,14 @@ class Serving:
         self._taps.left(step, now)
         return step
 
-    def _attempted(self, *, ok: bool) -> None:
-        if self._visit is None:
-            return  # there was no place at the upstream
-        target, exchange = self._attempts.target, self._present()
+    def _attempted(self, exchange: Exchange, visit: Visit, *, ok: bool) -> None:
+        """An attempt that had its place at the upstream is over."""
+        target = self._attempts.target
         self.record.details.attempts.append((target.upstream, ok))
         if exchange.error is not None and is_own_limit(exchange.error):
-            self._visit.abandoned()
+            visit.abandoned()
         else:
-            self._visit.ended(ok=ok)
+            visit.ended(ok=ok)
             self._unjudged = _Unjudged(target, exchange, self._marks)
         self._visit = None
 
@@ -765,9 +780,8 @@ class Serving:
 
     # -- inside ----------------------------------------------------------------------------------------------------------------
 
-    def _expect(self, state: ServingState) -> None:
-        if self.state is not state:
-            raise UsageError(f"not while {self.state.name}: this belongs to {state.name}")
+    def _misused(self, state: ServingState) -> UsageError:
+        return UsageError(f"not while {self.state.name}: this belongs to {state.name}")
 
     def _present(self) -> Exchange:
         assert self._exchange is not None
@@ -785,7 +799,7 @@ class Serving:
         record.status = step.head.status
         headers = {**step.head.headers, "request-id": record.request_id, "x-request-id": record.request_id}
         losses = exchange.losses if exchange is not None else ()
-        warnings = [*self._warnings, warnings_header(losses)] if losses else self._warnings
+        warnings = (*self._warnings, warnings_header(losses)) if losses else self._warnings
         if warnings:
             headers["x-athena-warnings"] = "; ".join(warnings)
         if exchange is not None and self._asked_last is not None:

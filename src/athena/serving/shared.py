@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from athena.exchange import Options
 from athena.model.request import Request
@@ -30,6 +31,9 @@ class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pass_junk: bool = False
     stop_retries: bool = True
     """Tell a client that its own retry is of no use after ours. False: the client's retries are the only ones."""
+
+
+_TARGETS_KEPT = 256
 
 
 def _raise(request_id: str, error: Exception) -> None:
@@ -77,6 +81,8 @@ class Shared:
         self._store = store
         self._seal = seal
         self.answers = answers
+        self._options: dict[int, tuple[Target, Options]] = {}
+        """What the options of all exchanges with a target have in common, by the target's identity."""
 
     @property
     def watchers(self) -> tuple[Watcher, ...]:
@@ -110,16 +116,27 @@ class Shared:
 
     def options(self, record: RequestRecord, request: Request, target: Target, measured: Measured, *, array: bool) -> Options:
         """The options of an exchange with this target; `measured` is what the request measures."""
-        answers = self.answers
-        return Options(
+        known = self._options.get(id(target))
+        if known is None or known[0] is not target:
+            if len(self._options) >= _TARGETS_KEPT:
+                self._options.clear()
+            known = self._options[id(target)] = (target, self._common_options(target))
+        return replace(
+            known[1],
             seed=record.request_id,
             created=int(self.wall_clock()),
+            tenant=record.key,
+            input_tokens=self.tokens.count(request, target.model, measured) if request.stream else 0,
+            array=array,
+        )
+
+    def _common_options(self, target: Target) -> Options:
+        answers = self.answers
+        return Options(
             envelope=self._envelope,
             store=self._store,
             seal=self._seal,
-            tenant=record.key,
             limits=target.limits,
-            input_tokens=self.tokens.count(request, target.model, measured) if request.stream else 0,
             stream_error_stop=answers.stream_error_stop,
             reasoning_fields=answers.reasoning_fields,
             hide_auth_errors=answers.hide_auth_errors,
@@ -130,5 +147,4 @@ class Shared:
             secrets=target.secrets,
             has_key=target.has_key,
             retry_after_max=self.retries.retry_after_max_s,
-            array=array,
         )

@@ -70,8 +70,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def shown_name(self) -> str:
         """Upstream and model as a header may carry them."""
-        name = f"{self.upstream}/{self.model}"
-        return name if name.isascii() and name.isprintable() else "".join(c if " " <= c <= "~" else "?" for c in name)
+        return _shown_name(self.upstream, self.model)
 
     def path(self, path: str) -> str:
         """The request target on the upstream's host, for a dialect's own path."""
@@ -83,14 +82,15 @@ class Target(msgspec.Struct, frozen=True):
 
     def url(self, path: str) -> str:
         """The address of a request target of this upstream, without its query: what a person needs to find a wrong base URL."""
-        return f"{self.origin}{path.partition('?')[0]}"
+        return _address(self.origin, path)
 
     def headers(
         self, dialect_headers: Mapping[str, str], request: Request, client: Mapping[str, str], key: str | None
     ) -> list[tuple[bytes, bytes]]:
         """Everything to send besides framing: content type, credentials, the dialect's and the operator's headers."""
         headers = list(self.fixed_headers)
-        headers += [(name.encode(), value.encode()) for name, value in dialect_headers.items()]
+        if dialect_headers:
+            headers += [(name.encode(), value.encode()) for name, value in dialect_headers.items()]
         headers.append((b"accept", b"text/event-stream" if request.stream else b"application/json"))
         if agent := client.get("user-agent"):
             headers.append((b"user-agent", agent.encode("latin-1", "replace")))
@@ -99,6 +99,17 @@ class Target(msgspec.Struct, frozen=True):
         if self.forward_key and key:
             headers.append(credential_header(self.profile, key))
         return headers
+
+
+@lru_cache(maxsize=1024)
+def _shown_name(upstream: str, model: str) -> str:
+    name = f"{upstream}/{model}"
+    return name if name.isascii() and name.isprintable() else "".join(c if " " <= c <= "~" else "?" for c in name)
+
+
+@lru_cache(maxsize=1024)
+def _address(origin: Origin, path: str) -> str:
+    return f"{origin}{path.partition('?')[0]}"
 
 
 @lru_cache(maxsize=1024)
