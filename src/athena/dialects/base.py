@@ -51,10 +51,12 @@ def conversation_last(body: dict[str, Any]) -> dict[str, Any]:
 
     So the bytes of one turn are the beginning of those of the next: the tools stand before what grows.
     """
-    name = next((name for name in _CONVERSATION if name in body), None)
-    if name is None:
-        return body
-    return {**{key: value for key, value in body.items() if key != name}, name: body[name]}
+    for name in _CONVERSATION:
+        if name in body:
+            ordered = dict(body)
+            ordered[name] = ordered.pop(name)
+            return ordered
+    return body
 
 
 def searches_web(tool: Tool) -> bool:

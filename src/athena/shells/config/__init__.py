@@ -35,10 +35,11 @@ from athena.shells.config.secret import Secret
 from athena.shells.config.shipped import init_template, schema_text
 from athena.shells.config.sources import FLAGS, Sources
 from athena.shells.config.trust import FoundFile, TrustStanding, TrustStore
-from athena.shells.config.web_access import Admitted, Preflight, WebAccess, WebRefusal
+from athena.shells.config.web_access import ADMITTED, Admitted, Preflight, WebAccess, WebRefusal
 from athena.shells.config.windows import OfferedModel, Window, read_models
 
 __all__ = [
+    "ADMITTED",
     "FLAGS",
     "Admitted",
     "BatchSettings",

@@ -110,7 +110,7 @@ class WebRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WebVerdict = Admitted | Preflight | WebRefusal
-_ADMITTED = Admitted()
+ADMITTED = Admitted()
 
 
 class Authority(NamedTuple):
@@ -230,7 +230,7 @@ class WebAccess:
             return self._judge_page(method, origin, headers, methods)
         site = headers.get("sec-fetch-site")
         if site is None or site in _OWN_SITE or self._keyed:
-            return _ADMITTED
+            return ADMITTED
         return WebRefusal(
             status=403,
             kind="permission",
@@ -279,7 +279,7 @@ class WebAccess:
                 code="content_type",
                 message="a request from a web page must have the content type application/json",
             )
-        return Admitted(allowed) if allowed else _ADMITTED
+        return Admitted(allowed) if allowed else ADMITTED
 
 
 def _is_same_origin(origin: str, headers: Mapping[str, str]) -> bool:

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import repeat
 from math import inf
 from typing import Any, Protocol
 
@@ -59,6 +60,29 @@ class Keeper(Protocol):
 class Driver:
     """Serves one request over a client and an upstream."""
 
+    _stop: Stop | None = None
+    _response: UpstreamResponse | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at = inf
+    _chunks = 0
+    _own_time = 0.0
+    _quiet = 0
+    """Bytes since the last event."""
+    _rest = b""
+    """Of a burst, for the next turn of the loop."""
+    _work: asyncio.Future[Step] | None = None
+    """What a thread is doing with the answer."""
+    _fault: BaseException | None = None
+    """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
+    _read: asyncio.Future[None] | None = None
+    """Done when the upstream's answer is over."""
+    _relay: PlainRelay | None = None
+    """Passes reads of plain text on, from one socket to the other; all else here happens after `_leave_relay`."""
+    _splice: PlainSplice | None = None
+    """What it was made for."""
+    _relays = False
+    """Has the connection been told of it?"""
+
     def __init__(
         self,
         serving: Serving,
@@ -80,28 +104,6 @@ class Driver:
         self._headers = headers
         self._loop = loop or asyncio.get_running_loop()
         self._task = asyncio.current_task(self._loop)
-        self._stop: Stop | None = None
-        self._response: UpstreamResponse | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
-        self._chunks = 0
-        self._own_time = 0.0
-        self._quiet = 0
-        """Bytes since the last event."""
-        self._rest = b""
-        """Of a burst, for the next turn of the loop."""
-        self._work: asyncio.Future[Step] | None = None
-        """What a thread is doing with the answer."""
-        self._fault: BaseException | None = None
-        """A fault of ours. It is no result of the future: what a future raises would be tied to this object for ever."""
-        self._read: asyncio.Future[None] | None = None
-        """Done when the upstream's answer is over."""
-        self._relay: PlainRelay | None = None
-        """Passes reads of plain text on, from one socket to the other; all else here happens after `_leave_relay`."""
-        self._splice: PlainSplice | None = None
-        """What it was made for."""
-        self._relays = False
-        """Has the connection been told of it?"""
 
     # -- from outside ------------------------------------------------------------------------------------------------------
 
@@ -473,10 +475,11 @@ class Driver:
             return
         client = self._client
         if step.head is not None:
-            headers = [
-                (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in step.head.headers.items()
-            ]
-            client.start(step.head.status, headers + self._headers, len(step.output) if step.done else None)
+            given = step.head.headers
+            names = map(str.encode, given, repeat("latin-1"))
+            values = map(str.encode, given.values(), repeat("latin-1"), repeat("replace"))
+            headers = [*zip(names, values, strict=True), *self._headers]
+            client.start(step.head.status, headers, len(step.output) if step.done else None)
         if step.done:
             client.finish(step.output)
         elif step.output:

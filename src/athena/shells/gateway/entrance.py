@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from athena.dialects import get_dialect
@@ -21,7 +23,7 @@ from athena.serving.endpoints import (
     unknown_path,
 )
 from athena.serving.record import MESSAGE_SHOWN, PATH_SHOWN, RequestRecord
-from athena.shells.config import Preflight, WebRefusal
+from athena.shells.config import ADMITTED, Preflight, WebRefusal
 from athena.shells.gateway.admission import admit_key, admit_owner
 from athena.shells.gateway.answers import OpenAnswers
 from athena.shells.gateway.client import Client, ClientGone
@@ -80,7 +82,7 @@ class Entrance:
         endpoint = endpoint or gateway_endpoint(client.method, path, client.query, client.headers)
         dialect = get_dialect(endpoint.dialect if endpoint is not None else dialect_of_error(path, client.headers))
         record.dialect = dialect.name
-        unserved = Unserved(configured.recorder, client, record)
+        unserved = Unserved(configured.recorder, client, record, asyncio.get_running_loop().time(), time.time())
         try:
             if refusal is not None:
                 raise refusal
@@ -179,6 +181,8 @@ def _is_question(endpoint: Endpoint | None, configured: Configured, record: Requ
     """Did the client only ask what it may send? Then it is answered. Raises where its host name or web page is refused."""
     methods = endpoint.methods if endpoint is not None else ()
     verdict = configured.web_access.judge(client.method, client.headers, methods)
+    if verdict is ADMITTED and client.method == "POST":
+        return False
     if isinstance(verdict, WebRefusal):
         LOG.info("request refused: %s", verdict.message)
         raise ClientError(verdict.message, kind=verdict.kind, code=verdict.code, status=verdict.status)
@@ -202,7 +206,7 @@ def _is_recorded(endpoint: Endpoint | None, path: str) -> bool:
 
 def _request_id(headers: Mapping[str, str]) -> str:
     """The caller's own id when it is harmless to repeat, else a new one."""
-    given = headers.get("x-request-id", "")
-    if 0 < len(given) <= 128 and given.isascii() and all(letter.isalnum() or letter in "-_." for letter in given):
+    given = headers.get("x-request-id")
+    if given and len(given) <= 128 and given.isascii() and all(letter.isalnum() or letter in "-_." for letter in given):
         return given
     return "req_" + os.urandom(12).hex()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -54,6 +54,8 @@ Decoded = TypeVar("Decoded")
 _Result = TypeVar("_Result", covariant=True)
 _AROUND = 512
 """Values that may stand beside the parts of a body: its settings. Those of strange bodies are counted when they are decoded."""
+_SHORT_DIGITS = 4
+"""Digits of the length of a body for which no room is held while it comes in, if it is there already."""
 _WORTH_CUTTING = 4 * 1024
 """Bytes below which a body is decoded sooner than it is cut and looked up."""
 
@@ -134,10 +136,22 @@ async def read_request(
     remembers for the space that `space` gives are not decoded again. `empty` stands for no body at all, where one may be left
     out. Raises what `read_body` raises, and what `decode` does.
     """
-    body = await read_body(client, limits.body_bytes, limit_s, memory)
+    body, complete = client.take_body() if _is_short(client.headers) else (b"", False)
+    if not complete:
+        body = await read_body(client, limits.body_bytes, limit_s, memory, body)
+    elif len(body) > limits.body_bytes:
+        raise _too_large(limits.body_bytes)
     if empty is not None and not body.strip():
         return empty, Weight(0, 0, 0), False
     on_body(body)
+    if len(body) < _WORTH_CUTTING and b"$" not in body and b"\\u00" not in body:
+        # It is not heavy, and how many values it has at the most is counted at once: so is what it weighs.
+        marks = _marks(body)
+        colons = marks.count(b":")
+        if marks.count(b"{") + marks.count(b"[") <= limits.request_depth and colons <= limits.request_keys:
+            weight = weigh(len(body), narrow=body.isascii(), values=len(marks) - colons)
+            memory.weighed(weight)
+            return decode(decode_json_object(body)), weight, False
     opened: Opened | None
     if fragments is None or not fragments.limit or len(body) < _WORTH_CUTTING:
         opened = None
@@ -252,16 +266,24 @@ def _decoded(
 # -- the body ----------------------------------------------------------------------------------------------------------------
 
 
-async def read_body(client: Client, limit: int, limit_s: float, memory: RequestMemory) -> bytes:
+def _is_short(headers: Mapping[str, str]) -> bool:
+    """Is a plain body of few bytes announced? If all of it is there, room is asked for once, for what it really weighs."""
+    announced = headers.get("content-length", "")
+    return 0 < len(announced) <= _SHORT_DIGITS and announced.isdigit() and "content-encoding" not in headers
+
+
+async def read_body(client: Client, limit: int, limit_s: float, memory: RequestMemory, begun: bytes = b"") -> bytes:
     """The whole body, unpacked; raises LimitExceeded, InvalidRequest or ClientGone, or ClientError when it comes too slowly.
 
-    Where memory has no room for it, AthenaError is raised before any of it is read.
+    `begun` was taken of it before. Where memory has no room for it, AthenaError is raised before any more of it is read.
     """
     announced = client.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     memory.announce(int(announced) if announced.isdigit() else 0)
     body, complete = client.take_body()
+    if begun:
+        body = begun + body
     if not complete:
         body = await _rest_of_body(client, body, limit, limit_s, memory)
     if len(body) > limit:

@@ -94,17 +94,18 @@ class Series:
 class Distribution:
     """How often a value fell where: a count for each bucket and one beyond them all, then the sum."""
 
-    __slots__ = ("_bounds", "_first", "_values")
+    __slots__ = ("_bounds", "_first", "_sum", "_values")
 
     def __init__(self, values: memoryview[float], first: int, bounds: tuple[float, ...]) -> None:
         self._values = values
         self._first = first
         self._bounds = bounds
+        self._sum = first + len(bounds) + 1
 
     def observe(self, value: float) -> None:
-        values, first, bounds = self._values, self._first, self._bounds
-        values[first + bisect_left(bounds, value)] += 1
-        values[first + len(bounds) + 1] += value
+        values = self._values
+        values[self._first + bisect_left(self._bounds, value)] += 1
+        values[self._sum] += value
 
 
 class Numbers:

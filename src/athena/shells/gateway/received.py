@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from athena.dialects.base import Dialect
 from athena.serving.endpoints import Endpoint
 from athena.serving.record import RequestRecord
@@ -10,29 +12,18 @@ from athena.shells.gateway.configured import Configured
 from athena.shells.gateway.unserved import Unserved
 
 
-class ReceivedRequest:
+class ReceivedRequest(msgspec.Struct, eq=False):
     """A request whose endpoint is known. Its key is known once it was asked for."""
 
-    __slots__ = ("client", "configured", "dialect", "endpoint", "key", "record", "unserved")
-
-    def __init__(
-        self,
-        client: Client,
-        endpoint: Endpoint,
-        dialect: Dialect,
-        record: RequestRecord,
-        configured: Configured,
-        unserved: Unserved,
-    ) -> None:
-        self.client = client
-        self.endpoint = endpoint
-        self.dialect = dialect
-        self.record = record
-        self.configured = configured
-        """What the request is served by from its beginning to its end."""
-        self.unserved = unserved
-        self.key: str | None = None
-        """The client's key, as it was sent."""
+    client: Client
+    endpoint: Endpoint
+    dialect: Dialect
+    record: RequestRecord
+    configured: Configured
+    """What the request is served by from its beginning to its end."""
+    unserved: Unserved
+    key: str | None = None
+    """The client's key, as it was sent."""
 
     @property
     def answer_headers(self) -> Headers:

@@ -69,16 +69,49 @@ class RequestNumbers(EndTap):
     def __init__(self, metrics: Metrics, model_label: Callable[[str], str]) -> None:
         self._metrics = metrics
         self._model_label = model_label
-        self._routes: dict[tuple[str, str, str, str], tuple[Series, Distribution, Distribution]] = {}
-        """The series that every request has, by dialect, upstream, its dialect and the outcome: all of them from configuration
-        or closed lists."""
+        self._usual: dict[tuple[str, ...], _UsualSeries] = {}
+        """By the client's dialect, the upstream, its dialect, the outcome, the model's label and the key's name: all of them
+        from configuration or closed lists."""
 
     def over(self, record: RequestRecord) -> None:
         metrics, details = self._metrics, record.details
-        requests, first_byte, duration = self._route(record.dialect, record.upstream, record.upstream_dialect, record.outcome)
-        requests.inc()
-        first_byte.observe(record.first_byte_ms / 1000)
-        duration.observe(record.duration_ms / 1000)
+        judged = details.judged
+        if (
+            len(judged) == 1
+            and not judged[0].found
+            and judged[0].model == record.upstream_model
+            and details.attempts == [(record.upstream, True)]
+            and record.chosen_by != "canary"
+        ):
+            model = self._model_label(record.upstream_model)
+            labels = (record.dialect, record.upstream, record.upstream_dialect, record.outcome, model, record.key)
+            usual = self._usual.get(labels)
+            if usual is None:
+                usual = self._usual[labels] = _UsualSeries(metrics, labels)
+            usual.count(record)
+        else:
+            self._count_each(record)
+        if record.calls or record.echoes or details.bad_calls:
+            self._count_calls(record)
+        if record.repairs:
+            metrics.repairs.labels(record.format or "standard").inc(record.repairs)
+        for reason, count in details.unchecked_calls.items():
+            metrics.unchecked_calls.labels(record.upstream, reason).inc(count)
+        if details.prompted_style:
+            metrics.prompted.labels(record.upstream, details.prompted_style).inc()
+        for loss in details.losses:
+            metrics.losses.labels(loss.action).inc()
+        for loss in details.answer_losses:
+            metrics.answer_losses.labels(loss.action).inc()
+        for code, count in details.notes.items():
+            metrics.format_errors.labels(record.format or "standard", code).inc(count)
+
+    def _count_each(self, record: RequestRecord) -> None:
+        """What `_UsualSeries` counts, for a request of which not all of it can be said, or more."""
+        metrics, details = self._metrics, record.details
+        metrics.requests.labels(record.dialect, record.upstream, record.upstream_dialect, record.outcome).inc()
+        metrics.first_byte.labels(record.dialect, record.upstream).observe(record.first_byte_ms / 1000)
+        metrics.duration.labels(record.dialect, record.upstream).observe(record.duration_ms / 1000)
         for upstream, ok in details.attempts:
             metrics.attempts.labels(upstream, "ok" if ok else "error").inc()
         for judged in details.judged:
@@ -95,34 +128,6 @@ class RequestNumbers(EndTap):
             source = (record.upstream, self._model_label(record.upstream_model), record.key)
             metrics.tokens.labels(*source, "input").inc(record.input_tokens)
             metrics.tokens.labels(*source, "output").inc(record.output_tokens)
-        if record.calls or record.echoes or details.bad_calls:
-            self._count_calls(record)
-        if record.repairs:
-            metrics.repairs.labels(record.format or "standard").inc(record.repairs)
-        for reason, count in details.unchecked_calls.items():
-            metrics.unchecked_calls.labels(record.upstream, reason).inc(count)
-        if details.prompted_style:
-            metrics.prompted.labels(record.upstream, details.prompted_style).inc()
-        for loss in details.losses:
-            metrics.losses.labels(loss.action).inc()
-        for loss in details.answer_losses:
-            metrics.answer_losses.labels(loss.action).inc()
-        for code, count in details.notes.items():
-            metrics.format_errors.labels(record.format or "standard", code).inc(count)
-
-    def _route(
-        self, dialect: str, upstream: str, upstream_dialect: str, outcome: str
-    ) -> tuple[Series, Distribution, Distribution]:
-        labels = (dialect, upstream, upstream_dialect, outcome)
-        known = self._routes.get(labels)
-        if known is None:
-            metrics = self._metrics
-            known = self._routes[labels] = (
-                metrics.requests.labels(*labels),
-                metrics.first_byte.labels(dialect, upstream),
-                metrics.duration.labels(dialect, upstream),
-            )
-        return known
 
     def _count_calls(self, record: RequestRecord) -> None:
         metrics, details, model = self._metrics, record.details, self._model_label(record.upstream_model)
@@ -138,6 +143,55 @@ class RequestNumbers(EndTap):
             metrics.detections.labels(record.format).inc()
         if record.echoes:
             metrics.echoes.labels(record.upstream, model, details.echo_rule).inc(record.echoes)
+
+
+class _UsualSeries:
+    """The series in which a usual request is counted: one answer of one upstream, with nothing wrong."""
+
+    __slots__ = (
+        "_answers",
+        "_attempts",
+        "_duration",
+        "_first_byte",
+        "_labels",
+        "_metrics",
+        "_overhead",
+        "_requests",
+        "_tokens",
+    )
+
+    def __init__(self, metrics: Metrics, labels: tuple[str, str, str, str, str, str]) -> None:
+        """`labels` are those of `RequestNumbers`."""
+        self._metrics = metrics
+        self._labels = labels
+        dialect, upstream, upstream_dialect, outcome, model, _ = labels
+        self._requests = metrics.requests.labels(dialect, upstream, upstream_dialect, outcome)
+        self._first_byte = metrics.first_byte.labels(dialect, upstream)
+        self._duration = metrics.duration.labels(dialect, upstream)
+        self._attempts = metrics.attempts.labels(upstream, "ok")
+        self._answers = metrics.answers.labels(upstream, model)
+        self._overhead: Distribution | None = None
+        self._tokens: tuple[Series, Series] | None = None
+        """A series that nothing is counted in is not shown: these are made when they are needed."""
+
+    def count(self, record: RequestRecord) -> None:
+        """One more such request."""
+        self._requests.inc()
+        self._first_byte.observe(record.first_byte_ms / 1000)
+        self._duration.observe(record.duration_ms / 1000)
+        self._attempts.inc()
+        self._answers.inc()
+        if record.chunks:
+            if self._overhead is None:
+                self._overhead = self._metrics.chunk_overhead.labels(*self._labels[:2])
+            self._overhead.observe(record.own_us_per_chunk)
+        if record.input_tokens or record.output_tokens:
+            if self._tokens is None:
+                _, upstream, _, _, model, key = self._labels
+                tokens = self._metrics.tokens.labels
+                self._tokens = (tokens(upstream, model, key, "input"), tokens(upstream, model, key, "output"))
+            self._tokens[0].inc(record.input_tokens)
+            self._tokens[1].inc(record.output_tokens)
 
 
 class Transformations(EndTap):

@@ -7,8 +7,9 @@ for a request before its end, unless an upstream is asked for it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
+
+import msgspec
 
 from athena.errors import AthenaError
 from athena.exchange import Head, UpstreamCall
@@ -23,22 +24,20 @@ from athena.shells.gateway.client import Client, Headers
 from athena.shells.recorder.recorder import Recorder
 
 
-class Unserved:
+class Unserved(msgspec.Struct, eq=False):
     """One request, from its first byte on."""
 
-    __slots__ = ("_began", "_client", "_record", "_recorder", "_tap", "_wall", "body", "key")
-
-    def __init__(self, recorder: Recorder, client: Client, record: RequestRecord) -> None:
-        self.body = b""
-        """As far as it was read."""
-        self.key: str | None = None
-        self._recorder = recorder
-        self._client = client
-        self._record = record
-        self._began = asyncio.get_running_loop().time()
-        # Taken here and not reckoned back at the end: the loop's clock stands still while one turn of the loop lasts.
-        self._wall = time.time()
-        self._tap: RecordingTap | None = None
+    _recorder: Recorder
+    _client: Client
+    _record: RequestRecord
+    _began: float
+    """By the loop's clock."""
+    _wall: float
+    """Taken with it and not reckoned back at the end: the loop's clock stands still while one turn of the loop lasts."""
+    body: bytes = b""
+    """As far as it was read."""
+    key: str | None = None
+    _tap: RecordingTap | None = None
 
     @property
     def wants_body(self) -> bool:
